@@ -396,6 +396,7 @@ class OnLoop(_Session):
         fallback: Model | None = None,
         once: replay.Once = "refuse",
         tools: Mapping[str, Callable[..., Any]] = NOTHING,
+        xpath_only: bool = False,
         debug: bool = False,
     ) -> replay.Replayed:
         """Do again what a cache of actions says, each a step, on the newest `browser(page)`.
@@ -413,6 +414,7 @@ class OnLoop(_Session):
             once: `allow`, or the stepIndex of each action that is done once and may be done again
                 in this run; without it such a cache is refused.
             tools: The tools that it calls, by name.
+            xpath_only: Whether only the cached xpath counts, and a model.
             debug: Whether each action comes with every look for its element.
 
         Raises:
@@ -428,6 +430,7 @@ class OnLoop(_Session):
             debug=debug,
             once=once,
             tools=by_name("tools", tools),
+            xpath_only=xpath_only,
             by=self.agent,
         )
         return await replay.Replay(self, self._browser, read, path, asked).run()

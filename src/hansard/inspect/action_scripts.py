@@ -224,7 +224,10 @@ class _Python(_Writer):
         if entry.action_type == ACT:
             method = _METHODS[entry.method or ""][self.at]
             arguments = ", ".join(map(self.argument, entry.arguments))
-            yield f"{self.locator(entry, where)}.{method}({arguments})"
+            found = self.locator(entry, where)
+            if entry.optional:
+                yield f"if {found}.count() == 1:"
+            yield f"{'    ' * entry.optional}{found}.{method}({arguments})"
         elif entry.action_type == GOTO:
             yield f"page.goto({self.argument(entry.arguments[0])})"
         elif entry.action_type == EXTRACT:
@@ -330,7 +333,9 @@ class _TypeScript(_Writer):
         if entry.action_type == ACT:
             method = _METHODS[entry.method or ""][self.at]
             arguments = ", ".join(map(self.argument, entry.arguments))
-            yield f"await {self.locator(entry, where)}.{method}({arguments});"
+            found = self.locator(entry, where)
+            condition = f"if ((await {found}.count()) === 1) " if entry.optional else ""
+            yield f"{condition}await {found}.{method}({arguments});"
         elif entry.action_type == GOTO:
             yield f"await page.goto({self.argument(entry.arguments[0])});"
         elif entry.action_type == EXTRACT:

@@ -154,9 +154,10 @@ def _act(index: int, given: Mapping[str, Any], result: Any, effects: str) -> Cac
         action_type=ACT,
         success=result["success"],
         message=result["message"],
-        targets=msgspec.convert(result["targets"], ElementTargets),
-        page=msgspec.convert(result["page"], PageMark),
+        targets=msgspec.convert(result.get("targets"), ElementTargets | None),
+        page=msgspec.convert(result.get("page"), PageMark | None),
         changed=result.get("changed", ""),
         effects=effects,
         checks=msgspec.convert(result.get("checks", []), list[ActionCheck]),
+        optional=given.get("optional", False),
     )

@@ -136,7 +136,7 @@ class AsyncBrowser:
         led: str = await self._step("browser.goto", Effects.IDEMPOTENT, self._goto, {"url": url})
         return led
 
-    async def act(
+    async def act(  # noqa: PLR0913 -- what is done, to what, and what must hold
         self,
         instruction: str,
         *,
@@ -147,6 +147,7 @@ class AsyncBrowser:
         frame: int = 0,
         effects: str = "",
         checks: Iterable[ActionCheck] = (),
+        optional: bool = False,
     ) -> PageAction:
         """Do one thing to one element.
 
@@ -161,6 +162,8 @@ class AsyncBrowser:
             effects: `idempotent` or `once`; of a click, a double click and a key `once`, else
                 `idempotent`, if not given.
             checks: What must hold afterwards; waited for.
+            optional: Whether nothing is to be done where no element matches, as with a banner that
+                is not always there.
 
         Raises:
             ElementNotFound: None matches, or several do; nothing was done.
@@ -181,6 +184,7 @@ class AsyncBrowser:
                 "frame": frame,
                 "changes": "",
                 "checks": [_plain(each) for each in checks],
+                "optional": optional,
             },
             effects,
         )
@@ -351,13 +355,21 @@ class AsyncBrowser:
         checks: list[dict[str, Any]],
         mark: dict[str, Any] | None = None,
         *,
+        optional: bool = False,
         trial: bool = False,
     ) -> dict[str, Any]:
         where = frame_of(self.page, frame, msgspec.convert(mark, PageMark) if mark else None)
         found = self._held.pop((frame, at), None)
         if found is None:
             told = msgspec.convert(targets, ElementTargets) if targets else None
-            found = await self._first_of(where, instruction, asked_for(at, told))
+            try:
+                found = await self._first_of(
+                    where, instruction, asked_for(at, told), brief=optional
+                )
+            except ElementNotFound:
+                if not optional:
+                    raise
+                return _not_there(at, method, frame)
         before = await elements.snapshot(where)
         url = self.page.url
         number = await elements.backend_id(self.page, where, found.handle)
@@ -386,10 +398,15 @@ class AsyncBrowser:
         return plain
 
     async def _first_of(
-        self, where: Any, instruction: str, ways: Sequence[ElementLocator]
+        self,
+        where: Any,
+        instruction: str,
+        ways: Sequence[ElementLocator],
+        *,
+        brief: bool = False,
     ) -> Found:
         """The element, waited for as long as a page may take. Raises ElementNotFound."""
-        deadline = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + (UNKNOWN_WAIT_S if brief else self.timeout_s)
         while True:
             attempts: list[ElementAttempt] = []
             for way in ways:
@@ -542,6 +559,20 @@ class AsyncBrowser:
         return told["selector"], said, arguments or [str(each) for each in values]
 
 
+def _not_there(at: str, method: str, frame: int) -> dict[str, Any]:
+    """What an optional action is recorded as whose element is not there."""
+    act = PageAction(
+        success=True,
+        message="not there",
+        frame_index=frame,
+        xpath=at.removeprefix("xpath=") if at.startswith(("/", "xpath=")) else None,
+        method=method,
+        targets=None if at.startswith(("/", "xpath=")) else ElementTargets(css=at),
+    )
+    plain: dict[str, Any] = msgspec.to_builtins(act)
+    return plain
+
+
 def _found(found: Found, attempts: list[ElementAttempt]) -> dict[str, Any]:
     return {
         "selector": found.selector,
@@ -598,6 +629,20 @@ async def _performed(
         # Whether it reached the page is not known: a page may close while it is clicked.
         message = f"{method} was begun and did not end: {told}"
         raise TimeoutError(message) from None
+    if method == "fill" and arguments[0]:
+        await _demand_filled(element)
+
+
+async def _demand_filled(element: Any) -> None:
+    """Raise NotDone where a field is empty after it was filled in: a page may take the focus away,
+    with a popup say, and then the browser enters nothing.
+    """
+    held = None
+    with contextlib.suppress(Exception):  # no field, or gone with its page: nothing to be told
+        held = await elements.bounded(element.input_value(timeout=500))
+    if held == "":
+        message = "the field is empty after it was filled in: the page did not take the text"
+        raise NotDone(message)
 
 
 def _spec(

@@ -18,7 +18,6 @@ import msgspec
 from hansard.bus.whole_file import whole
 from hansard.client.browser import elements
 from hansard.client.browser.browser import (
-    ActionFailed,
     AsyncBrowser,
     CallingSession,
     Model,
@@ -91,7 +90,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     debug: bool
     once: Once
     tools: Mapping[str, Callable[..., Any]]
-    variants: bool = True
+    xpath_only: bool = False
     by: str = ""
 
 
@@ -189,11 +188,9 @@ class Replay:
         self._done.clear()
         for entry in entries:
             begun = time.perf_counter()
-            try:
-                done = await self._entry(entry)
-            except (ActionFailed, HansardError, TimeoutError) as failed:
-                message = f"entry {entry.step_index} was not done: {failed}"
-                done = ReplayedAction(step_index=entry.step_index, success=False, message=message)
+            done = await self._tried(entry)
+            if not done.success and await self._cleared(entry, entries):
+                done = await self._tried(entry)
             took = time.perf_counter() - begun
             self._done.append(msgspec.structs.replace(done, seconds=took))
             if not done.success:
@@ -211,6 +208,28 @@ class Replay:
             "healed": sum(each.healed for each in self._done),
             "model_calls": self._model_calls,
         }
+
+    async def _tried(self, entry: CachedAction) -> ReplayedAction:
+        """What came of an entry, also where it was not done."""
+        try:
+            return await self._entry(entry)
+        except (HansardError, TimeoutError) as failed:
+            message = f"entry {entry.step_index} was not done: {failed}"
+            return ReplayedAction(step_index=entry.step_index, success=False, message=message)
+
+    async def _cleared(self, entry: CachedAction, entries: list[CachedAction]) -> bool:
+        """Whether something optional stood in the way, and was done: a banner comes at any time.
+
+        What is done once is not tried again.
+        """
+        if entry.effects != "idempotent":
+            return False
+        optional = {each.xpath: each for each in entries if each.optional}
+        for each in optional.values():
+            done = await self._tried(each)
+            if done.success and done.strategy:
+                return True
+        return False
 
     async def _entry(self, entry: CachedAction) -> ReplayedAction:
         index = entry.step_index
@@ -234,14 +253,16 @@ class Replay:
         ways = list(locators(entry))
         told = await browser.find(
             entry.instruction or "",
-            ways if self._asked.variants else ways[:1],
+            ways[:1] if self._asked.xpath_only else ways,
             frame=frame,
             mark=entry.page,
             recorded=entry.targets,
-            retries=self._asked.max_xpath_retries,
+            retries=1 if entry.optional else self._asked.max_xpath_retries,
             entry=index,
         )
         attempts = msgspec.convert(told["attempts"], list[ElementAttempt])
+        if not told["selector"] and entry.optional:
+            return ReplayedAction(step_index=index, success=True, message="not there")
         if not told["selector"] and self._asked.fallback is not None and entry.instruction:
             self._model_calls += 1
             told = await browser.ask(entry.instruction, self._asked.fallback, frame)

@@ -129,6 +129,7 @@ class CachedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         effects: As of its step.
         checks: What must hold afterwards.
         action_params: Of a tool: its arguments by name.
+        optional: Whether nothing is to be done where its element is not there.
     """
 
     step_index: int
@@ -147,6 +148,7 @@ class CachedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     effects: str = ""
     checks: list[ActionCheck] = []
     action_params: dict[str, Any] = {}
+    optional: bool = False
 
 
 class ActionsEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
