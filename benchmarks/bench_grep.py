@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from hansard.agents.memory.search.lines import LINES_LIMIT_MAX, grep
-
 from benchmarks import _report
+from hansard.agents.memory.search.lines import LINES_LIMIT_MAX, grep
 
 FILES = _report.sized(10_000, 300)
 LINES = 40

@@ -493,6 +493,7 @@ memory_commands = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["AGENTS.md", "a/b.md", "c.md"]), _MEMORY_TEXTS | st.none()),
         st.tuples(st.just("c.md"), st.just("a/b.md")),
+        st.sampled_from([memory_events.MemoryReflected(runs=(run,)) for run in ("r1", "r2")]),
         st.just(
             memory_events.MemoryRejected(problems=(memory_events.Problem("a", 1, "r", "", ""),))
         ),
@@ -510,6 +511,8 @@ memory_commands = st.lists(
 
 def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
     """What comes of a text at a path, or of another event of a space."""
+    if isinstance(wanted, memory_events.MemoryReflected) and wanted.runs[0] in state.reflected:
+        return ()
     if not isinstance(wanted, tuple):
         return space.decide("org", state, wanted)
     path, text = wanted

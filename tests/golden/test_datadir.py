@@ -26,6 +26,7 @@ SINCE = {
     "import.ended.v1",
     "memory.changed.v1",
     "memory.policy_set.v1",
+    "memory.reflected.v1",
     "memory.rejected.v1",
     "prompt.aliased.v1",
     "prompt.feedback_given.v1",

@@ -153,7 +153,43 @@ class MemoryPolicySet(Event, frozen=True, kw_only=True):
     because: str = ""
 
 
-MemoryEvent = MemoryChanged | MemoryRejected | MemoryPolicySet
+class MemoryProposal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a reflection would have in a file.
+
+    Attributes:
+        path: The file.
+        text: What is added at its end, or with `whole` all of it.
+        because: Why.
+        sources: The ids of the events that it rests on.
+        whole: Whether the text takes the place of what stands there.
+        before: With `whole`, the digest of the text that it goes by; empty where there was none.
+    """
+
+    path: str
+    text: str
+    because: str = ""
+    sources: tuple[str, ...] = ()
+    whole: bool = False
+    before: str = ""
+
+
+@event("memory.reflected.v1")
+class MemoryReflected(Event, frozen=True, kw_only=True):
+    """Runs were reflected on, and these changes are proposed; no file is changed by it. A run is
+    reflected on once.
+
+    Attributes:
+        runs: The ids of the runs.
+        proposals: What came of it; none where there was nothing to learn.
+        reflection: The id of the reflection's own run.
+    """
+
+    runs: tuple[str, ...]
+    proposals: tuple[MemoryProposal, ...] = ()
+    reflection: str = ""
+
+
+MemoryEvent = MemoryChanged | MemoryRejected | MemoryPolicySet | MemoryReflected
 
 
 def digest_of(text: str, *, link: bool = False) -> str:

@@ -31,6 +31,7 @@ from hansard.domain.memory.events import (
     MemoryChanged,
     MemoryEvent,
     MemoryPolicySet,
+    MemoryReflected,
     MemoryRejected,
     Problem,
     digest_of,
@@ -108,6 +109,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         policy: Whether changes are asked about; None as long as nobody said.
         refused: How often each writer was refused in a row, and in which run.
         unfit: Versions of events that change nothing, and why.
+        reflected: The runs that were reflected on, each with the id of the event that says so.
     """
 
     version: int = 0
@@ -116,11 +118,16 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     policy: MemoryPolicySet | None = None
     refused: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
     unfit: list[tuple[int, str]] = msgspec.field(default_factory=list)
+    reflected: dict[str, str] = msgspec.field(default_factory=dict)
 
     def copy(self) -> MemoryState:
         """A state that can be folded on without changing this one; O(files), shallow."""
         return msgspec.structs.replace(
-            self, files=dict(self.files), refused=dict(self.refused), unfit=list(self.unfit)
+            self,
+            files=dict(self.files),
+            refused=dict(self.refused),
+            unfit=list(self.unfit),
+            reflected=dict(self.reflected),
         )
 
     @property
@@ -280,6 +287,8 @@ def evolve(state: MemoryState, event: Event, by: By) -> None:
             state.refused[by.author] = (event.run, count + 1)
         case MemoryPolicySet():
             state.policy = event
+        case MemoryReflected():
+            state.reflected.update(dict.fromkeys(event.runs, by.event))
         case Quarantined():
             return
         case _:
@@ -378,6 +387,12 @@ def decide(space: str, state: MemoryState, wanted: MemoryEvent) -> Sequence[Memo
         case MemoryPolicySet():
             _check_policy(wanted)
             return () if state.policy == wanted else (wanted,)
+        case MemoryReflected():
+            taken = state.reflected.keys() & set(wanted.runs)
+            if taken:
+                message = f"run {min(taken)} was reflected on: leave it out"
+                raise Refused(message)
+            return (wanted,) if wanted.runs else ()
         case _:
             assert_never(wanted)
 

@@ -55,6 +55,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
         }
     ),
     "memory.changed.v1": frozenset({"run", "sources", "step"}),
+    "memory.reflected.v1": frozenset({"reflection", "runs", "sources"}),
     "memory.rejected.v1": frozenset({"run", "step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at", "swap"}),

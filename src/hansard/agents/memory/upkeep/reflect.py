@@ -1,0 +1,217 @@
+"""Reflection: the runs that a space was not told of yet, each once, and what they have to teach.
+
+Which runs were taken and what came of them is one event: a reflection that is killed was made or
+was not, and the next one takes what is left. No file is changed; what is proposed a person makes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive, revive_all
+from hansard.bus.log import Stored
+from hansard.domain import values
+from hansard.domain.agent import MessageAdded
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.label import Label, join
+from hansard.domain.memory import paths, space
+from hansard.domain.memory.events import MemoryProposal, MemoryReflected, digest_of, stream_of
+from hansard.domain.run import RunStatus
+
+WORKFLOW = "memory-reflect"
+"""The workflow of reflections themselves, which are not reflected on."""
+
+RUNS_MAX = 50
+"""Runs of one reflection: what a model is given at once. What is left is the next one's."""
+
+MESSAGES_MAX = 200
+"""Of each run that are given, the newest ones."""
+
+MESSAGE_CHARACTERS_MAX = 4_000
+"""Of each message that are given."""
+
+PROPOSALS_MAX = 50
+"""Most of one reflection: somebody has to read them."""
+
+PROPOSED_CHARACTERS_MAX = 100_000
+"""Of all of them together: they stand in one event."""
+
+REMEMBER = re.compile(r"\s*/remember\s+(\S[\s\S]{0,2000})")
+"""What a user says that is to be remembered, at the begin of a message."""
+
+NOTES = "AGENTS.md"
+"""Where that is put."""
+
+_ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+
+
+class SaidMessage(msgspec.Struct, frozen=True):
+    """A message of a run.
+
+    Attributes:
+        event: The id of its event: a source.
+        agent: Whose context it stands in.
+        role: `user`, `assistant`, `tool` ...
+        text: What it says, cut to 4,000 characters.
+    """
+
+    event: str
+    agent: str
+    role: str
+    text: str
+
+
+class RunTold(msgspec.Struct, frozen=True):
+    """A run as a reflection is given it.
+
+    Attributes:
+        run: Its id.
+        workflow: What it was an execution of.
+        status: How it ended.
+        messages: The newest of its messages, in the log's order.
+        left_out: How many earlier ones there are.
+    """
+
+    run: str
+    workflow: str
+    status: str
+    messages: list[SaidMessage] = []
+    left_out: int = 0
+
+
+class Propose(Protocol):
+    """Makes proposals of runs and of the files as they stand; or a coroutine that does."""
+
+    def __call__(self, runs: list[RunTold], files: dict[str, str], /) -> Any:
+        """The proposals, each a `MemoryProposal` or a dict of its fields."""
+        ...
+
+
+async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) -> list[str]:
+    """The runs that have ended and that a space was not told of, the oldest first.
+
+    Raises BadName.
+    """
+    done = (await _folded(workspace, name)).reflected
+    found = [
+        run
+        for run, life in await workspace.runs()
+        if run not in done and life.status in _ENDED and life.workflow != WORKFLOW
+    ]
+    return found[::-1][:limit]
+
+
+async def _folded(workspace: Workspace, name: str) -> space.MemoryState:
+    """What a space was told of; its files are not looked at."""
+    return _told(await workspace.log.read(stream_of(name)))
+
+
+def _told(stored: Iterable[Stored]) -> space.MemoryState:
+    state = space.initial()
+    for each in stored:
+        for event in revive_all([each.commit]):
+            if isinstance(event, MemoryReflected):
+                state.reflected.update(dict.fromkeys(event.runs, each.commit.id))
+    return state
+
+
+async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
+    """A run as a reflection is given it, and the label of all that stands in it."""
+    life = await workspace.states.life(run)
+    messages: list[SaidMessage] = []
+    label = join()
+    for stored in await workspace.states.history(run):
+        label = join(label, stored.commit.label)
+        for recorded in stored.commit.events:
+            if recorded.type == MessageAdded.tag:
+                event = revive(recorded)
+                if isinstance(event, MessageAdded):
+                    text = _text(values.load(bytes(event.content)))
+                    agent = stored.commit.actor.agent
+                    messages.append(SaidMessage(recorded.id, agent, event.role, text))
+    newest = messages[-MESSAGES_MAX:]
+    told = RunTold(run, life.workflow, life.status.value, newest, len(messages) - len(newest))
+    return told, label
+
+
+def _text(content: object) -> str:
+    """What a message says in words, where it does."""
+    if isinstance(content, list):
+        parts = [part.get("text", "") for part in content if isinstance(part, dict)]
+        content = "\n".join(part for part in parts if isinstance(part, str) and part)
+    made = content if isinstance(content, str) else ""
+    return made[:MESSAGE_CHARACTERS_MAX]
+
+
+def asked_for(runs: list[RunTold], files: dict[str, str], /) -> list[MemoryProposal]:
+    """What users asked to be remembered: messages that begin with `/remember`. A page or a tool's
+    result that says so is nobody's word, and neither is a model's.
+    """
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for message in run.messages:
+            said = REMEMBER.match(message.text) if message.role == "user" else None
+            if said is not None:
+                found.setdefault(" ".join(said[1].split()), []).append(message.event)
+    stands = files.get(NOTES, "")
+    return [
+        MemoryProposal(NOTES, f"- {text}\n", "a user asked for it", tuple(sources))
+        for text, sources in found.items()
+        if text not in stands
+    ]
+
+
+def checked(
+    given: Any, files: Mapping[str, str], runs: Sequence[RunTold]
+) -> tuple[MemoryProposal, ...]:
+    """Proposals as they may be recorded. Raises BadValue, with which and why."""
+    if not isinstance(given, list | tuple):
+        raise BadValue("proposals", f"a {type(given).__name__}", "return a list of proposals")
+    known = {message.event for run in runs for message in run.messages} | {r.run for r in runs}
+    made: list[MemoryProposal] = []
+    for number, each in enumerate(given, 1):
+        where = f"proposal {number}"
+        try:
+            plain = msgspec.to_builtins(each)
+            wanted = msgspec.convert(plain, MemoryProposal, strict=True)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise BadValue(where, f"{error}", "give path, text, because and sources") from error
+        strange = [source for source in wanted.sources if source not in known]
+        if strange:
+            fact = f"its source {strange[0]!r:.80} is no event of these runs"
+            raise BadValue(where, fact, "name the events of the messages that it rests on")
+        path = paths.normal(wanted.path)
+        space.text_of(path, wanted.text)
+        stood = files.get(path)
+        before = digest_of(stood) if wanted.whole and stood is not None else ""
+        made.append(msgspec.structs.replace(wanted, path=path, before=before))
+    size = sum(len(each.text) for each in made)
+    if len(made) > PROPOSALS_MAX or size > PROPOSED_CHARACTERS_MAX:
+        fact = f"{counted(len(made), 'proposal')} of {size:,} characters"
+        remedy = f"propose at most {PROPOSALS_MAX}, of {PROPOSED_CHARACTERS_MAX:,} in all"
+        raise BadValue("proposals", fact, remedy)
+    return tuple(made)
+
+
+async def record(
+    workspace: Workspace, name: str, by: str, event: MemoryReflected, label: Label
+) -> bool:
+    """Put on record that runs were reflected on, and what came of it: one event. Raises Refused
+    where another reflection took one of them meanwhile: nothing of this one is on record then.
+    """
+
+    def decide(stored: list[Stored]) -> Sequence[MemoryReflected]:
+        state = _told(stored)
+        taken = state.reflected.keys() & set(event.runs)
+        if taken:
+            message = f"run {min(taken)} was reflected on meanwhile; reflect again"
+            raise Refused(message)
+        return (event,) if event.runs else ()
+
+    return await workspace.tell_lasting(stream_of(name), by, decide, label.stored)
