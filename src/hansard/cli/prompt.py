@@ -245,7 +245,7 @@ def _text(file: Path) -> str:
         raise BadValue(f"{file}", f"it is no UTF-8: {error}", "give it as UTF-8") from error
     if len(raw) > most:
         remedy = "give what is long to it as a variable, or split it into several prompts"
-        raise BadValue(f"{file}", f"it has more than {most:,} bytes", remedy)
+        raise BadValue(f"{file}", f"it has more than {counted(most, 'byte')}", remedy)
     if not text.strip():
         raise BadValue(f"{file}", "it holds no text", "give the prompt's text")
     return text
