@@ -136,6 +136,12 @@ if TYPE_CHECKING:
     from hansard.client.common import AsyncCommonRecord
     from hansard.client.common_sync import CommonRecord
     from hansard.client.connect import Connecting, connect, connect_async
+    from hansard.client.optimizing import (
+        Optimized,
+        OptimizeOptions,
+        PromptCandidate,
+        PromptSearch,
+    )
     from hansard.client.options import (
         ConnectOptions,
         MoreSettings,
@@ -482,6 +488,12 @@ _HOME = {
     "hansard.domain.compaction": ("ContextCompacted",),
     "hansard.agents.prompts.evolve": ("Evolver",),
     "hansard.agents.prompts.store": ("Prompt",),
+    "hansard.client.optimizing": (
+        "OptimizeOptions",
+        "Optimized",
+        "PromptCandidate",
+        "PromptSearch",
+    ),
     "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
     "hansard.domain.prompt": ("PromptConflict", "PromptText"),
     "hansard.inspect.prompts": (
@@ -733,6 +745,8 @@ __all__ = [
     "NotStarted",
     "NotWritable",
     "Older",
+    "OptimizeOptions",
+    "Optimized",
     "OtherDurability",
     "OtherLog",
     "Outcome",
@@ -746,12 +760,14 @@ __all__ = [
     "ProjectionError",
     "Prompt",
     "PromptAliasOptions",
+    "PromptCandidate",
     "PromptConflict",
     "PromptEvidence",
     "PromptLog",
     "PromptMeasure",
     "PromptMove",
     "PromptReport",
+    "PromptSearch",
     "PromptText",
     "PromptUse",
     "PromptVersion",

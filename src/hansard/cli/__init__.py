@@ -93,6 +93,8 @@ COMMANDS = {
     "prompt report": "Show how versions of prompts did: completion, tokens, scores, satisfaction.",
     "prompt promote": "Move an alias to a version that an experiment says is better than the one "
     "it names.",
+    "prompt optimize": "Look for a better version on some tasks, judge it on others, move the "
+    "alias.",
     "prompt import": "Import versions with what they were made of; importing again adds nothing.",
     "principals": "Show who may log in with which token, and take that away.",
     "roles": "Say what each role sees and may do, deny by default, and ask why.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +17,10 @@ from hansard.agents.prompts.store import Draft, Move
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.opening import beginning, reading
+from hansard.cli.opening import beginning, reading, settings
 from hansard.cli.output import Column, Part
+from hansard.client.connect import opened
+from hansard.client.optimizing import BUDGET, Optimized, OptimizeOptions
 from hansard.client.promotion import PRODUCTION, Promotion, promote
 from hansard.domain import prompt as prompts
 from hansard.domain.counted import counted
@@ -410,6 +414,80 @@ async def promote_(
     why = f": {found.metric} is better in experiment {found.experiment}" if found else ""
     said = f"{alias} of {before.name} names version {before.version}"
     output.show(told, said + (why if is_new else " already"), json=json)
+
+
+@app.command()
+@work
+async def optimize(
+    reference: Reference,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.py", help="Has tasks, evaluate and propose."),
+    ],
+    alias: Annotated[str, typer.Option(metavar="NAME", help="What is moved.")] = PRODUCTION,
+    budget: Annotated[int, typer.Option(metavar="N", help="Evaluations in all.")] = BUDGET,
+    holdout: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of the tasks, held out to judge by.")
+    ] = 0.5,
+    metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
+    by: By = "optimizer",
+    json: Json = False,
+) -> None:
+    """Look for a better version on some tasks, judge it on others, move the alias."""
+    names = _program(file)
+    given = settings()
+    options: OptimizeOptions = {
+        "alias": alias,
+        "budget": budget,
+        "holdout": holdout,
+        "metric": metric,
+        "by": by,
+    }
+    if "search" in names:
+        options["search"] = names["search"]
+
+    def run() -> Optimized:
+        with opened(given) as record:
+            return record.optimize(
+                reference,
+                names["tasks"],
+                evaluate=names["evaluate"],
+                propose=names["propose"],
+                **options,
+            )
+
+    output.show(await asyncio.to_thread(run), _optimized, json=json)
+
+
+def _program(file: Path) -> dict[str, Any]:
+    """What a file of Python defines. Raises BadValue."""
+    if not file.is_file():
+        raise BadValue("file", f"there is no {file}", "give a file of Python")
+    found = runpy.run_path(str(file))
+    for name in ("tasks", "evaluate", "propose"):
+        if name not in found:
+            raise BadValue(f"{file}", f"it has no {name}", "see docs/prompts.md")
+    return found
+
+
+def _optimized(found: Optimized) -> Iterator[Part]:
+    yield output.pairs(
+        [
+            ("prompt", found.prompt),
+            ("run", found.run),
+            ("from version", found.base),
+            ("best", found.best),
+            ("tried", ", ".join(f"{each} ({mean:.4g})" for each, mean in found.versions.items())),
+            ("experiment", found.experiment),
+            ("verdict", found.evidence.verdict if found.evidence else "nothing better was found"),
+            ("promoted", "yes" if found.promoted else "no"),
+            ("evaluations", found.evaluations),
+            (
+                "held out",
+                f"{len(found.held_out)} of {len(found.held_out) + len(found.searched)} tasks",
+            ),
+        ]
+    )
 
 
 @app.command("import")

@@ -115,6 +115,16 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
     return Record(opened, gateway, Defaults.of(settings, rules), tables)
 
 
+def opened(settings: Settings) -> Record:
+    """A workspace's record for the sync client, where the settings are at hand. Raises as `connect`
+    does.
+    """
+    refuse_in_loop()
+    gateway = portal()
+    found, tables = gateway.run(open_with_tables(settings))
+    return Record(found, gateway, Defaults.of(settings, {}), tables)
+
+
 @overload
 def connect_async(
     workspace: str | None = None,

@@ -40,6 +40,14 @@ from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import ended
+from hansard.client.optimizing import (
+    Evaluate,
+    Optimized,
+    OptimizeOptions,
+    Propose,
+    optimize,
+    wanted_of,
+)
 from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
 from hansard.client.promotion import PRODUCTION, Promotion
 from hansard.client.promotion import promote as promoted
@@ -302,6 +310,39 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         return self._portal.run(
             evolve.added(self.workspace, before, after, said, because=because, by=by, scrub=scrub)
         )
+
+    def optimize(
+        self,
+        reference: str,
+        tasks: Mapping[str, Any],
+        *,
+        evaluate: Evaluate,
+        propose: Propose,
+        **options: Unpack[OptimizeOptions],
+    ) -> Optimized:
+        """Optimise a prompt: candidates are proposed and evaluated on one part of the tasks, the
+        best is compared with the version on those that were held out, in an experiment that is
+        registered before, and an alias is moved where the verdict is *better* (docs/prompts.md).
+
+        It is a run; killed, it is gone on with when it is called again, and what was answered is
+        not asked again.
+
+        Args:
+            reference: The version to begin with.
+            tasks: What is to be solved, by name: values that can be recorded.
+            evaluate: Gives the score of a text on a task, the higher the better.
+            propose: Gives another text, from one and how it did on each task.
+            **options: See `OptimizeOptions`.
+
+        Raises:
+            BadValue: There are too few tasks, the budget is too small for them, or a function gave
+                what is none.
+            NotFound: There is no such prompt.
+            Refused: It was begun with other tasks, or there is no such version.
+        """
+        made = wanted_of(reference, tasks, evaluate, propose, options)
+        clean(self._defaults, "optimize", reference=reference, tasks=list(made.tasks))
+        return optimize(self, made)
 
 
 class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):

@@ -464,6 +464,12 @@ class PromptText(str):
         made.use, made.label = use, label
         return made
 
+    def fill(self, /, **variables: Any) -> PromptText:
+        """The text with its variables filled in. Raises BadValue for one that is missing, that it
+        does not have, or that is neither a text nor a number.
+        """
+        return PromptText(filled_in(self, variables), self.use, self.label)
+
 
 def texts_in(value: object) -> list[PromptText]:
     """The prompts' texts among a call's arguments, which are recordable."""

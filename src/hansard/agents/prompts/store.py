@@ -99,7 +99,7 @@ class Prompt(Brief, msgspec.Struct, frozen=True, kw_only=True):
             )
             raise Refused(message)
         use = PromptUse(self.name, self.version, self.alias)
-        return PromptText(prompts.filled_in(self.text, variables), use, self.label)
+        return PromptText(self.text, use, self.label).fill(**variables)
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,467 @@
+"""The self-optimising loop: candidates are proposed and evaluated on one part of the tasks, the
+best is compared with what stands on the others, and an alias is moved if that says *better*.
+
+It is a run of its own: each evaluation and each proposal is a step of it, so that who goes on with
+one that was killed is answered from the record. What belongs to which part follows from the tasks'
+names, and stands in the run's checkpoint before anything is asked. The comparison is an experiment,
+registered before its first trial; each trial is a run of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+
+from hansard.agents.experiments.plans import plan
+from hansard.agents.prompts.store import Prompt
+from hansard.domain import ids
+from hansard.domain import prompt as prompts
+from hansard.domain.brief import Brief
+from hansard.domain.choices import check_options
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.prompt import PromptText
+from hansard.domain.steps import PromptUse
+from hansard.inspect.prompts import PromptEvidence
+
+AGENT = "optimizer"
+STAGE = "optimization"
+"""The checkpoint that says what is optimised, and on which tasks."""
+
+WORKFLOW, TRIAL = "optimize prompt", "optimize prompt: trial"
+
+BUDGET = 200
+"""Evaluations, where nothing else is said."""
+
+BASE, CANDIDATE = "base", "candidate"
+"""The arms of the comparison."""
+
+_OF_EVIDENCE = ("arm", "baseline", "metric", "verdict", "difference", "low", "high", "tasks")
+
+CANDIDATES_MAX = 50
+"""Most versions that one optimisation adds."""
+
+DULL_MAX = 3
+"""Proposals in a row that are no new text, after which a search ends."""
+
+Evaluate = Callable[[PromptText, Any], float]
+"""Gives the score of a text on a task; it may call tools, such as a model. `text.fill(query=...)`
+has its variables filled in.
+"""
+
+Propose = Callable[[str, Sequence[Mapping[str, Any]]], str]
+"""Gives another text, from one and how it did: `{"task", "input", "score"}` of each task, the worst
+first; it may ask a model."""
+
+
+class BudgetSpent(Exception):
+    """No evaluation is left for the search."""
+
+
+class PromptCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A text that a search came to.
+
+    Attributes:
+        text: The text.
+        parents: The candidates that it was made of, by their places in the list.
+        score: The mean over the tasks of the search.
+    """
+
+    text: str
+    parents: tuple[int, ...] = ()
+    score: float
+
+
+class PromptSearch(Brief):
+    """What a search has to go by: the tasks of one half, and who evaluates and proposes.
+
+    Attributes:
+        text: The text to begin with.
+        tasks: The tasks, by name.
+        left: How many evaluations are left.
+    """
+
+    def __init__(
+        self, text: str, tasks: Mapping[str, Any], left: int, evaluate: Evaluate, propose: Propose
+    ) -> None:
+        self.text = text
+        self.tasks = dict(tasks)
+        self.left = left
+        self._evaluate = evaluate
+        self._propose = propose
+        self._known: dict[tuple[str, str], float] = {}
+        self.evaluations = 0
+
+    def evaluate(self, text: str, task: str) -> float:
+        """The score of a text on a task; asked again it costs nothing. Raises BudgetSpent."""
+        if (text, task) not in self._known:
+            if self.left < 1:
+                raise BudgetSpent
+            self.left -= 1
+            self.evaluations += 1
+            self._known[text, task] = self._evaluate(PromptText(text), self.tasks[task])
+        return self._known[text, task]
+
+    def mean(self, text: str) -> float:
+        """The mean score of a text over all tasks of the search. Raises BudgetSpent."""
+        return math.fsum(self.evaluate(text, task) for task in self.tasks) / len(self.tasks)
+
+    def propose(self, text: str, tasks: Sequence[str] | None = None) -> str:
+        """Another text, from how one did on some of the tasks, or all."""
+        shown = [task for task in (tasks or self.tasks) if (text, task) in self._known]
+        shown.sort(key=lambda task: self._known[text, task])
+        told = [
+            {"task": task, "input": self.tasks[task], "score": self._known[text, task]}
+            for task in shown
+        ]
+        return self._propose(text, told)
+
+    def _brief(self) -> dict[str, Any]:
+        return {"tasks": list(self.tasks), "left": self.left}
+
+
+Searcher = Callable[[PromptSearch], Sequence[PromptCandidate]]
+"""Comes to candidates, the first of which is the text that it begins with; each after its parents.
+`hansard.integrations.gepa.search(...)` makes one that is GEPA's."""
+
+
+def hill_climb(search: PromptSearch) -> list[PromptCandidate]:
+    """From the best text so far a proposal, for as long as the budget lasts."""
+    found = [PromptCandidate(text=search.text, score=search.mean(search.text))]
+    dull = 0
+    while len(found) < CANDIDATES_MAX and dull < DULL_MAX and search.left >= len(search.tasks):
+        best = _best(found)
+        text = search.propose(found[best].text)
+        if any(each.text == text for each in found):
+            dull += 1
+            continue
+        dull = 0
+        found.append(PromptCandidate(text=text, parents=(best,), score=search.mean(text)))
+    return found
+
+
+def _best(found: Sequence[PromptCandidate]) -> int:
+    """The place of the best; of equal ones the first."""
+    return max(range(len(found)), key=lambda place: (found[place].score, -place))
+
+
+class Optimized(Brief, msgspec.Struct, kw_only=True):
+    """What an optimisation came to.
+
+    Attributes:
+        prompt: The prompt's name.
+        run: The run that it was.
+        base: The version that it began with.
+        best: The one that did best on the tasks of the search.
+        versions: All that were tried, with their means there.
+        experiment: Which one compared `best` with `base`; empty where there is nothing to compare.
+        evidence: What it says; None where there is nothing to compare.
+        promoted: Whether the alias names `best` now.
+        evaluations: How many were asked for, those of the comparison included.
+        searched: The tasks of the search.
+        held_out: The tasks of the comparison.
+    """
+
+    prompt: str
+    run: str
+    base: int
+    best: int
+    versions: dict[int, float]
+    experiment: str
+    evidence: PromptEvidence | None
+    promoted: bool
+    evaluations: int
+    searched: list[str]
+    held_out: list[str]
+
+
+class OptimizeOptions(TypedDict, total=False):
+    """How a prompt is optimised.
+
+    Attributes:
+        search: What looks for candidates: `hill_climb` if not given, or one of
+            `hansard.integrations.gepa`.
+        metric: What the scores are called: `score` if not said.
+        alias: What is moved: `production` if not said.
+        budget: How many evaluations there may be, those of the comparison included; 200.
+        holdout: Which share of the tasks is held out for it; a half.
+        salt: Mixed into which tasks are.
+        by: Who does it: `optimizer`.
+    """
+
+    search: Searcher
+    metric: str
+    alias: str
+    budget: int
+    holdout: float
+    salt: str
+    by: str
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be optimised, on what, by whom."""
+
+    reference: str
+    tasks: Any
+    evaluate: Evaluate
+    propose: Propose
+    search: Searcher = hill_climb
+    metric: str = "score"
+    alias: str = "production"
+    budget: int = BUDGET
+    holdout: float = 0.5
+    salt: str = ""
+    by: str = "optimizer"
+
+    def check(self) -> None:
+        """Raise BadValue, BadName."""
+        if not isinstance(self.tasks, Mapping) or not all(
+            isinstance(name, str) for name in self.tasks
+        ):
+            raise BadValue("tasks", f"{self.tasks!r:.80}", "give what is to be solved, by name")
+        for name in self.tasks:
+            ids.name("task", name)
+        ids.name("metric", self.metric)
+        prompts.check_alias(self.alias)
+        if not 0 < self.holdout < 1:
+            raise BadValue("holdout", f"{self.holdout}", "give a share between 0 and 1")
+
+
+def wanted_of(
+    reference: str,
+    tasks: Any,
+    evaluate: Evaluate,
+    propose: Propose,
+    options: Mapping[str, Any],
+) -> Wanted:
+    """What is asked. Raises BadOption."""
+    check_options("record.optimize", options, OptimizeOptions.__annotations__)
+    return Wanted(reference=reference, tasks=tasks, evaluate=evaluate, propose=propose, **options)
+
+
+def halves(wanted: Wanted, name: str) -> tuple[list[str], list[str]]:
+    """The tasks of the search and those that are held out, each in the order of a digest of salt,
+    prompt and task: the same for ever, whatever order they are given in. Raises BadValue.
+    """
+
+    def place(task: str) -> bytes:
+        raws = [part.encode() for part in (wanted.salt, name, task)]
+        return hashlib.sha256(b"".join(len(raw).to_bytes(8, "big") + raw for raw in raws)).digest()
+
+    order = sorted(wanted.tasks, key=place)
+    count = round(len(order) * wanted.holdout)
+    held, searched = order[:count], order[count:]
+    if not held or not searched:
+        fact = f"{len(order)}, of which {count} are held out"
+        raise BadValue("tasks", fact, "give more, so that both halves have some")
+    left = wanted.budget - 2 * len(held)
+    if left < 2 * len(searched):
+        fact = (
+            f"{wanted.budget}, of which the comparison takes {2 * len(held)}, and each candidate "
+            f"{len(searched)}"
+        )
+        least = 2 * len(held) + 2 * len(searched)
+        raise BadValue("budget", fact, f"give {least} evaluations or more, or fewer tasks")
+    return searched, held
+
+
+class _Stage(msgspec.Struct):
+    """What stands on record before anything is asked."""
+
+    prompt: str
+    base: int
+    searched: list[str]
+    held_out: list[str]
+
+
+def optimize(record: Any, wanted: Wanted) -> Optimized:
+    """Optimise a prompt of a record of the sync client. One that was begun and has not ended is
+    gone on with. Raises BadValue, NotFound, Refused, and what `evaluate` and `propose` raise.
+    """
+    wanted.check()
+    name, _ = prompts.split(wanted.reference)
+    base: Prompt = record.prompt(wanted.reference)
+    halves(wanted, name)
+    workflow = f"{WORKFLOW} {name}"
+    open_ = [run for run, life in record.runs(workflow=workflow) if life.status.value == "open"]
+    options = {"run": open_[0]} if open_ else {}
+    with record.run(
+        workflow, agent=AGENT, labels={"prompt": name, "by": wanted.by}, **options
+    ) as session:
+        told = session.checkpoint_data(STAGE)
+        if told is None:
+            searched, held = halves(wanted, name)
+            told = msgspec.to_builtins(_Stage(name, base.version, searched, held))
+            session.checkpoint(STAGE, **told)
+        stage = msgspec.convert(told, _Stage)
+        missing = [task for task in (*stage.searched, *stage.held_out) if task not in wanted.tasks]
+        if missing:
+            message = (
+                f"run {session.run} was begun with task {missing[0]!r:.80}, which is not given: "
+                f"give the same tasks, or end it (hansard run cancel {session.run}) and begin anew"
+            )
+            raise Refused(message)
+        return _Loop(record, wanted, stage, session).run()
+
+
+class _Loop:
+    """One optimisation, in its run."""
+
+    def __init__(self, record: Any, wanted: Wanted, stage: _Stage, session: Any) -> None:
+        self._record = record
+        self._wanted = wanted
+        self._stage = stage
+        self._session = session
+        self._trials = 0
+
+    def run(self) -> Optimized:
+        """PromptSearch, compare, promote."""
+        stage, wanted = self._stage, self._wanted
+        search = self._search()
+        found = list(wanted.search(search))[:CANDIDATES_MAX]
+        versions = self._added(found)
+        best = versions[_best(found)]
+        experiment, evidence = "", None
+        if best != stage.base:
+            experiment = f"{stage.prompt} {self._session.run}"
+            self._compare(experiment, best)
+            evidence = self._evidence(experiment)
+        better = evidence is not None and evidence.verdict == "better"
+        promoted = better and self._promote(experiment, best)
+        means = {version: each.score for version, each in zip(versions, found, strict=True)}
+        return Optimized(
+            prompt=stage.prompt,
+            run=self._session.run,
+            base=stage.base,
+            best=best,
+            versions=means,
+            experiment=experiment,
+            evidence=evidence,
+            promoted=promoted,
+            evaluations=search.evaluations + self._trials,
+            searched=stage.searched,
+            held_out=stage.held_out,
+        )
+
+    def _search(self) -> PromptSearch:
+        stage, wanted = self._stage, self._wanted
+        base = self._record.prompt(f"{stage.prompt}@{stage.base}")
+        propose: Propose = self._session.tool(name="propose", effects="composite")(
+            _named(wanted.propose, "text", "results")
+        )
+        return PromptSearch(
+            base.text,
+            {task: wanted.tasks[task] for task in stage.searched},
+            wanted.budget - 2 * len(stage.held_out),
+            self._evaluator(self._session),
+            propose,
+        )
+
+    def _evaluator(self, session: Any) -> Evaluate:
+        made: Evaluate = session.tool(name="evaluate", effects="composite")(
+            _named(self._wanted.evaluate, "text", "task")
+        )
+        return made
+
+    def _added(self, found: Sequence[PromptCandidate]) -> list[int]:
+        """The versions that candidates are: the first is the base. Adding again adds nothing."""
+        stage = self._stage
+        versions = [stage.base]
+        base = self._record.prompt(f"{stage.prompt}@{stage.base}")
+        for each in found[1:]:
+            parents = tuple(dict.fromkeys(versions[place] for place in each.parents))
+            version = self._record.add_prompt(
+                stage.prompt,
+                each.text,
+                model=base.model,
+                parameters=base.parameters,
+                parents=parents[: prompts.PARENTS_MAX] or (stage.base,),
+                because=f"proposed in run {self._session.run}",
+                metrics={f"{self._wanted.metric} in the search": each.score},
+                by=self._wanted.by,
+            )
+            versions.append(version)
+        return versions
+
+    def _compare(self, experiment: str, best: int) -> None:
+        """Register the experiment and have its trials; those that are judged are passed over."""
+        stage, wanted = self._stage, self._wanted
+        arms = {BASE: stage.base, CANDIDATE: best}
+        made = plan(
+            question=f"Is version {best} of {stage.prompt} better than version {stage.base}?",
+            arms=[
+                {"name": arm, "prompt": f"{stage.prompt}@{version}"}
+                for arm, version in arms.items()
+            ],
+            metrics=[{"name": wanted.metric, "better": "higher"}],
+            unit="trial",
+            planned=len(stage.held_out),
+        )
+        self._record.register(experiment, made, by=wanted.by)
+        begun = dict(self._record.runs(experiment=experiment))
+        for task in stage.held_out:
+            for arm, version in arms.items():
+                run = ids.uuid8("trial", self._session.run, arm, task)
+                self._trials += 1
+                if run in begun and begun[run].judged:
+                    continue
+                score = self._trial(experiment, arm, task, version, run)
+                self._record.score(run, {wanted.metric: score}, by=wanted.by)
+
+    def _trial(self, experiment: str, arm: str, task: str, version: int, run: str) -> float:
+        name = self._stage.prompt
+        found: Prompt = self._record.prompt(f"{name}@{version}")
+        text = PromptText(found.text, PromptUse(name, version), found.label)
+        with self._record.run(
+            f"{TRIAL} {name}", run=run, agent=AGENT, experiment=experiment, arm=arm, task=task
+        ) as session:
+            return self._evaluator(session)(text, self._wanted.tasks[task])
+
+    def _evidence(self, experiment: str) -> PromptEvidence | None:
+        """What the experiment says, as `record.compare` has it."""
+        parts = self._record.compare(experiment, baseline=BASE).report.judged
+        for row in parts[0].comparisons if parts else ():
+            if row["default"] and row["arm"] == CANDIDATE and not row["slice"]:
+                fields = {name: row[name] for name in _OF_EVIDENCE}
+                return PromptEvidence(experiment=experiment, **fields)
+        return None
+
+    def _promote(self, experiment: str, best: int) -> bool:
+        """Move the alias on the verdict, where it names the base, or nothing yet."""
+        wanted, name = self._wanted, self._stage.prompt
+        try:
+            standing = self._record.prompt(f"{name}@{wanted.alias}").version
+        except Refused:
+            because = f"better than version {self._stage.base} in experiment {experiment}"
+            self._record.promote(f"{name}@{best}", wanted.alias, because=because, by=wanted.by)
+            return True
+        if standing == self._stage.base:
+            self._record.promote(
+                f"{name}@{best}", wanted.alias, experiment=experiment, by=wanted.by
+            )
+            return True
+        return bool(standing == best)
+
+
+def _named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """A function with two arguments of these names, as its calls are recorded."""
+    if names == ("text", "task"):
+
+        def evaluate(text: PromptText, task: Any) -> float:
+            score = function(text, task)
+            if type(score) not in (int, float, bool) or not math.isfinite(score):
+                raise BadValue("what evaluate gave", f"{score!r:.80}", "give a finite number")
+            return float(score)
+
+        return evaluate
+
+    def propose(text: str, results: Sequence[Mapping[str, Any]]) -> str:
+        found = function(text, results)
+        if not isinstance(found, str) or not found.strip():
+            raise BadValue("what propose gave", f"{found!r:.80}", "give the new text")
+        return str(found)
+
+    return propose

@@ -1,0 +1,132 @@
+"""GEPA as the search of `record.optimize`: its candidates are versions, merges included.
+
+    from hansard.integrations import gepa
+    record.optimize("rag", tasks, evaluate=..., propose=..., search=gepa.search(seed=7))
+
+What GEPA evaluates and proposes are the steps of the optimisation's run, so it needs no folder of
+its own to be resumed: with the same seed it asks the same, and is answered from the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gepa.api import optimize
+from gepa.core.adapter import EvaluationBatch
+
+from hansard.client.optimizing import CANDIDATES_MAX, PromptCandidate, PromptSearch, Searcher
+from hansard.domain.errors import BadValue
+
+COMPONENT = "prompt"
+"""What GEPA calls the one text that it works on."""
+
+MINIBATCH = 3
+"""Tasks that a proposal is made from, where nothing else is said."""
+
+
+class _Adapter:
+    """Has a search's tasks evaluated."""
+
+    def __init__(self, search: PromptSearch) -> None:
+        self._search = search
+        self.failed: BaseException | None = None
+
+    def evaluate(
+        self,
+        batch: list[str],
+        candidate: dict[str, str],
+        capture_traces: bool = False,  # noqa: FBT001, FBT002 -- as GEPA has it
+    ) -> EvaluationBatch[Any, Any]:
+        """The scores of a candidate on some tasks."""
+        scores = [self._search.evaluate(candidate[COMPONENT], task) for task in batch]
+        traces: list[Any] = [
+            {"task": task, "score": score} for task, score in zip(batch, scores, strict=True)
+        ]
+        return EvaluationBatch(
+            outputs=list(batch), scores=scores, trajectories=traces if capture_traces else None
+        )
+
+    def propose_new_texts(
+        self,
+        candidate: dict[str, str],
+        reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
+        components_to_update: list[str],
+    ) -> dict[str, str]:
+        """Another text. GEPA goes on where this raises, so that is kept for who called it."""
+        shown = [each["task"] for name in components_to_update for each in reflective_dataset[name]]
+        try:
+            return {COMPONENT: self._search.propose(candidate[COMPONENT], shown)}
+        except BaseException as error:
+            self.failed = self.failed or error
+            raise
+
+    def ended(self, gepa_state: Any) -> bool:  # noqa: ARG002 -- as GEPA calls it
+        """Whether GEPA is to stop, since a proposal could not be had."""
+        return self.failed is not None
+
+    def make_reflective_dataset(
+        self,
+        candidate: dict[str, str],  # noqa: ARG002 -- as GEPA calls it
+        eval_batch: EvaluationBatch[Any, Any],
+        components_to_update: list[str],
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Which tasks a proposal is made from."""
+        return {name: eval_batch.trajectories or [] for name in components_to_update}
+
+
+class _Silent:
+    """Logs nothing: what is asked stands on record."""
+
+    def log(self, message: str) -> None:
+        """Take note of nothing."""
+
+
+def search(*, seed: int = 0, minibatch: int = MINIBATCH, **options: Any) -> Searcher:
+    """GEPA's search.
+
+    Args:
+        seed: What it draws by: the same one asks the same.
+        minibatch: Tasks that a proposal is made from.
+        **options: Further ones of `gepa.optimize`, such as `use_merge=True`.
+
+    Raises:
+        BadValue: When it runs, where the budget takes no candidate.
+    """
+
+    def searched(work: PromptSearch) -> list[PromptCandidate]:
+        tasks = list(work.tasks)
+        last = 2 * min(minibatch, len(tasks)) + len(tasks)  # what its last turn may take
+        most = work.left - last
+        if most < len(tasks):
+            fact = f"{work.left} evaluations are left, for {len(tasks)} tasks"
+            raise BadValue("budget", fact, "give more, or fewer tasks")
+
+        adapter = _Adapter(work)
+        given: Any = adapter
+        found: Any = optimize(
+            seed_candidate={COMPONENT: work.text},
+            trainset=tasks,
+            valset=tasks,
+            adapter=given,
+            reflection_minibatch_size=minibatch,
+            max_metric_calls=most,
+            stop_callbacks=[adapter.ended],
+            seed=seed,
+            logger=_Silent(),
+            **options,
+        )
+        if adapter.failed is not None:
+            raise adapter.failed
+        return [
+            PromptCandidate(
+                text=candidate[COMPONENT],
+                parents=tuple(parent for parent in parents if parent is not None),
+                score=score,
+            )
+            for candidate, parents, score in zip(
+                found.candidates, found.parents, found.val_aggregate_scores, strict=True
+            )
+        ][:CANDIDATES_MAX]
+
+    return searched

@@ -1,0 +1,75 @@
+"""Optimises a prompt over recorded predictions with the real GEPA: `optimizer.py FOLDER WORKSPACE
+FILE ROWS STOP`. What is asked is noted outside; at the STOPth question it waits, to be killed.
+"""
+
+import csv
+import json
+import sys
+import time
+from pathlib import Path
+
+import hansard
+from hansard.integrations import gepa
+
+PROMPTS = ("baseline", "default", "confidence")
+
+
+def main() -> None:
+    """Ask what is to be asked, and print what it came to."""
+    folder, workspace, file, rows, stop = sys.argv[1:]
+    data, world = Path(file), Path(folder) / f"{workspace}.asked"
+    set_name = data.name.removesuffix("_combined.csv")
+    told = json.loads((data.parents[1] / "summaries.json").read_bytes())[set_name]
+    texts = {told[name]["prompt"]: name for name in PROMPTS}
+    order = [told[name]["prompt"] for name in PROMPTS]
+    with data.open(encoding="utf-8", newline="") as opened:
+        right = {str(n): row for n, row in enumerate(csv.DictReader(opened)) if n < int(rows)}
+    count = 0
+
+    def asked(what: list[str]) -> None:
+        nonlocal count
+        count += 1
+        if count == int(stop):
+            (Path(folder) / f"{workspace}.reached").touch()
+            time.sleep(600)
+        with world.open("a", encoding="utf-8") as noted:
+            noted.write(json.dumps(what) + "\n")
+
+    def evaluate(text: str, task: str) -> float:
+        asked(["evaluate", texts[str(text)], task])
+        return float(right[task][f"{texts[str(text)]}_correct"] == "True")
+
+    def propose(text: str, _results: object) -> str:
+        asked(["propose", texts[text]])
+        return order[min(order.index(text) + 1, 2)]
+
+    with hansard.connect(workspace, data_dir=folder) as record:
+        if not record.runs():
+            record.add_prompt("classify", order[0])
+            record.alias_prompt("classify@1", "production", because="the first one")
+        found = record.optimize(
+            "classify@1",
+            {task: task for task in right},
+            evaluate=evaluate,
+            propose=propose,
+            search=gepa.search(seed=7),
+            budget=len(right) * 4,
+            metric="correct",
+        )
+        versions = record.prompt_log("classify").versions
+    sys.stdout.write(
+        json.dumps(
+            {
+                "best": texts[order[found.best - 1]],
+                "promoted": found.promoted,
+                "verdict": found.evidence.verdict if found.evidence else None,
+                "means": found.versions,
+                "versions": [[each.version, each.parents, each.aliases] for each in versions],
+                "held_out": sorted(found.held_out),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

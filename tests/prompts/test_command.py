@@ -1,0 +1,78 @@
+"""`hansard prompt`: what each command says, and what it puts on record."""
+
+import json
+
+import pytest
+
+from hansard.agents.prompts.importing import read_file
+from hansard.domain.errors import BadValue
+
+TEXT = "Answer {query} in full.\n"
+
+
+@pytest.mark.slow
+def test_versions_by_the_command_line(call, record, tmp_path):
+    """Added once, shown, compared, moved, judged, retired; an error has its remedy."""
+    file = tmp_path / "rag.txt"
+    file.write_text(TEXT)
+    made = call("prompt", "add", "rag", file, "--model", "m-1", "--because", "first", "--json")
+    assert made.lines == [{"prompt": "rag", "version": 1, "added": True}]
+    assert "rag@1 says just that" in call("prompt", "add", "rag", file, "--model", "m-1").out
+    evolved = call("prompt", "evolve", "rag", "too_verbose", "--json")
+    assert evolved.lines == [{"prompt": "rag", "version": 2, "added": True}]
+    assert "stays as it is" in call("prompt", "evolve", "rag@2", "too_verbose").out
+    assert call("prompt", "alias", "rag@1", "production").out == (
+        "production of rag names version 1\n"
+    )
+    call("prompt", "feedback", "rag@production", "too long", "--rating", "0.25", "--by", "ada")
+    shown = call("prompt", "show", "rag@production")
+    assert "too long (0.25)" in shown.out
+    assert shown.out.endswith(TEXT)
+    diff = call("prompt", "diff", "rag@2", "--json").lines[0]["diff"]
+    assert [line for line in diff if line.startswith("-")] == ["--- rag@1"]
+    refused = call("prompt", "promote", "rag@2")
+    assert refused.code == 2
+    assert "say because= (--because) why it is moved" in refused.err
+    [moved] = call("prompt", "promote", "rag@2", "--because", "shorter", "--json").lines
+    assert (moved["version"], moved["moved"], moved["experiment"]) == (2, True, "")
+    assert call("prompt", "retire", "rag@1", "--because", "old").out == "rag@1 is retired\n"
+    [listed] = call("prompt", "list", "--json").lines
+    assert (listed["versions"], listed["retired"], listed["aliases"]) == (2, 1, {"production": 2})
+    *versions, first, second = call("prompt", "log", "rag", "--json").lines
+    assert [each["parents"] for each in versions] == [[], [1]]
+    assert versions[0]["metrics"] == {"user_satisfaction": 0.25}
+    assert (first["before"], second["before"], second["because"]) == (None, 1, "shorter")
+    report = call("prompt", "report", "rag")
+    assert "user_satisfaction" in report.out
+    assert "intervals at 95%" in report.out
+    log = tmp_path / "rag.jsonl"
+    log.write_text("".join(json.dumps(each) + "\n" for each in (*versions, first)))
+    [copied] = call("prompt", "import", log, "--name", "copy", "--json").lines
+    assert (copied["versions"], copied["added"], copied["edges"]) == (2, 2, 1)
+    assert record.prompt("copy@2").text == record.prompt("rag@2").text
+    found = call("audit", "--kind", "prompts", "--json").lines
+    assert found[0]["what"] == "without evidence"
+    assert "names version 2, moved by person (shorter)" in found[0]["fact"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.dot", '0 [label="0\\n(1)"];\n0 -> 1;', "1 is no version"),
+        ("a.dot", '0 [label="0\\n(x)"];', "a.dot, line 1: score 'x'"),
+        ("a.dot", "0 -- 1", "a.dot, line 1: '0 -- 1'"),
+        ("a.dot", "", "it has no version"),
+        ("a.jsonl", '{"version": 1, "prompt": "a", "parents": [1]}', "is made of itself"),
+        ("a.jsonl", "{", "line 1: it is no JSON"),
+        ("a.jsonl", '{"version": 1}', "missing required field `prompt`"),
+        ("a.jsonl", '{"version": 1, "prompt": "a"}\n' * 2, "two versions have one number"),
+        ("a.txt", "", "is of no known form"),
+    ],
+)
+def test_a_file_that_is_no_lineage_says_where(tmp_path, name, text, said):
+    """The line, what stood there, what to give; nothing is written."""
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(BadValue) as error:
+        read_file(path)
+    assert said in str(error.value)

@@ -1,0 +1,102 @@
+"""`record.optimize`: search on one part of the tasks, judge on the other, promote on *better*."""
+
+from collections import Counter
+
+import pytest
+
+import hansard
+from hansard.client.optimizing import PromptSearch, Wanted, halves, hill_climb
+
+TASKS = {f"t-{number}": number for number in range(24)}
+
+
+def solved(text, task):
+    """Longer texts solve more of the tasks."""
+    return float(text.count("!") > task % 3)
+
+
+def wanted(**fields):
+    """An optimisation of these tasks."""
+    given = {"reference": "p", "tasks": TASKS, "evaluate": solved, "propose": max, **fields}
+    return Wanted(**given)
+
+
+def test_what_is_held_out_follows_from_the_names():
+    """In whatever order tasks are given; by the salt and the prompt; both parts have some."""
+    searched, held = halves(wanted(), "p")
+    assert (len(searched), len(held)) == (12, 12)
+    assert set(searched).isdisjoint(held)
+    back = dict(reversed(TASKS.items()))
+    assert halves(wanted(tasks=back), "p") == (searched, held)
+    assert halves(wanted(salt="s"), "p") != (searched, held) != halves(wanted(), "q")
+    for fields, said in (
+        ({"tasks": {"a": 1}}, "both halves have some"),
+        ({"budget": 47}, "give 48 evaluations or more"),
+    ):
+        with pytest.raises(hansard.BadValue, match=said):
+            halves(wanted(**fields), "p")
+
+
+def test_a_search_asks_nothing_twice_and_keeps_to_its_budget():
+    """It ends when another candidate would be too much, or nothing new is proposed."""
+    asked: Counter[tuple[str, int]] = Counter()
+
+    def evaluate(text, task):
+        asked[str(text), task] += 1
+        return solved(text, task)
+
+    search = PromptSearch("x", TASKS, 80, evaluate, lambda text, _: text + "!")
+    found = hill_climb(search)
+    assert [each.text for each in found] == ["x", "x!", "x!!"]
+    assert (search.left, set(asked.values())) == (8, {1})
+    dull = PromptSearch("x", TASKS, 80, evaluate, lambda text, _: text)
+    assert [each.text for each in hill_climb(dull)] == ["x"]
+
+
+@pytest.mark.slow
+def test_what_is_better_is_promoted(record):
+    """The candidates are versions, the comparison is registered before its trials, and no proposal
+    saw what it is judged on; asked again, nothing is asked.
+    """
+    asked: list[object] = []
+
+    def evaluate(text, task):
+        asked.append(task)
+        return solved(text, task)
+
+    def propose(text, results):
+        asked.append(tuple(each["task"] for each in results))
+        return text + "!"
+
+    record.add_prompt("p", "x", model="m")
+    record.alias_prompt("p@1", "production", because="the first one")
+    given = {"evaluate": evaluate, "propose": propose, "budget": 90}
+    found = record.optimize("p@production", TASKS, **given)
+    assert (found.promoted, found.evidence.verdict) == (True, "better")
+    assert list(found.versions) == [1, 2, 3, 4, 5]
+    seen = {task for each in asked if isinstance(each, tuple) for task in each}
+    assert seen == set(found.searched)
+    assert seen.isdisjoint(found.held_out)
+    assert found.evaluations <= 90
+    version = record.prompt("p@production")
+    assert (version.version, version.model) == (found.best, "m")
+    moves = record.prompt_log("p").moves
+    assert [each.experiment for each in moves] == ["", found.experiment]
+    plan = record.experiment(found.experiment).plan
+    assert plan.arms[1].prompt == f"p@{found.best}"
+    used = record.sql(
+        "SELECT version, count(*) FROM prompt_runs WHERE prompt = 'p' GROUP BY 1 ORDER BY 1"
+    ).rows
+    assert used == [(1, 12), (found.best, 12)]
+
+    def is_worse(text, task):
+        return solved("!" if "!!" not in text else "", task)
+
+    with pytest.raises(hansard.BadValue, match="give a finite number"):
+        record.optimize("p@2", TASKS, evaluate=lambda *_: "1", propose=propose)
+    cannot = record.optimize(
+        "p@production", TASKS, evaluate=is_worse, propose=propose, alias="next", budget=90
+    )
+    assert (cannot.promoted, cannot.best) == (False, cannot.base)
+    with pytest.raises(hansard.Refused, match="no alias 'next'"):
+        record.prompt("p@next")
