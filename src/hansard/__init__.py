@@ -53,9 +53,15 @@ if TYPE_CHECKING:
     )
     from hansard.agents.experiments.plans import Arm, NotPlaced, PlanOptions, plan
     from hansard.agents.experiments.scoring import Evaluated
+    from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
     from hansard.agents.memory.search.extras import ExtraMissing
     from hansard.agents.memory.search.ranked import Embedder, Found, Ranked
     from hansard.agents.memory.search.static_vectors import StaticVectors
+    from hansard.agents.memory.space_twins import AsyncMemorySpace
+    from hansard.agents.memory.space_twins_sync import MemorySpace
+    from hansard.agents.memory.store import BlamedLine
+    from hansard.agents.memory.twins import AsyncMemory, MemoryChange
+    from hansard.agents.memory.twins_sync import Memory
     from hansard.agents.policy.approvals import ListedApproval
     from hansard.agents.policy.gate import (
         AskFirst,
@@ -230,6 +236,8 @@ if TYPE_CHECKING:
     )
     from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
     from hansard.domain.label import Confidentiality, Label
+    from hansard.domain.memory.events import MemoryApproval
+    from hansard.domain.memory.paths import MemoryKind
     from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
     from hansard.domain.merges import Merge
     from hansard.domain.prompt import PromptConflict, PromptText
@@ -328,6 +336,14 @@ _HOME = {
     "hansard.agents.board.twins": ("AsyncBoard", "AsyncTransaction"),
     "hansard.agents.board.twins_sync": ("Board", "Transaction"),
     "hansard.agents.board.write": ("Resolution", "Resolve"),
+    "hansard.agents.memory.reading": ("MemoryEntry", "MemoryNews", "MemoryVersion"),
+    "hansard.agents.memory.space_twins": ("AsyncMemorySpace",),
+    "hansard.agents.memory.space_twins_sync": ("MemorySpace",),
+    "hansard.agents.memory.store": ("BlamedLine",),
+    "hansard.agents.memory.twins": ("AsyncMemory", "MemoryChange"),
+    "hansard.agents.memory.twins_sync": ("Memory",),
+    "hansard.domain.memory.events": ("MemoryApproval",),
+    "hansard.domain.memory.paths": ("MemoryKind",),
     "hansard.agents.annotations.conversations": ("Conversation",),
     "hansard.agents.annotations.statements": ("Checkpoint",),
     "hansard.agents.annotations.windows": ("Compaction",),
@@ -626,6 +642,8 @@ __all__ = [
     "AsyncBrowser",
     "AsyncCommonRecord",
     "AsyncCommonSession",
+    "AsyncMemory",
+    "AsyncMemorySpace",
     "AsyncRecord",
     "AsyncRestrictedRecord",
     "AsyncRestrictedSession",
@@ -643,6 +661,7 @@ __all__ = [
     "BadValue",
     "Behind",
     "Better",
+    "BlamedLine",
     "Blocked",
     "Board",
     "BoardConflict",
@@ -718,8 +737,16 @@ __all__ = [
     "Mask",
     "Masking",
     "May",
+    "Memory",
+    "MemoryApproval",
+    "MemoryChange",
     "MemoryConflict",
+    "MemoryEntry",
     "MemoryInvalid",
+    "MemoryKind",
+    "MemoryNews",
+    "MemorySpace",
+    "MemoryVersion",
     "Merge",
     "MessageAdded",
     "Metric",

@@ -500,7 +500,7 @@ memory_commands = st.lists(
         st.sampled_from(
             [
                 memory_events.MemoryPolicySet(approval=each)
-                for each in (memory_events.Approval.OFF, memory_events.Approval.ASK)
+                for each in (memory_events.MemoryApproval.OFF, memory_events.MemoryApproval.ASK)
             ]
         ),
     ),

@@ -12,9 +12,9 @@ from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
 from hansard.domain.memory import blame, edits, lines, paths, space
 from hansard.domain.memory.events import (
-    Approval,
     FileChange,
     FileOp,
+    MemoryApproval,
     MemoryChanged,
     MemoryPolicySet,
     MemoryRejected,
@@ -281,7 +281,7 @@ def test_changes_are_asked_about_unless_a_policy_says_otherwise():
     ends = round(until.timestamp()) * 10**9
     state = having()
     assert state.asks(0, None, ["a"])
-    policy = MemoryPolicySet(approval=Approval.OFF, until=until, untrusted=("web/**",))
+    policy = MemoryPolicySet(approval=MemoryApproval.OFF, until=until, untrusted=("web/**",))
     state = space.fold(state, space.decide("org", state, policy))
     assert not state.asks(ends - 1_000, None, ["a"])
     assert state.asks(ends, None, ["a"])

@@ -15,6 +15,7 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.states.boards import Boards
+from hansard.bus.states.memories import Memories
 from hansard.bus.states.points import Points
 from hansard.bus.states.replay import States
 from hansard.bus.states.snapshots import Snapshots
@@ -49,10 +50,12 @@ class Workspace:
         self.states = States(log, snapshots)
         self.points = Points(self.states)
         self.boards = Boards(self.states)
+        self.memories = Memories(log, blobs)
         self._close = close
 
     async def close(self) -> None:
         """Let go of the broker."""
+        await self.memories.close()
         await self._close()
 
     def through(self, log: EventLog) -> Self:
@@ -64,6 +67,7 @@ class Workspace:
         made.states = self.states.through(log)
         made.points = Points(made.states)
         made.boards = self.boards.through(made.states)
+        made.memories = self.memories.through(log)
         return made
 
     def commit(

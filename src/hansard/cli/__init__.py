@@ -54,6 +54,16 @@ COMMANDS = {
     "audit": "Look for what is missing or odd.",
     "trail": "Show what happened in a run, one line an event that matters, in words.",
     "board": "Show the state that a run's agents share, now or at any point.",
+    "memory": "Look at files that outlive runs, follow them back, put them right.",
+    "memory ls": "List the files of memory, now or at any point.",
+    "memory show": "Print a file, as it is or as it was.",
+    "memory log": "List the changes of a file, or of all files of a space, the newest first.",
+    "memory diff": "Show what became of files between two points, in git's unified format.",
+    "memory blame": "Show which change brought each line of a file.",
+    "memory revert": "Undo a change, all of its files or none; what was changed since in other "
+    "lines stays.",
+    "memory remember": "Add a line to a space's instructions, or to another file of it.",
+    "memory policy": "Show whether agents' changes of a space wait for a person's word, or say so.",
     "compare": "Compare the arms of an experiment.",
     "probe": "Find whether runs decide otherwise where a value that they decided from is another.",
     "actions": "Do again, without a model, what a run did.",
@@ -131,7 +141,17 @@ COMMANDS = {
 of the group that it stands in loads no module.
 """
 
-GROUPS = ("actions", "experiment", "price", "roles", "run", "mcp", "conversation", "prompt")
+GROUPS = (
+    "actions",
+    "memory",
+    "experiment",
+    "price",
+    "roles",
+    "run",
+    "mcp",
+    "conversation",
+    "prompt",
+)
 
 MODULES = {
     "import": "importing",

@@ -24,6 +24,9 @@ from hansard.agents.callables import is_coroutine_function
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
+from hansard.agents.memory.space_twins import AsyncMemorySpace
+from hansard.agents.memory.space_twins_sync import MemorySpace
+from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
 from hansard.agents.policy.labels import Lowering, declassify
 from hansard.agents.prompts import evolve
@@ -75,6 +78,7 @@ from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
+from hansard.domain.memory.events import ORG
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
@@ -201,6 +205,9 @@ class _OfWorkspace:
         scrub = clean(self._defaults, "apply_roles", names=[*found], by=by, rules=told)
         return await roles.apply_all(self.workspace, found, by=by, scrub=scrub)
 
+    def _memory_of(self, space: str) -> MemoryStore:
+        return MemoryStore(self.workspace, space, scrub=clean(self._defaults, "memory", of=space))
+
     def _place(self) -> str:
         return self.workspace.command
 
@@ -244,6 +251,17 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         opened = self._portal.run(begin)
         ending = partial(ended, self.workspace, opened, self._defaults.report)
         return made(opened.engine, opened.arm, self._portal, ending)
+
+    def memory(self, space: str = ORG) -> MemorySpace:
+        """A space of memory: its files, for people and programs that are trusted with them.
+
+        Args:
+            space: `agent/<name>`, `user/<principal>` or `org`.
+
+        Raises:
+            BadName: It is none of these.
+        """
+        return MemorySpace(self._memory_of(space), self._portal)
 
     def evaluate(
         self,
@@ -366,6 +384,17 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         opened = await opening.open_agent_here(self.workspace, *acting, asked)
         ending = partial(ended, self.workspace, opened, self._defaults.report)
         return opened_async(opened.engine, opened.arm, ending)
+
+    def memory(self, space: str = ORG) -> AsyncMemorySpace:
+        """A space of memory: its files, for people and programs that are trusted with them.
+
+        Args:
+            space: `agent/<name>`, `user/<principal>` or `org`.
+
+        Raises:
+            BadName: It is none of these.
+        """
+        return AsyncMemorySpace(self._memory_of(space))
 
     async def evaluate(
         self,

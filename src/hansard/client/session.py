@@ -46,6 +46,9 @@ from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.flow import Drive, Flow, drive, drive_async
+from hansard.agents.memory.operations import MemoryFlows
+from hansard.agents.memory.twins import AsyncMemory
+from hansard.agents.memory.twins_sync import Memory
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
@@ -100,6 +103,7 @@ class SessionFlows(msgspec.Struct):
     board: Any
     team: Any
     mail: Any
+    memory: Any = None
     aggregates: Any = None
     windows: Any = None
 
@@ -225,6 +229,7 @@ class OnPortal(_Session):
         super().__init__(engine, arm, ending, self._drive)
         self._portal = portal
         self.board = Board(self._flows.board, self._drive)
+        self.memory = Memory(self._flows.memory, self._drive)
         self.team = Team(self._flows.team, self._flows.mail, self._drive)
         self.wait_for = self.team.wait_for
 
@@ -340,6 +345,7 @@ class OnLoop(_Session):
         self._loop = asyncio.get_running_loop()
         self._drive = drive_async
         self.board = AsyncBoard(self._flows.board, drive_async)
+        self.memory = AsyncMemory(self._flows.memory, drive_async)
         self.team = AsyncTeam(self._flows.team, self._flows.mail, drive_async)
         self.wait_for = self.team.wait_for
 
@@ -544,6 +550,8 @@ class AsyncCommonSession(OnLoop):
 
     board: AsyncBoard
     """State that all agents of the run share, by key."""
+    memory: AsyncMemory
+    """Files that outlive runs: the agent's own, those of the user it acts for, and those of all."""
     team: AsyncTeam
     """The tasks that the run's agents share, and the messages between them."""
 
@@ -688,7 +696,7 @@ class AsyncCommonSession(OnLoop):
 
 
 _OF_THE_BEGUN = frozenset(
-    {"arm", "board", "engine", "facts", "run", "team", "tool", "wait_for"}
+    {"arm", "board", "engine", "facts", "memory", "run", "team", "tool", "wait_for"}
     | {"_drive", "_ending", "_flows", "_loop", "_portal"}
 )
 """What a session has from its beginning on."""
@@ -730,6 +738,7 @@ class Trusted(_Session):
             board=TransactedFlows(engine),
             team=team,
             mail=MailFlows(engine, team.store),
+            memory=MemoryFlows(engine),
             aggregates=AggregateFlows(engine),
             windows=Windows(facts),
         )

@@ -20,6 +20,7 @@ from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction, summarizer
 from hansard.agents.board.twins_sync import Board
 from hansard.agents.errors import SessionEnded
+from hansard.agents.memory.twins_sync import Memory
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import keep
 from hansard.agents.steps.streams import iterate
@@ -43,6 +44,8 @@ class CommonSession(OnPortal):
 
     board: Board
     """State that all agents of the run share, by key."""
+    memory: Memory
+    """Files that outlive runs: the agent's own, those of the user it acts for, and those of all."""
     team: Team
     """The tasks that the run's agents share, and the messages between them."""
 

@@ -24,7 +24,7 @@ from hansard.domain.label import join, parse
 from hansard.domain.payload.parts import MARK
 from hansard.domain.roles import file as role_file
 from hansard.domain.roles import role
-from hansard.domain.roles.judge import Facts, aggregate_of, facts
+from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of
 from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdrawn
 from hansard.domain.roles.role import RoleState
 from hansard.domain.roles.view import Happened, ShownEvent, view
@@ -182,5 +182,8 @@ def facts_of(
     if life.label:
         label = join(label, parse(life.label)).stored
     found = facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields, label)
-    about = aggregate_of(stored.stream, bytes(recorded.data))
-    return msgspec.structs.replace(found, aggregate=about) if about else found
+    data = bytes(recorded.data)
+    about, files = aggregate_of(stored.stream, data), files_of(stored.stream, data)
+    if not about and not files:
+        return found
+    return msgspec.structs.replace(found, aggregate=about, paths=files)

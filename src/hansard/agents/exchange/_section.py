@@ -24,7 +24,7 @@ from hansard.agents.exchange.format import (
     SeenLine,
     blobs_of,
 )
-from hansard.agents.exchange.writer import AGGREGATE, CONVERSATION, EXPERIMENT
+from hansard.agents.exchange.writer import LASTING
 from hansard.agents.importers.report import Tally
 from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
@@ -34,6 +34,7 @@ from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, 
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin
 from hansard.domain import ids
 from hansard.domain.agent import MessageAdded
+from hansard.domain.counted import listed
 from hansard.domain.errors import BadName, Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Event, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
@@ -335,8 +336,8 @@ def _check_names(stream: StreamId) -> None:
             ids.name("run", run)
             ids.name("key", key)
         case WorkspaceStream(kind, name):
-            if kind not in (CONVERSATION, EXPERIMENT, AGGREGATE):
-                known = f"only {CONVERSATION!r}, {EXPERIMENT!r} and {AGGREGATE!r} go with runs"
+            if kind not in LASTING:
+                known = f"only {listed(map(repr, LASTING))} go with runs"
                 raise BadName("kind", kind, known)
             ids.name(kind, name)
         case _:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hansard.agents.exchange import _aggregates
+from hansard.agents.exchange import _aggregates, _memories
 from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
 from hansard.agents.workspace import Workspace
@@ -27,9 +27,13 @@ from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
 from hansard.domain.events import Event, Recorded, Tx
 from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.memory import events as memory_events
 from hansard.domain.run import RunAssigned, RunForked, RunStarted
 
 CONVERSATION, EXPERIMENT, AGGREGATE = conversation.KIND, experiment.KIND, aggregate.KIND
+MEMORY = memory_events.KIND
+LASTING = (CONVERSATION, EXPERIMENT, AGGREGATE, MEMORY)
+"""Kinds of what outlives runs and goes with them."""
 """The kinds of the lasting streams that go along."""
 
 YIELD_EVERY = 64
@@ -50,13 +54,15 @@ class Exported(msgspec.Struct):
 class _Needed(msgspec.Struct):
     """What belongs to the asked runs: each run with the position where it begins, the commits of
     conversations up to the last of their needed runs, those of the runs' experiments, and those of
-    the aggregates that the runs saved or got, up to there.
+    the aggregates that the runs saved or got, up to there; and those of the spaces of memory that
+    they read or changed.
     """
 
     firsts: dict[str, int] = {}
     conversations: dict[str, list[Stored]] = {}
     experiments: dict[str, list[Stored]] = {}
     aggregates: dict[str, list[Stored]] = {}
+    memories: dict[str, list[Stored]] = {}
     missing: dict[str, str] = {}
 
     @property
@@ -72,7 +78,8 @@ async def export(
 
     A fork brings its parents; a run of a conversation the conversation up to it, and so the runs
     before it; a run of an experiment the experiment's plan; a run that saved or got an aggregate of
-    the program's own that aggregate up to there, and so the runs that saved it before. What is not
+    the program's own, or read or changed a space of memory, that up to there, and so the runs that
+    wrote it before. What is not
     in the workspace is listed as missing. Raises NotFound for a run that is not there, BadValue for
     too many at once, Corrupt, and what `write` does.
     """
@@ -138,6 +145,8 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         saved = f"it saved an aggregate before run {run} did; {_ABSENT}"
         before = await _of_aggregates(workspace, needed, run, up_to)
         waiting += [(each, saved) for each in before]
+        wrote = f"it changed memory that run {run} went by; {_ABSENT}"
+        waiting += [(each, wrote) for each in await _of_memory(workspace, needed, run, up_to)]
         match _known(life[0].commit.events[0]):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
@@ -212,6 +221,19 @@ async def _of_aggregates(
     return runs
 
 
+async def _of_memory(
+    workspace: Workspace, needed: _Needed, run: str, up_to: AtPosition
+) -> list[str]:
+    """The runs that changed the spaces that a run went by; their commits up to there are needed."""
+    runs: list[str] = []
+    for space, taken in (await _memories.of_run(workspace, run, up_to)).items():
+        known = needed.memories.get(space, [])
+        if len(taken) > len(known):
+            needed.memories[space] = taken
+            runs += _memories.runs_of(taken[len(known) :])
+    return runs
+
+
 async def _in_order(
     workspace: Workspace, needed: _Needed, up_to: AtPosition
 ) -> AsyncIterator[Stored]:
@@ -220,6 +242,7 @@ async def _in_order(
         *needed.conversations.values(),
         *needed.experiments.values(),
         *needed.aggregates.values(),
+        *needed.memories.values(),
     ]
     heap = [(each.position, each) for taken in lasting for each in taken]
     heapq.heapify(heap)

@@ -23,6 +23,7 @@ from hansard.domain.roles.model import RoleDefined
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
 BUDGET, SAVE, REBUILD, PROMPT = "budget", "save", "rebuild", "prompt"
+SEE_FILE, CHANGE_FILE = "file", "change"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
 
 
@@ -76,6 +77,16 @@ def prompts() -> Need:
     return Need(PROMPT, "prompts")
 
 
+def sees_file(space: str, path: str) -> Need:
+    """To see a file of memory."""
+    return Need(SEE_FILE, f"{space}/{path}")
+
+
+def changes_file(space: str, path: str) -> Need:
+    """To change a file of memory."""
+    return Need(CHANGE_FILE, f"{space}/{path}")
+
+
 def trusts(trust: Trust, name: str) -> Need:
     """To be trusted with something, of which thing."""
     return Need(trust.value, name)
@@ -119,6 +130,10 @@ class Permit(msgspec.Struct, frozen=True):
                 return authorize.sees_whole_aggregate(self.rules, need.name)
             case "prompt":
                 return may_use_prompts(self.rules)
+            case "file":
+                return authorize.sees_whole_file(self.rules, need.name)
+            case "change":
+                return authorize.may_change(self.rules, need.name)
             case "task":
                 return authorize.may_claim(self.rules, self.role, need.name)
             case _:

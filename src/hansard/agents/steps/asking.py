@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
+
 from hansard.agents.flow import Flow, Io, Watch
 from hansard.agents.policy.approvals import Approvals
 from hansard.agents.policy.gate import AskFirst
@@ -16,7 +18,17 @@ from hansard.bus.states.replay import States
 from hansard.domain import approval as approvals
 from hansard.domain import ids
 from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
-from hansard.domain.values import recordable
+from hansard.domain.fingerprint import digest
+from hansard.domain.values import Plain, recordable
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """What a question is decided by besides the call: `shown` beside its arguments, by name;
+    another `mark` is another question.
+    """
+
+    mark: str
+    shown: dict[str, Plain]
 
 
 class Asking:
@@ -28,16 +40,16 @@ class Asking:
         self._store.label = lambda: outcomes.ledger.label.stored
         self._clock = Clock()
 
-    def obtain(self, call: Call, rule: AskFirst) -> Flow[Approval]:
+    def obtain(self, call: Call, rule: AskFirst, basis: Basis | None = None) -> Flow[Approval]:
         """Ask about a call, and wait for the answer. A grant goes with the call's intent; another
-        attempt of the same call goes by the same grant.
+        attempt of the same call goes by the same grant, on the same basis.
         """
         step = call.step
         if call.number:
             step = self._outcomes.ledger.state.steps.get(call.number)
         usable = functools.partial(approvals.usable, step)
         actor = self._outcomes.ledger.actor
-        blobs, wanted = self._question(call, rule)
+        blobs, wanted = self._question(call, rule, basis)
         yield from self._outcomes.put(blobs)
         found: Approval = yield Io(functools.partial(self._store.ask, wanted, actor, usable))
         while found.given is ApprovalStatus.PENDING:
@@ -49,10 +61,16 @@ class Asking:
             call.approval = found.id
         return found
 
-    def _question(self, call: Call, rule: AskFirst) -> tuple[list[bytes], ApprovalRequested]:
+    def _question(
+        self, call: Call, rule: AskFirst, basis: Basis | None
+    ) -> tuple[list[bytes], ApprovalRequested]:
         if not call.number:
             call.number = self._outcomes.ledger.next_step()
-        packed = payloads.pack_arguments(call.plain)
+        shown = basis.shown if basis is not None else {}
+        packed = payloads.pack_arguments({**call.plain, **shown})
+        fingerprint = call.place.fingerprint
+        if basis is not None:
+            fingerprint = digest(b"basis", fingerprint.encode(), basis.mark.encode())
         stream = self._outcomes.stream
         return packed.blobs, ApprovalRequested(
             approval=ids.marked(self._clock.new_id(), stream.run),  # `find` goes by it
@@ -62,7 +80,7 @@ class Asking:
             tool=call.spec.name,
             arguments=packed.raw,
             call=call.place.call,
-            fingerprint=call.place.fingerprint,
+            fingerprint=fingerprint,
             rule=recordable(rule.title(), self._outcomes.settings.scrub),
             timeout_ms=round(rule.timeout_s * 1_000),
         )

@@ -17,7 +17,7 @@ from hansard.agents.flow import Flow, Io
 from hansard.agents.policy import gate as gates
 from hansard.agents.policy.clearances import RULE, Clearances, is_public
 from hansard.agents.policy.permits import TOOL, Need, refused
-from hansard.agents.steps.asking import Asking, refusal
+from hansard.agents.steps.asking import Asking, Basis, refusal
 from hansard.agents.steps.ledger import is_final
 from hansard.agents.steps.recorder import Call, StepRecorder
 from hansard.agents.steps.scope import Scope
@@ -60,7 +60,7 @@ class Gated:
         asked, verdict = yield from self.ask_rules(call)
         yield from demand_taken(self, call)
         if verdict.asks is not None and call.approval is None:
-            yield from self._ask_first(call, verdict.asks)
+            yield from self.ask_first(call, verdict.asks)
         held: list[gates.Budget] = []
         for rule in self.settings.rules:
             if isinstance(rule, gates.Budget) and rule.matches(asked):
@@ -93,9 +93,10 @@ class Gated:
             yield from self.blocked(call, verdict.rule, verdict.reason)
         return asked, verdict
 
-    def _ask_first(self, call: Call, rule: gates.AskFirst) -> Flow[None]:
-        """Wait until somebody has granted a call."""
-        found = yield from told_answer(self, (yield from self._asking.obtain(call, rule)))
+    def ask_first(self, call: Call, rule: gates.AskFirst, basis: Basis | None = None) -> Flow[None]:
+        """Wait until somebody has granted a call. Raises Blocked, with the refusal on record."""
+        given = yield from self._asking.obtain(call, rule, basis)
+        found = yield from told_answer(self, given)
         if call.approval is None:
             yield from self.blocked(call, rule.title(), refusal(found))
 

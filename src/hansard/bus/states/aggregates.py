@@ -35,7 +35,7 @@ _VERSION = re.compile(r"@\d{1,15}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _REMEDY = (
     "give a version ('@3'), a position (1234), a time (2026-11-21T10:00:00Z), or the id of a "
-    "commit or event of the aggregate"
+    "commit or event of it"
 )
 
 
@@ -57,10 +57,10 @@ async def history(
     one of each large payload. Raises BadName, NotFound where there is no such point, Corrupt.
     """
     stream = stream_of(aggregate_id)
-    to, up_to, wanted = _point(at)
+    to, up_to, wanted = point_in(at)
     commits = await log.read(stream, after=after, to=to, up_to=up_to)
     if wanted:
-        commits = _until(commits, wanted, str(aggregate_id))
+        commits = commits_until(commits, wanted, f"aggregate {aggregate_id}")
     changes = [
         await _change(blobs, stored, version, index)
         for index, (stored, version) in enumerate(_versions(commits, to))
@@ -152,8 +152,11 @@ async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
         return stop.value
 
 
-def _point(at: object) -> tuple[int | None, UpTo, str]:
-    """A point of an aggregate: a version, where a read of the log ends, or an id to look for."""
+def point_in(at: object) -> tuple[int | None, UpTo, str]:
+    """A point of one stream: a version, where a read of the log ends, or an id to look for.
+
+    Raises BadName.
+    """
     match at:
         case None:
             return None, None, ""
@@ -184,13 +187,13 @@ def _text(text: str) -> tuple[int | None, UpTo, str]:
         raise BadName("point", text, _REMEDY) from None
 
 
-def _until(commits: list[Stored], wanted: str, aggregate_id: str) -> list[Stored]:
-    """The commits up to the one of this id, or with this event."""
+def commits_until(commits: list[Stored], wanted: str, what: str) -> list[Stored]:
+    """The commits of a stream up to the one of this id, or with this event. Raises NotFound."""
     for stored in commits:
         if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
             end = whole_at(stored)
             return [each for each in commits if each.position <= end]
-    raise NotFound(f"a commit or event {wanted} of aggregate {aggregate_id}", _REMEDY)
+    raise NotFound(f"a commit or event {wanted} of {what}", _REMEDY)
 
 
 def short_of(changes: list[Change]) -> list[Any]:

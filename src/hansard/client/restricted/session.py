@@ -11,7 +11,7 @@ from hansard.client.protocol import shapes
 from hansard.client.restricted import operations
 from hansard.client.restricted.calls import Begun, RemoteEngine
 from hansard.client.restricted.engine import RemoteScope
-from hansard.client.restricted.lacking import Lacking
+from hansard.client.restricted.lacking import Lacking, NoMemory
 from hansard.client.restricted.operations import (
     BoardFlows,
     TeamFlows,
@@ -91,6 +91,7 @@ class Restricted(Lacking, _Session):
             facts=operations.Flows(engine, "facts"),
             views=ViewFlows(engine, "session"),
             board=BoardFlows(engine, now),
+            memory=NoMemory(),
             team=team,
             mail=team,
         )

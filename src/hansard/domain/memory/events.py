@@ -128,7 +128,7 @@ class MemoryRejected(Event, frozen=True, kw_only=True):
     step: int = 0
 
 
-class Approval(StrEnum):
+class MemoryApproval(StrEnum):
     """Whether a change of a space waits for a person's word."""
 
     ASK = "ask"
@@ -147,7 +147,7 @@ class MemoryPolicySet(Event, frozen=True, kw_only=True):
         because: Why.
     """
 
-    approval: Approval
+    approval: MemoryApproval
     until: datetime | None = None
     untrusted: tuple[str, ...] = ()
     because: str = ""

@@ -10,6 +10,7 @@ nothing, for every reader alike; `unfit` has it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
@@ -25,9 +26,9 @@ from hansard.domain.label import Label, join
 from hansard.domain.memory import edits, paths
 from hansard.domain.memory.events import (
     STOOD_MAX,
-    Approval,
     FileChange,
     FileOp,
+    MemoryApproval,
     MemoryChanged,
     MemoryEvent,
     MemoryPolicySet,
@@ -159,7 +160,7 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         person's word.
         """
         policy = self.policy
-        if policy is None or policy.approval is Approval.ASK or _has_ended(policy, now):
+        if policy is None or policy.approval is MemoryApproval.ASK or _has_ended(policy, now):
             return True
         if label is None or not label.untrusted:
             return False
@@ -190,9 +191,9 @@ class MemoryConflict(HansardError):
     ) -> None:
         found = theirs.digest if theirs is not None else ""
         stands = "there is none" if theirs is None else f"{theirs.author!r} wrote the one there"
-        was = "the file that was read" if expected else "no file"
+        what = "is not what was read" if expected else "was not read before"
         text = (
-            f"file {path!r} of {space} is not {was}: {stands}"
+            f"file {path!r} of {space} {what}: {stands}"
             f"{f' (version {theirs.version})' if theirs is not None else ''}; nothing was written: "
             "view it and decide again"
         )
@@ -276,7 +277,7 @@ def evolve(state: MemoryState, event: Event, by: By) -> None:
             if isinstance(made, str):
                 state.unfit.append((state.version, made))
                 return
-            for change in event.files:
+            for change in event.files:  # all of them first: files may swap their paths
                 state.size -= _size(state.files.pop(change.was or change.path, None))
             for file in made:
                 state.files[file.path] = file
@@ -304,7 +305,7 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
     """The files that a change leaves, or why it does not follow on what stands."""
     made: list[MemoryFile] = []
     for change in event.files:
-        stood = state.files.get(change.was or change.path)
+        stood = _stood(state, event, change)
         if (stood.digest if stood is not None else "") != change.before:
             return f"{change.path!r:.80} is not what it was changed from"
         if change.op is FileOp.DELETED:
@@ -330,6 +331,13 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
             )
         )
     return made
+
+
+def _stood(state: MemoryState, event: MemoryChanged, change: FileChange) -> MemoryFile | None:
+    """What a change of a file changes: nothing, where the file there is renamed with it."""
+    if not change.was and any(each.was == change.path for each in event.files):
+        return None
+    return state.files.get(change.was or change.path)
 
 
 def text_after(change: FileChange, stood: MemoryFile | None) -> str:
@@ -402,7 +410,7 @@ def _decide(space: str, state: MemoryState, wanted: MemoryChanged) -> Sequence[M
         return ()
     _check_terms(space, wanted)
     for change in wanted.files:
-        stood = state.files.get(change.was or change.path)
+        stood = _stood(state, wanted, change)
         found = stood.digest if stood is not None else ""
         if found != change.before:
             raise MemoryConflict(space, change.path, change.before, _mine(change, stood), stood)
@@ -444,12 +452,10 @@ def _check_terms(space: str, wanted: MemoryChanged) -> None:
     if len(wanted.sources) > SOURCES_MAX:
         fact = f"{len(wanted.sources):,} sources, the limit is {SOURCES_MAX:,}"
         raise BadValue(where, fact, "name those that it rests on most")
-    seen: set[str] = set()
-    for change in wanted.files:
-        for path in dict.fromkeys((change.path, change.was or change.path)):
-            if path in seen:
-                raise BadValue(where, f"{path!r:.120} stands there twice", "change a file once")
-            seen.add(path)
+    for told in ([each.path for each in wanted.files], [e.was for e in wanted.files if e.was]):
+        twice = next((path for path, count in Counter(told).items() if count > 1), None)
+        if twice is not None:
+            raise BadValue(where, f"{twice!r:.120} stands there twice", "change a file once")
 
 
 def _check_after(
@@ -529,6 +535,6 @@ def _check_policy(policy: MemoryPolicySet) -> None:
         raise BadValue("until", fact, "give one, such as 2026-11-24T18:00:00Z")
     for pattern in policy.untrusted:
         read(pattern, SLASH, "untrusted of the policy")
-    if policy.approval is Approval.ASK and (policy.until or policy.untrusted):
+    if policy.approval is MemoryApproval.ASK and (policy.until or policy.untrusted):
         fact = "until and untrusted are given with approval 'ask'"
         raise BadValue("policy", fact, "give them with approval 'off' alone")

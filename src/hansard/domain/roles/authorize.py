@@ -37,6 +37,9 @@ BUDGET_KINDS = ("budget.*",)
 AGGREGATE_KINDS = ("aggregate.changed",)
 """The kinds of what happens to aggregates of a program's own."""
 
+MEMORY_KINDS = ("memory.changed",)
+"""The kinds of what happens to files of memory."""
+
 _FREE = frozenset({"agent", "step", "tool", "view"})
 """Families of kinds that follow from what is allowed otherwise."""
 
@@ -161,6 +164,52 @@ def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
     return _told(rules, found, fact, lines, "sees")
 
 
+def may_change(rules: RoleDefined | None, file: str) -> Permission:
+    """Whether a role may change a file of memory, named behind its space: one of its paths, and
+    seen whole, since a lost race tells what others wrote.
+    """
+    found = _matching(rules.may.paths if rules is not None else (), SLASH, file)
+    line = f"paths = [{toml.text(_exactly(file))}]"
+    named = _told(rules, found, f"none of its paths is {file!r:.200}", line)
+    return named if not named.allowed else sees_whole_file(rules, file)
+
+
+def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
+    """Whether a role sees all that happens to a file of memory: so that it may view it."""
+    tags = kinds_of(MEMORY_KINDS)
+    masks = rules.masks if rules is not None else ()
+    hiding = next(
+        (
+            mask.name
+            for mask in masks
+            if any(_takes_in(mask.kinds, tag) for tag in tags)
+            and (mask.paths is None or any_matches(mask.paths, SLASH, file))
+        ),
+        None,
+    )
+    if hiding is not None:
+        fact = f"mask {hiding!r} may hide some of file {file!r:.200}"
+        return _told(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
+    sees = rules.sees if rules is not None else ()
+    found = next((rule.name for rule in sees if _shows_file(rule, file)), None)
+    fact = f"no rule of what it sees shows all of file {file!r:.200}"
+    lines = f"kinds = [{toml.text(MEMORY_KINDS[0])}], paths = [{toml.text(_exactly(file))}]"
+    return _told(rules, found, fact, lines, "sees")
+
+
+def _shows_file(rule: RoleRule, file: str) -> bool:
+    """Whether a rule shows all that happens to a file of memory, whoever does it."""
+    matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys, rule.aggregates)
+    if matchers != (None,) * 6:
+        return False
+    tags = kinds_of(MEMORY_KINDS)
+    if rule.kinds is None or not all(
+        _takes_in(rule.kinds, tag) and names_family(rule.kinds, tag) for tag in tags
+    ):
+        return False
+    return rule.paths is None or any_matches(rule.paths, SLASH, file)
+
+
 def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
     """Whether a role may approve what a gate asks, settle doubts, or query in SQL."""
     allowed = rules is not None and bool(getattr(rules.may, trust.value))
@@ -176,7 +225,7 @@ def sees_kinds(rules: RoleDefined | None, tags: Sequence[str], key: str, role: s
     plain = [
         rule
         for rule in rule_of
-        if (rule.agents, rule.labels, rule.fields, rule.aggregates) == (None,) * 4
+        if (rule.agents, rule.labels, rule.fields, rule.aggregates, rule.paths) == (None,) * 5
     ]
     return all(
         any(
@@ -229,8 +278,8 @@ def _takes_in(kinds: tuple[str, ...] | None, tag: str) -> bool:
 
 def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD_KINDS) -> bool:
     """Whether a rule shows all of a key; None asks whether it may of any."""
-    matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.aggregates)
-    if matchers != (None,) * 5:
+    matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.aggregates, rule.paths)
+    if matchers != (None,) * 6:
         return False
     if not all(_takes_in(rule.kinds, tag) for tag in kinds_of(kinds)):
         return False
@@ -240,6 +289,8 @@ def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD
 def _shows_aggregate(rule: RoleRule, name: str) -> bool:
     """Whether a rule shows all that happens to aggregates of a name, whatever their events."""
     if (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys) != (None,) * 5:
+        return False
+    if rule.paths is not None:
         return False
     tags = kinds_of(AGGREGATE_KINDS)
     if rule.kinds is None or not all(names_family(rule.kinds, tag) for tag in tags):

@@ -22,10 +22,17 @@ PATTERNS_MAX = 200
 CHARACTERS_MAX = 10_000
 """Most characters that a mask may leave."""
 
-SEPARATORS = {"kinds": DOT, "roles": NONE, "agents": NONE, "keys": SLASH, "aggregates": SLASH}
+SEPARATORS = {
+    "kinds": DOT,
+    "roles": NONE,
+    "agents": NONE,
+    "keys": SLASH,
+    "aggregates": SLASH,
+    "paths": SLASH,
+}
 """The matchers that are lists of patterns, and what separates segments in them."""
 
-MAY_SEPARATORS = {"tools": DOT, "kinds": DOT, "keys": SLASH}
+MAY_SEPARATORS = {"tools": DOT, "kinds": DOT, "keys": SLASH, "paths": SLASH}
 
 _NEAREST_MAX = 6
 
@@ -55,7 +62,9 @@ def check(rules: RoleDefined) -> None:
 def _check_rule(rule: RoleRule) -> None:
     where = f"rule {rule.name!r}"
     if not _check_matchers(where, rule):
-        remedy = 'give kinds, roles, agents, keys, aggregates or labels; all is kinds = ["**"]'
+        remedy = (
+            'give kinds, roles, agents, keys, aggregates, paths or labels; all is kinds = ["**"]'
+        )
         raise BadValue(where, "it has no matcher", remedy)
     if rule.fields is not None:
         _check_fields(f"fields of {where}", rule.fields, kinds_of(rule.kinds))

@@ -17,6 +17,7 @@ from hansard.domain.aggregate import KIND
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.label import Confidentiality, Label, level
+from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.roles.check import SEPARATORS
 from hansard.domain.roles.fields import (
     DIGESTS,
@@ -28,7 +29,7 @@ from hansard.domain.roles.fields import (
     touches,
 )
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.patterns import NONE, REST, any_matches, kind_matches
+from hansard.domain.roles.patterns import NONE, REST, SLASH, any_matches, kind_matches
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +37,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `role` and `agent` are its author's: of an agent's stream its own, else of the agent that wrote
     it, if the run's roster has it (a person's name is no agent's). `aggregate` is the declared name
-    and tag of what happened to an aggregate, `order/order-placed.v1`. `labels` are the run's,
+    and tag of what happened to an aggregate, `order/order-placed.v1`; `paths` are the files of
+    memory that changed, behind their space. `labels` are the run's,
     `label` is its commit's. `fields` are the keys of its data; they decide nothing, `explain`
     tells which are shown.
     """
@@ -47,6 +49,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     key: str = ""
     aggregate: str = ""
+    paths: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
     fields: tuple[str, ...] = ()
     label: Label | None = None
@@ -113,6 +116,35 @@ def aggregate_of(stream: StreamId, data: bytes) -> str:
     return f"{told.aggregate}/{told.event}"
 
 
+class _File(msgspec.Struct):
+    path: str
+    was: str = ""
+
+
+class _Changed(msgspec.Struct):
+    """What the data of an event of a space says of which files it is about."""
+
+    files: list[_File] = []
+    problems: list[_File] = []
+
+
+_changed = msgspec.json.Decoder(_Changed)
+
+
+def files_of(stream: StreamId, data: bytes) -> tuple[str, ...]:
+    """The files of memory that an event is about, behind their space, `org/AGENTS.md`; none for
+    other events, and for data that does not say so.
+    """
+    if type(stream) is not WorkspaceStream or stream.kind != MEMORY:
+        return ()
+    try:
+        told = _changed.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+    named = [path for each in (*told.files, *told.problems) for path in (each.path, each.was)]
+    return tuple(dict.fromkeys(f"{stream.id}/{path}" for path in named if path))
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """Whether an event is seen, and what of it.
 
@@ -177,6 +209,7 @@ def sees_all(rules: RoleDefined) -> bool:
         and REST in rule.kinds
         and (rule.roles, rule.agents, rule.keys, rule.labels, rule.fields) == (None,) * 5
         and rule.aggregates is None
+        and rule.paths is None
         for rule in rules.sees
     )
 
@@ -219,12 +252,23 @@ def unmet_conditions(rule: RoleRule | Mask, facts: Facts) -> list[str]:
             continue
         told = f"{value!r} is none of {_listed(patterns)}" if value else "it has none"
         missing.append(f"{name}: {told}")
+    if rule.paths is not None and not _of_paths(rule, rule.paths, facts.paths):
+        told = _listed(facts.paths) if facts.paths else "it has none"
+        missing.append(f"paths: {told}, and the rule's are {_listed(rule.paths)}")
     for label, pattern in (rule.labels or {}).items():
         if label not in facts.labels:
             missing.append(f"labels: its run has no {label!r}")
         elif not any_matches((pattern,), NONE, facts.labels[label]):
             missing.append(f"labels: {label} is {facts.labels[label]!r}, not {pattern!r}")
     return missing
+
+
+def _of_paths(rule: RoleRule | Mask, patterns: tuple[str, ...], paths: tuple[str, ...]) -> bool:
+    """Whether files are those of a rule: all of them, so that none that is hidden leaves a trace;
+    of a mask one is enough.
+    """
+    which = all if isinstance(rule, RoleRule) else any
+    return bool(paths) and which(any_matches(patterns, SLASH, path) for path in paths)
 
 
 def _listed(patterns: tuple[str, ...]) -> str:

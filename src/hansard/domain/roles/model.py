@@ -23,7 +23,9 @@ class RoleRule(msgspec.Struct, frozen=True, omit_defaults=True):
     state that it changes, `labels` of the run's labels, by their names. What an event does not have
     (a key, an author in a role, a label) matches nothing. `fields` are the paths of its data that
     are shown; None shows all. `aggregates` are patterns of what happens to a program's own
-    aggregates: the name and the tag that it declared, `order/order-placed.v1`.
+    aggregates: the name and the tag that it declared, `order/order-placed.v1`. `paths` are patterns
+    of files of memory behind the name of their space, `org/skills/**`: a change of several files is
+    seen where all of them match.
 
     Attributes:
         name: What `hansard roles explain` calls it.
@@ -37,6 +39,7 @@ class RoleRule(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] | None = None
     fields: tuple[str, ...] | None = None
     aggregates: tuple[str, ...] | None = None
+    paths: tuple[str, ...] | None = None
 
 
 class Masking(StrEnum):
@@ -61,6 +64,7 @@ class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
         keys: Patterns of the key that it changes.
         labels: Patterns of the run's labels, by their names.
         aggregates: Patterns of an aggregate's name and the tag of what happens to it.
+        paths: Patterns of files of memory, behind their space: one of those changed matches.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
     keys: tuple[str, ...] | None = None
     labels: dict[str, str] | None = None
     aggregates: tuple[str, ...] | None = None
+    paths: tuple[str, ...] | None = None
 
 
 class May(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,6 +88,7 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
         tools: Patterns of tools.
         kinds: Patterns of tags.
         keys: Patterns of keys.
+        paths: Patterns of files of memory that it changes, behind their space: `org/skills/**`.
         approve: Whether it answers questions of a gate.
         settle: Whether it settles doubts.
         query: Whether it asks in SQL.
@@ -91,6 +97,7 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     approve: bool = False
     settle: bool = False
     query: bool = False

@@ -121,7 +121,8 @@ def _view(
     count = 0
     for event in events:
         found = event.facts
-        mark = (found.tag, found.role, found.agent, found.key, found.label, *found.labels.items())
+        who = (found.tag, found.role, found.agent, found.key, found.paths)
+        mark = (*who, found.label, *found.labels.items())
         if mark not in known:  # most events are alike in all that decides
             made = judge(rules, found)
             known[mark] = made, ways(made)

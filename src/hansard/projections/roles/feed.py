@@ -21,7 +21,7 @@ from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of
 from hansard.domain.integrity.membership import Members
 from hansard.domain.label import join, parse, raised
-from hansard.domain.roles.judge import Facts, aggregate_of, facts, judge, sees_all
+from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of, judge, sees_all
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
 from hansard.domain.roles.numbers import renumber
 from hansard.domain.roles.view import FieldPlan, check_key, shown_so, told_fields, ways
@@ -159,8 +159,7 @@ class Feed:
         kept: list[Recorded] = []
         first = 0
         for version, recorded in enumerate(commit.events, commit.version):
-            about = aggregate_of(stream, bytes(recorded.data))
-            found_ways = self._seen_so(told, labels, recorded.type, about)
+            found_ways = self._seen_so(told, labels, recorded)
             if found_ways is None or recorded.enc is not None:
                 continue
             self._ids.add(recorded.id, commit.id)
@@ -191,10 +190,7 @@ class Feed:
         kept = [
             (version, recorded)
             for version, recorded in enumerate(commit.events, commit.version)
-            if self._seen_so(
-                told, labels, recorded.type, aggregate_of(told.stream, bytes(recorded.data))
-            )
-            is not None
+            if self._seen_so(told, labels, recorded) is not None
         ]
         if kept:
             self.seen.label = raised(self.seen.label, told.label)
@@ -204,14 +200,19 @@ class Feed:
         return msgspec.structs.replace(commit, version=kept[0][0], events=events)
 
     def _seen_so(
-        self, told: Facts, labels: tuple[object, ...], tag: str, about: str = ""
+        self, told: Facts, labels: tuple[object, ...], recorded: Recorded
     ) -> FieldPlan | None:
-        """How an event is shown, of an aggregate by what it is about; None where it is not seen."""
-        known_by = (tag, told.role, told.agent, told.key, about, told.label, labels)
+        """How an event is shown, of an aggregate or memory by what it is about; None where it is
+        not seen.
+        """
+        tag, data = recorded.type, bytes(recorded.data)
+        about, files = aggregate_of(told.stream, data), files_of(told.stream, data)
+        known_by = (tag, told.role, told.agent, told.key, about, files, told.label, labels)
         if known_by not in self._ways:
             if len(self._ways) >= VERDICTS_MAX:
                 self._ways.clear()
-            verdict = judge(self._rules, msgspec.structs.replace(told, tag=tag, aggregate=about))
+            whole = msgspec.structs.replace(told, tag=tag, aggregate=about, paths=files)
+            verdict = judge(self._rules, whole)
             self._ways[known_by] = ways(verdict) if verdict.visible else None
         return self._ways[known_by]
 

@@ -1,0 +1,85 @@
+"""Which spaces of memory belong to a run: those that its steps read or changed, up to there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard.agents.memory.operations import KIND as STEPS
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive
+from hansard.bus.log import AtPosition, Stored
+from hansard.bus.states.aggregates import in_full
+from hansard.domain.errors import RecordError
+from hansard.domain.ids import AgentStream, WorkspaceStream
+from hansard.domain.memory.events import KIND, MemoryChanged, MemoryRejected, stream_of
+from hansard.domain.steps import StepCompleted, StepRequested
+
+
+class _Result(msgspec.Struct):
+    """What a step of memory came to, as far as it says of which space."""
+
+    space: str = ""
+
+
+async def of_run(workspace: Workspace, run: str, up_to: AtPosition) -> dict[str, list[Stored]]:
+    """The spaces that a run's agents read or changed, with their commits up to its end."""
+    spaces: set[str] = set()
+    asked: set[tuple[AgentStream, int]] = set()
+    end = 0
+    for stored in await workspace.log.read_run(run, up_to):
+        tx = stored.commit.tx
+        first, count = (
+            (stored.position, 1) if tx is None else (stored.position - tx.index, tx.count)
+        )
+        end = max(end, first + count - 1)
+        if not isinstance(stored.stream, AgentStream):
+            continue
+        if count > 1:
+            spaces |= await _beside(workspace, first, count)
+        for recorded in stored.commit.events:
+            if recorded.type not in (StepRequested.tag, StepCompleted.tag):
+                continue
+            try:
+                event = revive(recorded)
+            except RecordError:
+                continue
+            if isinstance(event, StepRequested) and event.kind == STEPS:
+                asked.add((stored.stream, event.step))
+            elif isinstance(event, StepCompleted) and (stored.stream, event.step) in asked:
+                spaces |= _named(await in_full(workspace.blobs, event.result))
+    return {
+        space: await workspace.log.read(stream_of(space), up_to=AtPosition(end))
+        for space in sorted(spaces)
+    }
+
+
+async def _beside(workspace: Workspace, first: int, count: int) -> set[str]:
+    """The spaces that were changed in a transaction."""
+    others = [await workspace.log.at(position) for position in range(first, first + count)]
+    return {
+        other.stream.id
+        for other in others
+        if isinstance(other.stream, WorkspaceStream) and other.stream.kind == KIND
+    }
+
+
+def _named(plain: object) -> set[str]:
+    try:
+        space = msgspec.convert(plain, _Result).space
+    except msgspec.ValidationError:
+        return set()
+    return {space} if space else set()
+
+
+def runs_of(commits: list[Stored]) -> list[str]:
+    """The runs whose steps wrote what some commits say."""
+    found: dict[str, None] = {}
+    for stored in commits:
+        for recorded in stored.commit.events:
+            try:
+                event = revive(recorded)
+            except RecordError:
+                continue
+            if isinstance(event, MemoryChanged | MemoryRejected) and event.run:
+                found[event.run] = None
+    return list(found)

@@ -1,0 +1,250 @@
+"""What operations on files come to: worked out on the files as they stand, then said as one change.
+
+An operation is a plain object, as a step records it: `{"op": "edit", "path": ..., "old": ...,
+"new": ...}`. Those of a change are worked out one after the other, each on what the one
+before left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.bus.errors import NotFound
+from hansard.domain.errors import BadValue
+from hansard.domain.memory import lines, paths, space
+from hansard.domain.memory.events import FileChange
+from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
+from hansard.domain.memory.unified import unified
+
+Op = dict[str, Any]
+"""An operation: `op`, `path`, and what else it takes."""
+
+DIFF_CHARACTERS_MAX = 40_000
+"""Most characters of a diff that a question shows; the text itself stands beside it, whole."""
+
+SEE_LS = "see ls() for the files that there are"
+
+
+def create(path: object, text: object, *, link: bool = False) -> Op:
+    """Have a file hold a text, whether or not there is one."""
+    named = paths.normal(path)
+    return {"op": "create", "path": named, "text": space.text_of(named, text)} | (
+        {"link": True} if link else {}
+    )
+
+
+def edit(path: object, old: object, new: object) -> Op:
+    """Replace a part of a file, which must stand there once."""
+    named = paths.normal(path)
+    before, after = space.text_of(named, old), space.text_of(named, new)
+    if not before:
+        raise BadValue(f"edit of {named!r:.120}", "old is empty", "give what is to be replaced")
+    return {"op": "edit", "path": named, "old": before, "new": after}
+
+
+def insert(path: object, line: object, text: object) -> Op:
+    """Insert a text behind a line (0: before the first)."""
+    named = paths.normal(path)
+    if type(line) is not int or line < 0:
+        raise BadValue(f"insert into {named!r:.120}", f"line {line!r:.40}", "give a line, from 0")
+    return {"op": "insert", "path": named, "line": line, "text": space.text_of(named, text)}
+
+
+def append(path: object, text: object) -> Op:
+    """Add a line at the end of a file, which is created where there is none."""
+    named = paths.normal(path)
+    return {"op": "append", "path": named, "text": space.text_of(named, text)}
+
+
+def remembered(path: object, text: object) -> Op:
+    """Add an item to a file's list: a text in one paragraph."""
+    words = " ".join(space.text_of("text", text).split())
+    if not words:
+        raise BadValue("remember", "the text is empty", "say what is to hold from now on")
+    return append(path, words if words.startswith(("- ", "* ")) else f"- {words}")
+
+
+def rename(path: object, to: object) -> Op:
+    """Move a file."""
+    return {"op": "rename", "path": paths.normal(path), "to": paths.normal(to)}
+
+
+def delete(path: object) -> Op:
+    """Delete a file."""
+    return {"op": "delete", "path": paths.normal(path)}
+
+
+class _Item(msgspec.Struct):
+    text: str
+    link: bool
+    origin: MemoryFile | None
+
+
+class FileDraft:
+    """The files of a space as some operations leave them."""
+
+    def __init__(self, name: str, state: MemoryState) -> None:
+        self._name = name
+        self._state = state
+        self._items = {
+            path: _Item(file.text, file.link, file) for path, file in state.files.items()
+        }
+        self._touched: dict[str, None] = {}
+        self.created: set[str] = set()
+        """The paths that are given a whole text."""
+
+    def work(self, ops: Iterable[Op]) -> None:
+        """Work operations out. Raises NotFound, BadValue, MemoryConflict."""
+        for op in ops:
+            self._work(op)
+
+    def _work(self, op: Op) -> None:
+        path: str = op["path"]
+        match op["op"]:
+            case "rename":
+                self._rename(path, op["to"])
+            case "delete":
+                self._item(path)
+                del self._items[path]
+                self._touched[path] = None
+            case "create":
+                self._create(path, op["text"], link=bool(op.get("link")))
+            case "append":
+                at = self._end_of(path)
+                found = self._items.get(at)
+                before = found.text if found is not None else ""
+                joint = "" if not before or before.endswith("\n") else "\n"
+                line = op["text"] if op["text"].endswith("\n") else op["text"] + "\n"
+                self._put(at, before + joint + line)
+            case "edit":
+                self._edit(self._end_of(path), op["old"], op["new"])
+            case "insert":
+                self._insert(self._end_of(path), op["line"], op["text"])
+            case other:
+                raise BadValue("change", f"an operation {other!r:.40}", "use one that there is")
+
+    def _end_of(self, path: str) -> str:
+        if path in self._items and not self._items[path].link:
+            return path
+        links = {at: item.text for at, item in self._items.items() if item.link}
+        return paths.followed(path, links)
+
+    def _item(self, path: str) -> _Item:
+        found = self._items.get(path)
+        if found is None:
+            raise NotFound(f"file {path!r} of {self._name}", SEE_LS)
+        return found
+
+    def _create(self, path: str, text: str, *, link: bool) -> None:
+        at = path if link else self._end_of(path)
+        found = self._items.get(at)
+        origin = found.origin if found is not None else None
+        if found is None and not self._moved(at):  # what was deleted and comes again is edited
+            origin = self._state.files.get(at)
+        self._items[at] = _Item(text, link, origin)
+        self._touched[at] = None
+        self.created.add(at)
+
+    def _moved(self, path: str) -> bool:
+        """Whether the file that stood at a path stands at another one now."""
+        return any(
+            item.origin is not None and item.origin.path == path and at != path
+            for at, item in self._items.items()
+        )
+
+    def _put(self, path: str, text: str) -> None:
+        found = self._items.get(path)
+        if found is None:
+            self._create(path, text, link=False)
+        else:
+            found.text = text
+        self._touched[path] = None
+
+    def _edit(self, path: str, old: str, new: str) -> None:
+        text = self._item(path).text
+        count = text.count(old)
+        if count != 1:
+            fact = f"{old!r:.120} stands there {'not at all' if not count else f'{count} times'}"
+            remedy = "view it and give a part that stands there once"
+            raise BadValue(f"edit of {path!r:.120}", fact, remedy)
+        self._put(path, text.replace(old, new))
+
+    def _insert(self, path: str, line: int, text: str) -> None:
+        found = lines.split(self._item(path).text)
+        if line > len(found):
+            fact = f"it has {len(found)} lines, not {line}"
+            raise BadValue(f"insert into {path!r:.120}", fact, "view it and give one of its lines")
+        if found and line and not found[line - 1].endswith("\n"):
+            found[line - 1] += "\n"
+        news = text if text.endswith("\n") or line == len(found) else text + "\n"
+        self._put(path, "".join([*found[:line], news, *found[line:]]))
+
+    def _rename(self, path: str, to: str) -> None:
+        item = self._item(path)
+        other = self._items.get(to)
+        if other is not None and to != path:
+            raise MemoryConflict(self._name, to, "", item.text, self._state.files.get(to))
+        del self._items[path]
+        self._items[to] = item
+        self._touched[path] = self._touched[to] = None
+
+    def changes(self) -> tuple[FileChange, ...]:
+        """What became of each file, as one change says it."""
+        kept = {id(item.origin) for item in self._items.values() if item.origin is not None}
+        found: list[FileChange] = []
+        for path in self._touched:
+            item, stood = self._items.get(path), self._state.files.get(path)
+            if item is not None:
+                change = space.change_of(path, item.origin, item.text, link=item.link)
+            elif stood is not None and id(stood) not in kept:
+                change = space.change_of(path, stood, None)
+            else:
+                continue
+            if change is not None:
+                found.append(change)
+        return tuple(found)
+
+
+def worked_out(
+    name: str, state: MemoryState, ops: Sequence[Op], seen: Mapping[str, str] | None
+) -> tuple[FileChange, ...]:
+    """The change that operations come to on the files as they stand; empty for none.
+
+    seen: the digests of files as their writer saw them, by path (empty: none was there): where
+    another one stands, MemoryConflict is raised, and where a file is created over one that was
+    never seen. None: whatever stands. Raises NotFound, BadValue, too.
+    """
+    draft = FileDraft(name, state)
+    draft.work(ops)
+    found = draft.changes()
+    for change in found:
+        path = change.was or change.path
+        none = "" if change.path in draft.created else None
+        expected = seen.get(path, none) if seen is not None else None
+        if expected is not None and expected != change.before:
+            stood = state.files.get(path)
+            raise MemoryConflict(name, change.path, expected, _text(draft, change.path), stood)
+    return found
+
+
+def _text(draft: FileDraft, path: str) -> str:
+    item = draft._items.get(path)  # noqa: SLF001 -- of this module
+    return item.text if item is not None else ""
+
+
+def shown(state: MemoryState, changes: Iterable[FileChange]) -> str:
+    """A change as people are shown it: a unified diff, cut to DIFF_CHARACTERS_MAX."""
+    parts: list[str] = []
+    for change in changes:
+        stood = state.files.get(change.was or change.path) if change.before else None
+        after = space.text_after(change, stood) if change.after else None
+        if change.link and after is not None:
+            after = f"{after}\n"
+        before = stood.text if stood is not None else None
+        parts.append(unified(change.path, before, after, change.was))
+    text = "".join(parts)
+    more = len(text) - DIFF_CHARACTERS_MAX
+    return text if more <= 0 else f"{text[:DIFF_CHARACTERS_MAX]}\n({more:,} characters more)\n"

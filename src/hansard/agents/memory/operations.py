@@ -1,0 +1,441 @@
+"""`session.memory`: files that outlive runs, read and changed by steps of the agent.
+
+A read is on record as the file's version, so that a resumed session is given just that; a change is
+one commit with its step, so that it is made once, whoever is killed. One tree shows all levels: the
+agent's own space, that of the user it acts for, and that of all; of files of one path the nearer
+one is seen, and a change goes to the one that is seen.
+
+A change waits for a person's word, unless the space's policy says otherwise; the question shows it
+as a diff, and a grant is good for that text on those versions alone.
+
+Written once for both clients as flows (see `hansard.agents.flow`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.flow import Flow, Io
+from hansard.agents.memory import drafts
+from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.prompt import PromptPart, composed, is_told
+from hansard.agents.memory.reading import (
+    MemoryEntry,
+    MemoryNews,
+    MemoryVersion,
+    entry_of,
+    revert_ops,
+    versions_of,
+)
+from hansard.agents.memory.search.lines import grep
+from hansard.agents.memory.search.paths import paths_matching
+from hansard.agents.memory.write import MemoryWrite, WantedChange
+from hansard.agents.policy.gate import AskFirst
+from hansard.agents.policy.permits import changes_file, sees_file
+from hansard.agents.steps.asking import Basis
+from hansard.agents.steps.atomic import JointSteps, never
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.gating import cleared_of, demand_cleared
+from hansard.agents.steps.recorder import Call
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.tools import operation
+from hansard.bus.errors import NotFound
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.memory import paths
+from hansard.domain.memory.events import AGENT, ORG, USER, FileChange, space_name
+from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
+from hansard.domain.steps import Step
+
+KIND = "memory"
+"""The kind of these steps."""
+
+_memory = functools.partial(operation, kind=KIND)
+_writes = functools.partial(_memory, writes=True)
+
+# What an operation is given, as it is recorded.
+SPECS = {
+    "view": _memory("memory.view", "path", "space", "at"),
+    "ls": _memory("memory.ls", "folder"),
+    "glob": _memory("memory.glob", "pattern"),
+    "grep": _memory("memory.grep", "pattern", "glob"),
+    "prompt": _memory("memory.prompt", "budget"),
+    "news": _memory("memory.news"),
+    "history": _memory("memory.history", "path", "space"),
+    "revert": _writes("memory.revert", "change", "because", "space"),
+    "change": _writes("memory.change", "ops", "because", "space", "sources"),
+}
+
+DEFAULT_RULE = AskFirst(tool="memory.*", name="memory")
+"""What asks about changes where no rule of the gate does."""
+
+
+class TreeFile(msgspec.Struct, frozen=True):
+    """A file where it is seen in the tree of all levels."""
+
+    space: str
+    file: MemoryFile
+
+
+class MemoryFlows(JointSteps):
+    """A session's operations on memory."""
+
+    def __init__(self, engine: StepEngine) -> None:
+        super().__init__(engine)
+        self._seen: dict[str, dict[str, str]] = {}
+        """By space and path, the digests of the files as this session saw them last."""
+        self._prompted: dict[str, str] = {}
+        """By space and path, the digests of the files as the prompt had them."""
+        self._now = 0
+        """The log's time when a policy was last asked, in ns."""
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces that the tree shows, the nearest first."""
+        actor = self.engine.ledger.actor
+        users = tuple(f"{USER}{who}" for who in actor.on_behalf_of[:1])
+        return (f"{AGENT}{self.engine.stream.agent}", *users, ORG)
+
+    def begin(self, name: str, *given: Any) -> Call:
+        """An operation with its place in the record. Raises BadValue, NoScope, ToolError."""
+        self.engine.ledger.demand_open()
+        call = self.engine.begin(SPECS[name], given, {})
+        call.needs = ()
+        return call
+
+    # ------------------------------------------------------------ reads
+
+    def view(self, path: object, space: str | None, at: object) -> Flow[MemoryEntry]:
+        """A file as it stands, or stood. Raises NotFound."""
+        named = paths.normal(path)
+        call = self.begin("view", named, _space(space), at)
+        read: list[TreeFile] = []
+        answered, told = self.engine.answer(call)
+        if not answered:
+            run = functools.partial(self._view, read=read)
+            told = yield from self.engine.execute(call, self.plan, run)
+        if told is None:
+            self._note(space or self.spaces[0], named, "")
+            raise NotFound(f"file {named!r}{f' at {at}' if at is not None else ''}", drafts.SEE_LS)
+        found = read[0] if read else (yield from self._again(told))
+        if at is None:
+            self._note(found.space, found.file.path, found.file.digest)
+        return self._entry(found)
+
+    def _entry(self, found: TreeFile) -> MemoryEntry:
+        """A file as the agent is given it: to a role that does not see all a version would tell how
+        much happened to others.
+        """
+        entry = entry_of(found.space, found.file)
+        limited = self.engine.settings.permit.is_limited
+        return msgspec.structs.replace(entry, version=0) if limited else entry
+
+    def _view(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
+        return (yield from self._recorded(call, lambda: self._read(call, read)))
+
+    def _read(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
+        """What is put on record of a file that was viewed: which one, and at which version."""
+        given = call.arguments
+        found = yield from self._found(given["path"], given["space"], given["at"])
+        if found is None:
+            return None
+        what = f"file {found.file.path!r:.200} of {found.space}"
+        yield from demand_cleared(self.engine, call, found.file.label, what)
+        read.append(found)
+        return {
+            "space": found.space,
+            "path": found.file.path,
+            "digest": found.file.digest,
+            "event": found.file.event,
+        }
+
+    def _found(self, path: str, space: str | None, at: object) -> Flow[TreeFile | None]:
+        """The nearest file of a path that the agent's role sees."""
+        for each in (space,) if space else self.spaces:
+            state = yield from self._state(each, at)
+            found = state.file(path)
+            if found is not None and self._may_see(each, found.path):
+                return TreeFile(each, found)
+        return None
+
+    def _may_see(self, space: str, path: str) -> bool:
+        return self.engine.settings.permit.ask(sees_file(space, path)).allowed
+
+    def _state(self, space: str, at: object = None) -> Flow[MemoryState]:
+        state: MemoryState = yield Io(functools.partial(self._memories.at, space, at))
+        return state
+
+    @property
+    def _memories(self) -> Any:
+        return self.engine.workspace.memories
+
+    def _again(self, told: dict[str, Any]) -> Flow[TreeFile]:
+        """A file as it was viewed before."""
+        state = yield from self._state(told["space"], told["event"])
+        found = state.files.get(told["path"])
+        if found is None or found.digest != told["digest"]:
+            raise NotFound(f"file {told['path']!r} of {told['space']} as it was read", "")
+        return TreeFile(told["space"], found)
+
+    def _note(self, space: str, path: str, mark: str) -> None:
+        self._seen.setdefault(space, {})[path] = mark
+
+    def tree(self) -> Flow[dict[str, TreeFile]]:
+        """All files that the agent may be shown, by path, the nearer level before the others."""
+        found: dict[str, TreeFile] = {}
+        for space in self.spaces:
+            state = yield from self._state(space)
+            for path, file in state.files.items():
+                if path not in found and self._may_see(space, path):
+                    found[path] = TreeFile(space, file)
+        labels = {path: each.file.label for path, each in found.items()}
+        return {path: found[path] for path in (yield from cleared_of(self.engine, labels))}
+
+    def _listed(self, call: Call, made: Callable[[dict[str, TreeFile]], Any]) -> Flow[Any]:
+        """What is put on record of a look at the tree, or what is there of it."""
+
+        def read() -> Flow[Any]:
+            return made((yield from self.tree()))
+
+        def run(of: Call) -> Flow[Any]:
+            return (yield from self._recorded(of, read))
+
+        return (yield from self.ask(call, run))
+
+    def ls(self, folder: str) -> Flow[list[str]]:
+        """The paths under a folder, sorted."""
+        within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
+        call = self.begin("ls", folder)
+        listed: list[str] = yield from self._listed(
+            call, lambda tree: sorted(path for path in tree if path.startswith(within))
+        )
+        return listed
+
+    def glob(self, pattern: str) -> Flow[list[str]]:
+        """The paths that match, sorted."""
+        call = self.begin("glob", pattern)
+        listed: list[str] = yield from self._listed(
+            call, lambda tree: paths_matching(tree, pattern).paths
+        )
+        return listed
+
+    def grep(self, pattern: str, glob: str) -> Flow[list[list[Any]]]:
+        """The lines that match, as (path, line, text)."""
+        call = self.begin("grep", pattern, glob)
+
+        def made(tree: dict[str, TreeFile]) -> Any:
+            texts = {path: each.file.text for path, each in tree.items() if not each.file.link}
+            found = grep(texts, pattern, glob=glob)
+            return [[line.path, line.line, line.text] for line in found.lines]
+
+        hits: list[list[Any]] = yield from self._listed(call, made)
+        return hits
+
+    def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
+        """The versions of a file, the oldest first."""
+        named = paths.normal(path)
+        call = self.begin("history", named, _space(space))
+
+        def read() -> Flow[Any]:
+            found = yield from self._found(named, call.arguments["space"], None)
+            where = found.space if found is not None else (space or self.spaces[0])
+            if not self._may_see(where, named):
+                return []
+            history = yield Io(functools.partial(self._memories.history, where))
+            versions = versions_of(where, history, named)
+            yield from demand_cleared(
+                self.engine, call, found.file.label if found is not None else None, named
+            )
+            return [msgspec.to_builtins(each) for each in versions]
+
+        def run(of: Call) -> Flow[Any]:
+            return (yield from self._recorded(of, read))
+
+        told = yield from self.ask(call, run)
+        return [msgspec.convert(each, MemoryVersion) for each in told]
+
+    # ------------------------------------------------------------ prompts
+
+    def prompt(self, budget: int | None) -> Flow[str]:
+        """What of memory stands in the system prompt."""
+        call = self.begin("prompt", budget)
+
+        def read() -> Flow[Any]:
+            parts = yield from self._parts()
+            marks = {f"{each.space}/{each.file.path}": each.file.digest for each in parts}
+            return {"text": composed(parts, self.spaces, budget), "files": marks}
+
+        told = yield from self.ask(call, lambda of: self._recorded(of, read))
+        self._prompted = dict(told["files"])
+        text: str = told["text"]
+        return text
+
+    def _parts(self) -> Flow[list[PromptPart]]:
+        """The files that a prompt tells of: instructions of all levels, of skills the nearest."""
+        found: dict[str, PromptPart] = {}
+        paths_seen: set[str] = set()
+        for space in self.spaces:
+            state = yield from self._state(space)
+            for path in state.files:
+                file = state.file(path)
+                if file is None or not is_told(path) or not self._may_see(space, file.path):
+                    continue
+                if path.endswith(AGENTS) or path not in paths_seen:
+                    found[f"{space}/{path}"] = PromptPart(space, file)
+                    paths_seen.add(path)
+        labels = {name: part.file.label for name, part in found.items()}
+        return [found[name] for name in (yield from cleared_of(self.engine, labels))]
+
+    def news(self) -> Flow[list[MemoryNews]]:
+        """What has changed of the files that the prompt tells of, since it was made or since this
+        was asked last.
+        """
+        call = self.begin("news")
+        before = self._prompted
+
+        def read() -> Flow[Any]:
+            parts = {
+                f"{each.space}/{each.file.path}": each.file for each in (yield from self._parts())
+            }
+            told = [
+                [name, "changed" if name in before else "new", file.author]
+                for name, file in parts.items()
+                if before.get(name) != file.digest
+            ]
+            told += [[name, "gone", ""] for name in before if name not in parts]
+            return {"news": told, "files": {name: file.digest for name, file in parts.items()}}
+
+        told = yield from self.ask(call, lambda of: self._recorded(of, read))
+        self._prompted = dict(told["files"])
+        return [MemoryNews(*each) for each in told["news"]]
+
+    # ------------------------------------------------------------ changes
+
+    def change(
+        self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
+    ) -> Flow[dict[str, Any]]:
+        """Make a change, or give what is on record of it."""
+        call = self.begin("change", list(ops), because, _space(space), list(sources))
+        return (yield from self._changed(call, self._change))
+
+    def _changed(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[dict[str, Any]]:
+        answered, told = self.engine.answer(call)
+        if not answered:
+            told = yield from self.engine.execute(call, self.plan, run)
+        for each in told["files"]:
+            self._note(told["space"], each["path"], each["digest"])
+        found: dict[str, Any] = told
+        return found
+
+    def _change(self, call: Call) -> Flow[Any]:
+        given = call.arguments
+        ops: list[Op] = given["ops"]
+        space, trouble = given["space"] or self.spaces[0], None
+        try:
+            space = given["space"] or (yield from self._space_of(ops))
+        except BadValue as error:
+            trouble = error
+        wanted = WantedChange(
+            space=space,
+            ops=ops,
+            because=given["because"],
+            sources=tuple(given["sources"]),
+            seen=self._seen.get(space, {}),
+        )
+        return (yield from self._make(call, wanted, trouble))
+
+    def _make(
+        self, call: Call, wanted: WantedChange, trouble: Exception | None = None
+    ) -> Flow[Any]:
+        """Make a change, once whoever is to be asked has granted it. What is in its way is its
+        step's outcome.
+        """
+        space, ops = wanted.space, wanted.ops
+        touched = dict.fromkeys(path for op in ops for path in (op["path"], op.get("to")) if path)
+        call.needs = tuple(changes_file(space, path) for path in touched)
+        _, verdict = yield from self.engine.ask_rules(call)
+        frozen = None
+        try:
+            if trouble is None:
+                frozen = yield from self._asked(call, wanted, verdict.asks)
+        except (BadValue, NotFound, MemoryConflict) as error:
+            trouble = error
+        works: list[MemoryWrite] = []
+
+        def make(_: Scope) -> MemoryWrite:
+            works.append(MemoryWrite(self.engine, call, wanted, frozen, trouble, self._now))
+            return works[-1]
+
+        try:
+            return (yield from self._jointly(call, [], make, never))
+        finally:
+            for path in touched if works and works[-1].error is not None else ():
+                self._seen.get(space, {}).pop(path, None)  # what stands is to be viewed anew
+
+    def _space_of(self, ops: Sequence[Op]) -> Flow[str]:
+        """Where a change goes that says nothing of it: where the files are that it changes."""
+        found: dict[str, str] = {}
+        for op in ops:
+            at = yield from self._found(op["path"], None, None)
+            if at is not None:
+                found.setdefault(at.space, op["path"])
+        if len(found) > 1:
+            fact = " and ".join(f"{path!r:.80} is of {space}" for space, path in found.items())
+            raise BadValue("change", fact, "make a change a space")
+        return next(iter(found), self.spaces[0])
+
+    def _asked(
+        self, call: Call, wanted: WantedChange, rule: AskFirst | None
+    ) -> Flow[tuple[FileChange, ...] | None]:
+        """Have a person asked where the space or the gate wants it; what was granted, None where
+        nobody was asked.
+        """
+        state = yield from self._state(wanted.space)
+        changes = worked_out(wanted.space, state, wanted.ops, wanted.seen)
+        if not changes:
+            return None
+        changed = [path for each in changes for path in (each.path, each.was) if path]
+        self._now = yield Io(self.engine.boards.log_time)
+        if rule is None and not state.asks(self._now, self.engine.ledger.label, changed):
+            return None
+        basis = {each.path: [each.before, each.after] for each in changes}
+        shown = {"diff": drafts.shown(state, changes), "space": wanted.space}
+        mark = digest(canonical(basis))
+        yield from self.engine.ask_first(call, rule or DEFAULT_RULE, Basis(mark, shown))
+        return changes
+
+    def plan(self, call: Call) -> Flow[Step | None]:
+        """As of all that agents share; but memory outlives runs, so a fork's is its parent's: where
+        it shadows effects, a change is one.
+        """
+        if self.engine.settings.shadows and call.has_effects:
+            return (yield from self.engine.plan(call))
+        return (yield from super().plan(call))
+
+    def revert(self, event: str, because: str, space: str | None) -> Flow[dict[str, Any]]:
+        """Undo a change of a space, by its version ('@3') or its id."""
+        call = self.begin("revert", event, because, space_name(space) if space else self.spaces[0])
+        return (yield from self._changed(call, self._revert))
+
+    def _revert(self, call: Call) -> Flow[Any]:
+        given = call.arguments
+        named, event = given["space"], given["change"]
+        history = yield Io(functools.partial(self._memories.history, named))
+        state = yield from self._state(named)
+        ops: list[Op] = []
+        trouble: Exception | None = None
+        try:
+            ops = revert_ops(named, history, state, event)
+        except (NotFound, MemoryConflict) as error:
+            trouble = error
+        because = given["because"] or f"revert of {event}"
+        return (yield from self._make(call, WantedChange(named, ops, because), trouble))
+
+
+def _space(space: str | None) -> str | None:
+    return space_name(space) if space else None

@@ -1,0 +1,218 @@
+"""Files of memory as people and programs read them: entries, versions, what undoes a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from hansard.agents.memory import drafts
+from hansard.agents.memory.drafts import Op
+from hansard.bus.errors import NotFound
+from hansard.bus.states.memories import MemoryEventAt, by_of
+from hansard.domain.brief import Brief
+from hansard.domain.label import text as label_text
+from hansard.domain.memory import space as spaces
+from hansard.domain.memory.events import FileOp, MemoryChanged
+from hansard.domain.memory.merging import merged
+from hansard.domain.memory.paths import MemoryKind
+from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
+
+
+class MemoryEntry(Brief, msgspec.Struct, frozen=True):
+    """A file of memory as it was read.
+
+    Attributes:
+        space: Whose it is: `agent/<name>`, `user/<principal>` or `org`.
+        path: From the root of the tree; of a link the file that it leads to.
+        text: What it holds.
+        digest: Of its text.
+        version: The version of its space that changed it last.
+        kind: How to act, what is known, or what happened.
+        author: Who changed it last.
+        role: That agent's role; empty for a person.
+        event: The id of the event that changed it last.
+        label: Of all that its text comes from; empty for public and trusted.
+    """
+
+    space: str
+    path: str
+    text: str
+    digest: str
+    version: int
+    kind: MemoryKind
+    author: str
+    role: str
+    event: str
+    label: str = ""
+
+
+class MemoryVersion(Brief, msgspec.Struct, frozen=True):
+    """A version of a file.
+
+    Attributes:
+        space: Whose it is.
+        path: The path that it had then.
+        version: The version of its space.
+        op: What happened: created, edited, renamed or deleted.
+        author: Who did it.
+        at: When, by the log's time: ISO 8601 in UTC.
+        because: Why.
+        event: The id of the change.
+        digest: Of its text then; empty where it was deleted.
+        position: Where the change stands in the log.
+        sources: The ids of the events that the change rests on.
+    """
+
+    space: str
+    path: str
+    version: int
+    op: str
+    author: str
+    at: str
+    because: str
+    event: str
+    digest: str
+    position: int
+    sources: tuple[str, ...] = ()
+
+
+class MemoryNews(Brief, msgspec.Struct, frozen=True):
+    """A file that the system prompt tells of, and that has changed since.
+
+    Attributes:
+        file: Its space and path: `org/AGENTS.md`.
+        what: `new`, `changed` or `gone`.
+        author: Who changed it; empty where it is gone.
+    """
+
+    file: str
+    what: str
+    author: str
+
+
+def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
+    """A file as it is given to who reads it."""
+    return MemoryEntry(
+        space=space,
+        path=file.path,
+        text=file.text,
+        digest=file.digest,
+        version=file.version,
+        kind=file.kind,
+        author=file.author,
+        role=file.role,
+        event=file.event,
+        label=label_text(file.label) if file.label is not None else "",
+    )
+
+
+def versions_of(
+    space: str, history: Iterable[MemoryEventAt], path: str | None
+) -> list[MemoryVersion]:
+    """The versions of a file, through its renames, the oldest first; those of all without one."""
+    found: list[MemoryVersion] = []
+    wanted = path
+    for each in reversed(list(history)):
+        if not isinstance(each.event, MemoryChanged):
+            continue
+        for file in each.event.files:
+            if path is not None and file.path != wanted:
+                continue
+            found.append(
+                MemoryVersion(
+                    space=space,
+                    path=file.path,
+                    version=each.version,
+                    op=file.op.value,
+                    author=each.stored.commit.actor.agent,
+                    at=each.stored.time.isoformat(),
+                    because=each.event.because,
+                    event=each.id,
+                    digest=file.after,
+                    position=each.stored.position,
+                    sources=each.event.sources,
+                )
+            )
+            if file.was:
+                wanted = file.was
+                break
+    return found[::-1]
+
+
+def texts_of(history: Iterable[MemoryEventAt], path: str) -> list[tuple[MemoryEventAt, str]]:
+    """The texts that a file had, through its renames, each with the change that brought it; the
+    oldest first.
+    """
+    events = list(history)
+    names: dict[int, str] = {}
+    wanted = path
+    for each in reversed(events):
+        if isinstance(each.event, MemoryChanged):
+            found = next((file for file in each.event.files if file.path == wanted), None)
+            if found is not None:
+                names[each.version] = wanted
+                wanted = found.was or wanted
+    state, texts = spaces.initial(), list[tuple[MemoryEventAt, str]]()
+    for each in events:
+        spaces.evolve(state, each.event, by_of(each.stored, each.id))
+        named = names.get(each.version)
+        file = state.files.get(named) if named is not None else None
+        if named is not None:
+            texts.append((each, file.text if file is not None else ""))
+    return texts
+
+
+def revert_ops(
+    space: str, history: Sequence[MemoryEventAt], state: MemoryState, wanted: str
+) -> list[Op]:
+    """The operations that undo a change, named by its version ('@3'), or the id of its event or
+    commit. What was changed since in other lines stays.
+
+    Raises NotFound; MemoryConflict where a file was changed since in the same lines, moved, deleted
+    or made again.
+    """
+    before = spaces.initial()
+    for each in history:
+        if wanted not in (f"@{each.version}", each.id, each.stored.commit.id):
+            spaces.evolve(before, each.event, by_of(each.stored, each.id))
+            continue
+        if not isinstance(each.event, MemoryChanged):
+            break
+        after = spaces.fold(before, [each.event], by_of(each.stored, each.id))
+        ops: list[Op] = []
+        for file in each.event.files:
+            stood, made = before.files.get(file.was or file.path), after.files.get(file.path)
+            if file.op is FileOp.CREATED:
+                stood = None
+            stands = state.files.get(file.path)
+            text = _without(stood, made, stands)
+            if text is None and (stands is None or stands.digest != file.after or stood):
+                mine = stood.text if stood is not None else ""
+                raise MemoryConflict(space, file.path, file.after, mine, stands)
+            ops += _undone(stood, file.path, text)
+        return ops
+    raise NotFound(f"change {wanted!r} of {space}", "see 'hansard memory log'")
+
+
+def _without(
+    stood: MemoryFile | None, made: MemoryFile | None, stands: MemoryFile | None
+) -> str | None:
+    """The text of a file without a change that made one of what stood; None where it goes, or
+    where that cannot be said.
+    """
+    if stood is None:
+        return None
+    if (made and made.digest) == (stands and stands.digest):
+        return stood.text
+    if made is None or stands is None or made.link or stands.link:
+        return None
+    return merged(made.text, stood.text, stands.text)
+
+
+def _undone(stood: MemoryFile | None, path: str, text: str | None) -> list[Op]:
+    """What brings a file back to what stood; nothing stood: it goes."""
+    if stood is None or text is None:
+        return [drafts.delete(path)]
+    moved = [drafts.rename(path, stood.path)] if stood.path != path else []
+    return [*moved, drafts.create(stood.path, text, link=stood.link)]

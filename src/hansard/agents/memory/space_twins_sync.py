@@ -1,0 +1,148 @@
+"""`record.memory(space)` of the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.agents.memory.space_twins`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from datetime import datetime
+
+from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.space_base import SpaceOnPortal
+from hansard.agents.memory.store import BlamedLine
+from hansard.agents.memory.twins import MemoryChange
+from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
+from hansard.domain.memory.paths import AGENTS
+
+
+class MemorySpace(SpaceOnPortal):
+    """A space of memory, for people and programs that are trusted with it. Nobody is asked before
+    a change, and all is checked as ever.
+    """
+
+    def view(self, path: str, *, at: object = None) -> str:
+        """A file's text; from memory where the space is followed.
+
+        Args:
+            path: From the root of the tree.
+            at: A point: a version ('@3'), a position, a time, or the id of a change; now without.
+
+        Raises:
+            NotFound: There is no such file, or point.
+            BadValue: The path is none inside a tree.
+        """
+        found = self._store.cached(path) if at is None else None
+        if found is None:
+            found = self._portal.run(self._store.entry(path, at))
+        return found.text
+
+    def entry(self, path: str, *, at: object = None) -> MemoryEntry:
+        """A file with its digest, version, author and label; as `view`."""
+        found = self._store.cached(path) if at is None else None
+        return found if found is not None else self._portal.run(self._store.entry(path, at))
+
+    def entries(self, *, at: object = None) -> list[MemoryEntry]:
+        """All files, by path."""
+        return self._portal.run(self._store.entries(at))
+
+    def follow(self) -> None:
+        """Keep the space in memory at what the log tells: reads then ask nobody."""
+        self._portal.run(self._store.follow())
+
+    def history(self, path: str | None = None) -> list[MemoryVersion]:
+        """The versions of a file, through its renames, or the changes of all, the oldest first."""
+        return self._portal.run(self._store.versions(path))
+
+    def diff(self, path: str | None = None, *, before: object, after: object = None) -> str:
+        """What became of a file, or of all, between two points, in git's unified format."""
+        return self._portal.run(self._store.diff(path, before, after))
+
+    def blame(self, path: str) -> list[BlamedLine]:
+        """The change that brought each line of a file: what git's `blame` would say."""
+        return self._portal.run(self._store.blame(path))
+
+    def create(self, path: str, text: str, *, by: str, because: str = "") -> int:
+        """Have a file hold a text, whatever stands there; the version that the space is at.
+
+        Args:
+            path: From the root of the tree.
+            text: What it holds from then on.
+            by: Who says so.
+            because: Why.
+
+        Raises:
+            MemoryInvalid: The file is not valid; the refusal is on record.
+            BadValue: It is no path, or no text.
+        """
+        change = MemoryChange()
+        change.create(path, text)
+        return self._portal.run(self._store.change(change.ops, by, because))
+
+    def edit(self, path: str, old: str, new: str, *, by: str, because: str = "") -> int:
+        """Replace a part of a file, which must stand there once; raises as `create`."""
+        change = MemoryChange()
+        change.edit(path, old, new)
+        return self._portal.run(self._store.change(change.ops, by, because))
+
+    @contextlib.contextmanager
+    def change(
+        self, because: str, *, by: str, sources: Sequence[str] = ()
+    ) -> Generator[MemoryChange]:
+        """Change several files at once: what the block asks for is one change, made at its end."""
+        asked = MemoryChange()
+        yield asked
+        if asked.ops:
+            self._portal.run(self._store.change(asked.ops, by, because, sources))
+
+    def remember(
+        self, text: str, *, by: str, path: str = AGENTS, sources: Sequence[str] = ()
+    ) -> int:
+        """Add an item to a file's list: what is to hold from now on."""
+        return self._portal.run(self._store.remember(text, by, path, sources))
+
+    def revert(self, change: str, *, by: str, because: str = "") -> int:
+        """Undo a change, all of its files or none.
+
+        Args:
+            change: The id of its event or commit, or its version of the space ('@3').
+            by: Who says so.
+            because: Why.
+
+        Raises:
+            NotFound: There is no such change.
+            MemoryConflict: One of its files was changed since.
+        """
+        return self._portal.run(self._store.revert(change, by, because))
+
+    def set_policy(
+        self,
+        approval: MemoryApproval | str,
+        *,
+        by: str,
+        until: datetime | None = None,
+        untrusted: Sequence[str] = (),
+        because: str = "",
+    ) -> bool:
+        """Say whether agents' changes of the space wait for a person's word.
+
+        Args:
+            approval: `ask`, or `off`: they are made unasked.
+            by: Who says so.
+            until: When it is `ask` again, by the log's time; None for never.
+            untrusted: Patterns of the paths whose changes are made unasked though they rest on
+                untrusted input; none: all of these ask.
+            because: Why.
+
+        Raises:
+            BadValue: `until` has no zone, or it is given with `ask`.
+        """
+        policy = MemoryPolicySet(
+            approval=MemoryApproval(approval),
+            until=until,
+            untrusted=tuple(untrusted),
+            because=because,
+        )
+        return self._portal.run(self._store.set_policy(policy, by))

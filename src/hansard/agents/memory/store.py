@@ -1,0 +1,243 @@
+"""A space of memory for people and programs that are trusted with it: read, changed and undone
+without a session, as `hansard memory` does. Nobody is asked, and all is checked as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from hansard.agents.memory import drafts
+from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.reading import (
+    MemoryEntry,
+    MemoryVersion,
+    entry_of,
+    revert_ops,
+    texts_of,
+    versions_of,
+)
+from hansard.agents.memory.write import Validate, checked, packed, validated
+from hansard.agents.transact import transact
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Append, Stored
+from hansard.bus.states.memories import Memories
+from hansard.domain import ids
+from hansard.domain.brief import Brief
+from hansard.domain.events import Actor
+from hansard.domain.label import Label
+from hansard.domain.memory import paths
+from hansard.domain.memory import space as spaces
+from hansard.domain.memory.blame import blame
+from hansard.domain.memory.events import (
+    MemoryChanged,
+    MemoryPolicySet,
+    MemoryRejected,
+    space_name,
+    stream_of,
+)
+from hansard.domain.memory.space import MemoryInvalid, MemoryState
+from hansard.domain.memory.unified import unified
+from hansard.domain.values import Scrub
+
+TRIES_MAX = 1_000
+"""Most lost races of one change; each one lost means that somebody else got through."""
+
+Decide = Callable[[MemoryState], Awaitable[Append | None]]
+
+
+class BlamedLine(Brief, msgspec.Struct, frozen=True):
+    """A line of a file, and the change that brought it.
+
+    Attributes:
+        line: From 1.
+        text: The line, without its end.
+        version: The version of the space that brought it.
+        author: Who did.
+        at: When, by the log's time: ISO 8601 in UTC.
+        event: The id of the change.
+        because: Why.
+    """
+
+    line: int
+    text: str
+    version: int
+    author: str
+    at: str
+    event: str
+    because: str
+
+
+class MemoryStore:
+    """One space of a workspace. Everything but `cached` runs on the bus's loop."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        space: str,
+        *,
+        scrub: Scrub | None = None,
+        validate: Validate | None = validated,
+    ) -> None:
+        self.space = space_name(space)
+        self._workspace = workspace
+        self._memories: Memories = workspace.memories
+        self._scrub = scrub
+        self._validate = validate
+
+    # ------------------------------------------------------------ reads
+
+    def cached(self, path: str) -> MemoryEntry | None:
+        """A file of a space that is followed, from memory, in any thread; None where only the log
+        can tell.
+        """
+        state = self._memories.known(self.space)
+        found = state.files.get(path) if state is not None else None
+        return entry_of(self.space, found) if found is not None and not found.link else None
+
+    async def follow(self) -> None:
+        """Keep the space at what the log tells, as it comes by."""
+        await self._memories.follow([self.space])
+
+    async def state(self, at: object = None) -> MemoryState:
+        """The space as it stands, or stood at a point. Raises BadName, NotFound."""
+        return await self._memories.at(self.space, at)
+
+    async def entry(self, path: str, at: object = None) -> MemoryEntry:
+        """A file. Raises NotFound, BadValue."""
+        named = paths.normal(path)
+        found = (await self.state(at)).file(named)
+        if found is None:
+            where = f"file {named!r} of {self.space}{f' at {at}' if at is not None else ''}"
+            raise NotFound(where, "see 'hansard memory ls'")
+        return entry_of(self.space, found)
+
+    async def entries(self, at: object = None) -> list[MemoryEntry]:
+        """All files, by path; a link's text is what it leads to."""
+        files = (await self.state(at)).files
+        return [entry_of(self.space, files[path]) for path in sorted(files)]
+
+    async def versions(self, path: str | None = None) -> list[MemoryVersion]:
+        """The versions of a file, or the changes of all of them, the oldest first."""
+        named = paths.normal(path) if path is not None else None
+        return versions_of(self.space, await self._memories.history(self.space), named)
+
+    async def diff(self, path: str | None, before: object, after: object = None) -> str:
+        """What became of a file, or of all, between two points: git's unified format."""
+        old, new = await self.state(before), await self.state(after)
+        wanted = [paths.normal(path)] if path else sorted({*old.files, *new.files})
+        parts: list[str] = []
+        for each in wanted:
+            one, other = old.files.get(each), new.files.get(each)
+            if (one and one.digest) != (other and other.digest):
+                texts = (one.text if one else None, other.text if other else None)
+                parts.append(unified(each, *texts))
+        return "".join(parts)
+
+    async def blame(self, path: str) -> list[BlamedLine]:
+        """The change that brought each line of a file. Raises NotFound."""
+        entry = await self.entry(path)
+        history = await self._memories.history(self.space)
+        found: list[BlamedLine] = []
+        for number, (change, line) in enumerate(blame(texts_of(history, entry.path)), 1):
+            event = change.event
+            found.append(
+                BlamedLine(
+                    line=number,
+                    text=line.removesuffix("\n"),
+                    version=change.version,
+                    author=change.stored.commit.actor.agent,
+                    at=change.stored.time.isoformat(),
+                    event=change.id,
+                    because=event.because if isinstance(event, MemoryChanged) else "",
+                )
+            )
+        return found
+
+    # ------------------------------------------------------------ changes
+
+    async def change(
+        self,
+        ops: Sequence[Op],
+        by: str | Actor,
+        because: str = "",
+        sources: Sequence[str] = (),
+        *,
+        seen: dict[str, str] | None = None,
+        label: Label | None = None,
+    ) -> int:
+        """Make a change; the version that the space is at.
+
+        Raises NotFound, BadValue, MemoryConflict; MemoryInvalid, which is on record then.
+        """
+        actor = Actor.of(by)
+        ids.name("by", actor.agent)
+
+        async def decide(state: MemoryState) -> Append | None:
+            files = worked_out(self.space, state, ops, seen)
+            wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
+            refusals = state.refusals(actor.agent, "")
+            events = checked(self.space, state, wanted, self._validate, refusals, self._scrub)
+            if not events:
+                return None
+            stored, blobs = packed(files)
+            for blob in blobs:
+                await self._workspace.blobs.put(blob)
+            return self._append(state, actor, msgspec.structs.replace(wanted, files=stored), label)
+
+        try:
+            await self._through(decide)
+        except MemoryInvalid as error:
+            event = MemoryRejected(problems=tuple(error.problems), because=because)
+
+            async def refuse(state: MemoryState) -> Append:
+                return self._append(state, actor, event, label)
+
+            await self._through(refuse)
+            raise
+        return (await self._memories.state(self.space)).version
+
+    async def revert(self, change: str, by: str, because: str = "") -> int:
+        """Undo a change, by its version ('@3') or the id of its event or commit; the version that
+        the space is at. Raises NotFound, MemoryConflict where a file was changed since.
+        """
+        history = await self._memories.history(self.space)
+        ops = revert_ops(self.space, history, await self.state(), change)
+        return await self.change(ops, by, because or f"revert of {change}")
+
+    async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
+        """Add an item to a file's list; the version that the space is at."""
+        return await self.change([drafts.remembered(path, text)], by, "to be remembered", sources)
+
+    async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool:
+        """Say whether changes are asked about; False where that is so already. Raises BadValue."""
+        ids.name("by", by)
+
+        async def decide(state: MemoryState) -> Append | None:
+            events = spaces.decide(self.space, state, policy)
+            return self._append(state, Actor(by), policy, None) if events else None
+
+        return await self._through(decide) is not None
+
+    def _append(
+        self,
+        state: MemoryState,
+        actor: Actor,
+        event: MemoryChanged | MemoryRejected | MemoryPolicySet,
+        label: Label | None,
+    ) -> Append:
+        commit = self._workspace.commit(state.version + 1, actor, [event], label=label)
+        return Append(stream_of(self.space), commit)
+
+    async def _through(self, decide: Decide) -> Stored | None:
+        """Append what is decided by the space as it stands, anew after each lost race."""
+
+        async def read() -> Append | None:
+            return await decide(await self._memories.state(self.space))
+
+        def same(append: Append | None) -> Append | None:
+            return append
+
+        return await transact(read, same, self._workspace.log.append, TRIES_MAX)

@@ -1,0 +1,236 @@
+"""`session.memory` of the async client; `twins_sync`, for the sync one, is made of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from hansard.agents.board.twins import OfAgent
+from hansard.agents.flow import AsyncDrive
+from hansard.agents.memory import drafts
+from hansard.agents.memory.drafts import Op
+from hansard.agents.memory.operations import MemoryFlows
+from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.domain.memory.paths import AGENTS
+
+
+class MemoryChange:
+    """Changes of several files that become one: they wait for the block's end, so they are plain
+    calls in both clients.
+    """
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        """The operations so far, in order."""
+
+    def create(self, path: str, text: str, *, link: bool = False) -> None:
+        """Have a file hold a text; `link`: a symbolic link that leads there."""
+        self.ops.append(drafts.create(path, text, link=link))
+
+    def edit(self, path: str, old: str, new: str) -> None:
+        """Replace a part of a file, which must stand there once."""
+        self.ops.append(drafts.edit(path, old, new))
+
+    def insert(self, path: str, line: int, text: str) -> None:
+        """Insert a text behind a line (0: before the first)."""
+        self.ops.append(drafts.insert(path, line, text))
+
+    def append(self, path: str, text: str) -> None:
+        """Add a line at the end of a file, which is created where there is none."""
+        self.ops.append(drafts.append(path, text))
+
+    def rename(self, path: str, to: str) -> None:
+        """Move a file."""
+        self.ops.append(drafts.rename(path, to))
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        self.ops.append(drafts.delete(path))
+
+
+class AsyncMemory(OfAgent):
+    """Files that outlive runs, as this agent sees them: its own, those of the user it acts for, and
+    those of all; of files of one path the nearer one.
+
+    Each call is a step. A change waits for a person's word unless the space's policy says
+    otherwise; it is made whole or not at all, and goes by what this session saw of each file.
+    """
+
+    def __init__(self, flows: MemoryFlows, drive: AsyncDrive) -> None:
+        self._flows = flows
+        self._drive = drive
+
+    async def view(self, path: str, *, space: str | None = None, at: object = None) -> str:
+        """A file's text.
+
+        Args:
+            path: From the root of the tree.
+            space: Of which space; the nearest that has it, if not given.
+            at: A point: a version ('@3'), a position, a time, or the id of a change; now without.
+
+        Raises:
+            NotFound: There is no such file.
+            BadValue: The path is none inside a tree.
+        """
+        found: MemoryEntry = await self._drive(self._flows.view(path, space, at))
+        return found.text
+
+    async def entry(self, path: str, *, space: str | None = None, at: object = None) -> MemoryEntry:
+        """A file with its space, digest, version, author and label; as `view`."""
+        found: MemoryEntry = await self._drive(self._flows.view(path, space, at))
+        return found
+
+    async def create(
+        self,
+        path: str,
+        text: str,
+        *,
+        because: str = "",
+        space: str | None = None,
+        sources: Sequence[str] = (),
+        link: bool = False,
+    ) -> None:
+        """Have a file hold a text. One that stands there must be as this session saw it.
+
+        Args:
+            path: From the root of the tree.
+            text: What it holds from then on; of a link the path that it leads to.
+            because: Why.
+            space: Of which space; that of the file that is seen, else the agent's own.
+            sources: The ids of the events that it rests on.
+            link: Whether it is a symbolic link.
+
+        Raises:
+            MemoryConflict: Another text stands there than this session saw.
+            MemoryInvalid: The file is not valid; the refusal is on record.
+            Blocked: Who was asked said no, or nobody answered.
+            BadValue: It is no path, or no text.
+        """
+        await self._change([drafts.create(path, text, link=link)], because, space, sources)
+
+    async def edit(
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        because: str = "",
+        space: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Replace a part of a file, which must stand there once; raises as `create`."""
+        await self._change([drafts.edit(path, old, new)], because, space, sources)
+
+    async def insert(
+        self,
+        path: str,
+        line: int,
+        text: str,
+        *,
+        because: str = "",
+        space: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Insert a text behind a line (0: before the first); raises as `create`."""
+        await self._change([drafts.insert(path, line, text)], because, space, sources)
+
+    async def rename(
+        self, path: str, to: str, *, because: str = "", space: str | None = None
+    ) -> None:
+        """Move a file; raises as `create`."""
+        await self._change([drafts.rename(path, to)], because, space, ())
+
+    async def delete(self, path: str, *, because: str = "", space: str | None = None) -> None:
+        """Delete a file; raises as `create`."""
+        await self._change([drafts.delete(path)], because, space, ())
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        path: str = AGENTS,
+        space: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Add a line to a file, by default the instructions: what is to hold from now on.
+
+        Args:
+            text: The line; `- ` is put before it where it is no item yet.
+            path: The file, which is created where there is none.
+            space: Of which space; that of the file that is seen, else the agent's own.
+            sources: The ids of the events that it rests on, such as the message that said so.
+
+        Raises:
+            BadValue: The text is empty, or the path is none.
+            MemoryConflict, MemoryInvalid, Blocked: As `create`.
+        """
+        await self._change([drafts.remembered(path, text)], "to be remembered", space, sources)
+
+    async def prompt(self, *, budget: int | None = None) -> str:
+        """The block of the system prompt: every AGENTS.md, the nearest last, and the names and
+        descriptions of skills. Which files and versions it has is on record.
+
+        Args:
+            budget: Most characters; None for all. The farthest instructions are cut first.
+
+        Raises:
+            BadValue: The budget is too small.
+        """
+        return await self._drive(self._flows.prompt(budget))
+
+    async def news(self) -> list[MemoryNews]:
+        """What changed of the files that `prompt` tells of, since it was asked or this was asked
+        last: ask before a turn of a session that goes on, and tell the model.
+        """
+        return await self._drive(self._flows.news())
+
+    async def ls(self, folder: str = "") -> list[str]:
+        """The paths under a folder, sorted."""
+        return await self._drive(self._flows.ls(folder))
+
+    async def glob(self, pattern: str) -> list[str]:
+        """The paths that match a pattern such as `skills/**`, sorted."""
+        return await self._drive(self._flows.glob(pattern))
+
+    async def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
+        """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""
+        hits = await self._drive(self._flows.grep(pattern, glob))
+        return [(path, line, text) for path, line, text in hits]
+
+    async def history(self, path: str, *, space: str | None = None) -> list[MemoryVersion]:
+        """The versions of a file, through its renames, the oldest first."""
+        return await self._drive(self._flows.history(path, space))
+
+    async def revert(self, change: str, *, because: str = "", space: str | None = None) -> None:
+        """Undo a change, all of its files or none.
+
+        Args:
+            change: The id of its event or commit, or its version of the space ('@3').
+            because: Why.
+            space: Of which space; the agent's own, if not given.
+
+        Raises:
+            NotFound: There is no such change.
+            MemoryConflict: One of its files was changed since.
+            Blocked: Who was asked said no, or nobody answered.
+        """
+        await self._drive(self._flows.revert(change, because, space))
+
+    @contextlib.asynccontextmanager
+    async def change(
+        self, because: str, *, space: str | None = None, sources: Sequence[str] = ()
+    ) -> AsyncGenerator[MemoryChange]:
+        """Change several files at once: what the block asks for is one change, made at its end. A
+        block that ends in an error changes nothing. Takes and raises as `create`.
+        """
+        asked = MemoryChange()
+        yield asked
+        if asked.ops:
+            await self._change(asked.ops, because, space, sources)
+
+    async def _change(
+        self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
+    ) -> dict[str, Any]:
+        made: dict[str, Any] = await self._drive(self._flows.change(ops, because, space, sources))
+        return made

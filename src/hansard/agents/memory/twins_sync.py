@@ -1,0 +1,205 @@
+"""`session.memory` of the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.agents.memory.twins`, from which it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from hansard.agents.board.twins import OfAgent
+from hansard.agents.flow import Drive
+from hansard.agents.memory import drafts
+from hansard.agents.memory.drafts import Op
+from hansard.agents.memory.operations import MemoryFlows
+from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.agents.memory.twins import MemoryChange
+from hansard.domain.memory.paths import AGENTS
+
+
+class Memory(OfAgent):
+    """Files that outlive runs, as this agent sees them: its own, those of the user it acts for, and
+    those of all; of files of one path the nearer one.
+
+    Each call is a step. A change waits for a person's word unless the space's policy says
+    otherwise; it is made whole or not at all, and goes by what this session saw of each file.
+    """
+
+    def __init__(self, flows: MemoryFlows, drive: Drive) -> None:
+        self._flows = flows
+        self._drive = drive
+
+    def view(self, path: str, *, space: str | None = None, at: object = None) -> str:
+        """A file's text.
+
+        Args:
+            path: From the root of the tree.
+            space: Of which space; the nearest that has it, if not given.
+            at: A point: a version ('@3'), a position, a time, or the id of a change; now without.
+
+        Raises:
+            NotFound: There is no such file.
+            BadValue: The path is none inside a tree.
+        """
+        found: MemoryEntry = self._drive(self._flows.view(path, space, at))
+        return found.text
+
+    def entry(self, path: str, *, space: str | None = None, at: object = None) -> MemoryEntry:
+        """A file with its space, digest, version, author and label; as `view`."""
+        found: MemoryEntry = self._drive(self._flows.view(path, space, at))
+        return found
+
+    def create(
+        self,
+        path: str,
+        text: str,
+        *,
+        because: str = "",
+        space: str | None = None,
+        sources: Sequence[str] = (),
+        link: bool = False,
+    ) -> None:
+        """Have a file hold a text. One that stands there must be as this session saw it.
+
+        Args:
+            path: From the root of the tree.
+            text: What it holds from then on; of a link the path that it leads to.
+            because: Why.
+            space: Of which space; that of the file that is seen, else the agent's own.
+            sources: The ids of the events that it rests on.
+            link: Whether it is a symbolic link.
+
+        Raises:
+            MemoryConflict: Another text stands there than this session saw.
+            MemoryInvalid: The file is not valid; the refusal is on record.
+            Blocked: Who was asked said no, or nobody answered.
+            BadValue: It is no path, or no text.
+        """
+        self._change([drafts.create(path, text, link=link)], because, space, sources)
+
+    def edit(
+        self,
+        path: str,
+        old: str,
+        new: str,
+        *,
+        because: str = "",
+        space: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Replace a part of a file, which must stand there once; raises as `create`."""
+        self._change([drafts.edit(path, old, new)], because, space, sources)
+
+    def insert(
+        self,
+        path: str,
+        line: int,
+        text: str,
+        *,
+        because: str = "",
+        space: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Insert a text behind a line (0: before the first); raises as `create`."""
+        self._change([drafts.insert(path, line, text)], because, space, sources)
+
+    def rename(self, path: str, to: str, *, because: str = "", space: str | None = None) -> None:
+        """Move a file; raises as `create`."""
+        self._change([drafts.rename(path, to)], because, space, ())
+
+    def delete(self, path: str, *, because: str = "", space: str | None = None) -> None:
+        """Delete a file; raises as `create`."""
+        self._change([drafts.delete(path)], because, space, ())
+
+    def remember(
+        self,
+        text: str,
+        *,
+        path: str = AGENTS,
+        space: str | None = None,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """Add a line to a file, by default the instructions: what is to hold from now on.
+
+        Args:
+            text: The line; `- ` is put before it where it is no item yet.
+            path: The file, which is created where there is none.
+            space: Of which space; that of the file that is seen, else the agent's own.
+            sources: The ids of the events that it rests on, such as the message that said so.
+
+        Raises:
+            BadValue: The text is empty, or the path is none.
+            MemoryConflict, MemoryInvalid, Blocked: As `create`.
+        """
+        self._change([drafts.remembered(path, text)], "to be remembered", space, sources)
+
+    def prompt(self, *, budget: int | None = None) -> str:
+        """The block of the system prompt: every AGENTS.md, the nearest last, and the names and
+        descriptions of skills. Which files and versions it has is on record.
+
+        Args:
+            budget: Most characters; None for all. The farthest instructions are cut first.
+
+        Raises:
+            BadValue: The budget is too small.
+        """
+        return self._drive(self._flows.prompt(budget))
+
+    def news(self) -> list[MemoryNews]:
+        """What changed of the files that `prompt` tells of, since it was asked or this was asked
+        last: ask before a turn of a session that goes on, and tell the model.
+        """
+        return self._drive(self._flows.news())
+
+    def ls(self, folder: str = "") -> list[str]:
+        """The paths under a folder, sorted."""
+        return self._drive(self._flows.ls(folder))
+
+    def glob(self, pattern: str) -> list[str]:
+        """The paths that match a pattern such as `skills/**`, sorted."""
+        return self._drive(self._flows.glob(pattern))
+
+    def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
+        """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""
+        hits = self._drive(self._flows.grep(pattern, glob))
+        return [(path, line, text) for path, line, text in hits]
+
+    def history(self, path: str, *, space: str | None = None) -> list[MemoryVersion]:
+        """The versions of a file, through its renames, the oldest first."""
+        return self._drive(self._flows.history(path, space))
+
+    def revert(self, change: str, *, because: str = "", space: str | None = None) -> None:
+        """Undo a change, all of its files or none.
+
+        Args:
+            change: The id of its event or commit, or its version of the space ('@3').
+            because: Why.
+            space: Of which space; the agent's own, if not given.
+
+        Raises:
+            NotFound: There is no such change.
+            MemoryConflict: One of its files was changed since.
+            Blocked: Who was asked said no, or nobody answered.
+        """
+        self._drive(self._flows.revert(change, because, space))
+
+    @contextlib.contextmanager
+    def change(
+        self, because: str, *, space: str | None = None, sources: Sequence[str] = ()
+    ) -> Generator[MemoryChange]:
+        """Change several files at once: what the block asks for is one change, made at its end. A
+        block that ends in an error changes nothing. Takes and raises as `create`.
+        """
+        asked = MemoryChange()
+        yield asked
+        if asked.ops:
+            self._change(asked.ops, because, space, sources)
+
+    def _change(
+        self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
+    ) -> dict[str, Any]:
+        made: dict[str, Any] = self._drive(self._flows.change(ops, because, space, sources))
+        return made

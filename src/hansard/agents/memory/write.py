@@ -1,0 +1,236 @@
+"""A change of memory: the space's commit, made together with the step's outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from hansard.agents.errors import Blocked
+from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.validation.tree import problems
+from hansard.agents.memory.validation.trees import of_space
+from hansard.agents.steps import payloads
+from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.ledger import Joined
+from hansard.agents.steps.recorder import Call
+from hansard.bus.codec import record
+from hansard.domain.errors import HansardError
+from hansard.domain.events import Commit
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import join
+from hansard.domain.memory import space as spaces
+from hansard.domain.memory.events import (
+    FileChange,
+    MemoryChanged,
+    MemoryEvent,
+    MemoryRejected,
+    Problem,
+    stream_of,
+)
+from hansard.domain.memory.space import PROBLEMS_MAX, MemoryConflict, MemoryInvalid, MemoryState
+from hansard.domain.steps import StepCompleted
+from hansard.domain.values import Scrub
+
+RULE = "memory"
+"""What a change is refused by that nobody was asked about."""
+
+
+class WantedChange(msgspec.Struct, frozen=True):
+    """A change that is asked for.
+
+    Attributes:
+        space: Of which space.
+        ops: What it does, in order (`hansard.agents.memory.drafts`).
+        because: Why.
+        sources: The ids of the events that it rests on.
+        seen: The digests of the files as their writer saw them, by path; None: whatever stands.
+    """
+
+    space: str
+    ops: Sequence[Op]
+    because: str = ""
+    sources: tuple[str, ...] = ()
+    seen: Mapping[str, str] | None = None
+
+
+Validate = Callable[[MemoryState, Sequence[str]], list[Problem]]
+"""What is wrong with files as a change leaves them, of those that it changed."""
+
+
+def packed(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[bytes]]:
+    """The files of a change as they are recorded, and the blobs that they name: edits that are
+    large, and the largest ones of a change that would be.
+    """
+    raws = {change.path: msgspec.json.decode(change.edit) for change in changes}
+    made = payloads.pack_arguments(raws)
+    edits = msgspec.json.decode(made.raw, type=dict[str, msgspec.Raw])
+    files = tuple(msgspec.structs.replace(each, edit=edits[each.path]) for each in changes)
+    return files, made.blobs
+
+
+def checked(
+    name: str,
+    state: MemoryState,
+    wanted: MemoryChanged,
+    validate: Validate | None,
+    refusals: int,
+    scrub: Scrub | None = None,
+) -> Sequence[MemoryEvent]:
+    """The events that a change comes to on a space as it stands; none where it is so already.
+
+    refusals: how often its writer was refused in a row before. Raises MemoryConflict, BadValue, and
+    MemoryInvalid for files that are not valid, or hold a secret.
+    """
+    events = spaces.decide(name, state, wanted)
+    if events and validate is not None:
+        after = spaces.fold(state, events)
+        changed = [each.path for each in wanted.files if each.after]
+        bad = [*_secrets(after, changed, scrub), *validate(after, changed)]
+        if bad:
+            raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
+    return events
+
+
+def _secrets(state: MemoryState, changed: Sequence[str], scrub: Scrub | None) -> list[Problem]:
+    """Where a file would hold a secret; what it is is told nowhere."""
+    if scrub is None:
+        return []
+    found: list[Problem] = []
+    for path in changed:
+        text = state.files[path].text
+        if scrub(text) == text:
+            continue
+        hits = [number for number, line in enumerate(text.split("\n"), 1) if scrub(line) != line]
+        allowed = "no secret: memory outlives the run; have a tool ask for it"
+        found += [Problem(path, line, "memory.secret", "", allowed) for line in hits[:1] or [0]]
+    return found
+
+
+def validated(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
+    """What is wrong with the files that a change leaves: see `hansard.agents.memory.validation`."""
+    return problems(of_space(state.files), only=changed)
+
+
+class MemoryWrite(JointWrite):
+    """Changes a space, or has on record why not. `frozen` is the change that somebody granted: it
+    is made as it was shown, or not at all. `trouble` is what is in its way already.
+    """
+
+    def __init__(
+        self,
+        engine: StepEngine,
+        call: Call,
+        wanted: WantedChange,
+        frozen: tuple[FileChange, ...] | None,
+        trouble: Exception | None = None,
+        now: int = 0,
+        validate: Validate | None = validated,
+    ) -> None:
+        super().__init__(engine, call)
+        self.now = now
+        self._engine = engine
+        self._memories = engine.workspace.memories
+        self._wanted = wanted
+        self._frozen = frozen
+        self._trouble = trouble
+        self._validate = validate
+        self._stream = stream_of(wanted.space)
+
+    def _streams(self) -> list[WorkspaceStream]:
+        return [self._stream]
+
+    async def _outcome(self) -> tuple[Outcome, list[Draft]]:
+        state = await self._memories.state(self._wanted.space)
+        if self._trouble is not None:
+            return await self._troubled(state, self._trouble)
+        try:
+            outcome, event = await self._made(state)
+        except HansardError as error:
+            return await self._troubled(state, error)
+        events = [record(event, self._clock.new_id())] if event is not None else []
+        return outcome, [Draft(self._stream, state.version, events)]
+
+    async def _made(self, state: MemoryState) -> tuple[StepCompleted, MemoryChanged | None]:
+        """What the change comes to on the space as it stands."""
+        wanted = self._wanted
+        changes = self._frozen
+        if changes is None:
+            changes = worked_out(wanted.space, state, wanted.ops, wanted.seen)
+            self._demand_unasked(state, changes)
+        change = MemoryChanged(
+            files=changes,
+            because=wanted.because,
+            sources=wanted.sources,
+            role=self._agent.role,
+            run=self._agent.run,
+            step=self._call.number,
+        )
+        in_row = state.refusals(self._agent.agent, self._agent.run)
+        events = checked(wanted.space, state, change, self._validate, in_row, self._scrub)
+        made = change if events else None
+        outcome = await self._completed(_told(wanted.space, state, made))
+        return outcome, await self._stored(change) if made is not None else None
+
+    async def _troubled(self, state: MemoryState, error: Exception) -> tuple[Outcome, list[Draft]]:
+        """What is in the way of the change, as its step's outcome; a refusal is on record of the
+        space, too.
+        """
+        if isinstance(error, MemoryConflict):
+            return await self._lost_to(state, error), []
+        if not isinstance(error, MemoryInvalid):
+            return self._failed(error), []
+        event = MemoryRejected(
+            problems=tuple(error.problems),
+            because=self._wanted.because,
+            role=self._agent.role,
+            run=self._agent.run,
+            step=self._call.number,
+        )
+        draft = Draft(self._stream, state.version, [record(event, self._clock.new_id())])
+        return self._failed(error), [draft]
+
+    async def _stored(self, change: MemoryChanged) -> MemoryChanged:
+        """A change as it is recorded; its blobs are stored."""
+        files, blobs = packed(change.files)
+        for blob in blobs:
+            await self._blobs.put(blob)
+        return msgspec.structs.replace(change, files=files)
+
+    def _demand_unasked(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
+        """Raise Blocked where the space asks about changes from a moment ago on."""
+        paths = [path for each in changes for path in (each.path, each.was) if path]
+        if changes and state.asks(self.now, self.label, paths):
+            reason = f"changes of {self._wanted.space} are asked about since a moment ago"
+            raise Blocked(RULE, f"{reason}; try again", self._call.spec.name)
+
+    async def _lost_to(self, state: MemoryState, error: MemoryConflict) -> Outcome:
+        """A conflict tells what others wrote: to whom may be told alone."""
+        stood = state.files.get(str(error.path))
+        label = stood.label if stood is not None else None
+        try:
+            what = f"file {error.path!r:.200} of {self._wanted.space}"
+            await self._clearances.demand(label, what, self._call.spec.name)
+        except Blocked as blocked:
+            return self._failed(blocked)
+        self.shown = join(self.shown, label)
+        if stood is not None and self._engine.settings.permit.is_limited:  # others' are not counted
+            stood = msgspec.structs.replace(stood, version=0)
+            given = (str(error.path), str(error.expected), str(error.mine))
+            error = MemoryConflict(self._wanted.space, *given, stood)
+        return self._failed(error)
+
+    def _commit(self, draft: Draft, joined: Joined) -> Commit:
+        """Its cause is the step, by the id of its outcome, which stands in the same transaction."""
+        return msgspec.structs.replace(super()._commit(draft, joined), causation=joined.id)
+
+
+def _told(name: str, state: MemoryState, change: MemoryChanged | None) -> dict[str, object]:
+    """What a write comes to, as its step has it."""
+    files = [
+        {"path": each.path, "op": each.op.value, "digest": each.after}
+        for each in (change.files if change is not None else ())
+    ]
+    version = state.version + 1 if change is not None else state.version
+    return {"space": name, "version": version, "files": files}

@@ -1,0 +1,206 @@
+"""Memory as it stands in the log: spaces at any point, and those of the process as last read.
+
+A space that is followed (`follow`) is kept at what the log tells as it comes by: reading it asks
+nobody. Of any other one what is new is read first. Everything but `known` runs on the bus's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Self
+
+import msgspec
+
+from hansard.bus.blobs import Blobs
+from hansard.bus.codec import revive
+from hansard.bus.errors import BusError
+from hansard.bus.log import EventLog, Kind, Stored
+from hansard.bus.states.aggregates import commits_until, in_full, point_in
+from hansard.domain.board import By
+from hansard.domain.errors import HansardError
+from hansard.domain.events import Event
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.memory import space as spaces
+from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
+from hansard.domain.memory.space import MemoryState
+
+SPACES_MAX = 256
+"""Most spaces that are kept in memory; others are read from the log again."""
+
+OTHERS_EVERY = 50
+"""After so many commits others on the loop go on."""
+
+FOLLOW_PAUSE_S = 1.0
+"""Between two tries to follow the log, where it is out of reach."""
+
+
+class MemoryEventAt(msgspec.Struct, frozen=True):
+    """An event of a space where it stands: its commit, its version, and its edits in full."""
+
+    stored: Stored
+    version: int
+    id: str
+    event: Event
+
+
+class Memories:
+    """Reads spaces, and keeps what was read."""
+
+    def __init__(self, log: EventLog, blobs: Blobs) -> None:
+        self.log = log
+        self._blobs = blobs
+        self._known: OrderedDict[str, MemoryState] = OrderedDict()
+        self._following: list[asyncio.Task[None]] = []
+        self._followed_to = -1
+
+    def through(self, log: EventLog) -> Self:
+        """The same, written through another log of the same record; what was read they share."""
+        made = copy.copy(self)
+        made.log = log
+        return made
+
+    def known(self, space: str) -> MemoryState | None:
+        """A followed space as it stands by what the log has told, to be read in any thread; None
+        where it is not followed, or was not read yet. Never changes.
+        """
+        return self._known.get(space) if self.is_following else None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the log is followed."""
+        return bool(self._following) and not self._following[0].done()
+
+    async def state(self, space: str) -> MemoryState:
+        """A space as it stands; not to be changed. Costs a read of what is new."""
+        known = self._known.get(space)
+        state = await self._after(space, known if known is not None else spaces.initial())
+        self.keep(space, state)
+        return state
+
+    async def _after(self, space: str, state: MemoryState) -> MemoryState:
+        commits = await self.log.read(stream_of(space), after=state.version)
+        return await self.folded(state, commits)
+
+    async def at(self, space: str, at: object) -> MemoryState:
+        """A space as it stood at a point: a version ('@3'), a position, a time, or the id of a
+        commit or event of it; now for None. Raises BadName, NotFound.
+        """
+        if at is None:
+            return await self.state(space)
+        to, up_to, wanted = point_in(at)
+        known = self._known.get(space)
+        begin = spaces.initial()
+        if to is not None and known is not None and known.version == to:
+            return known
+        commits = await self.log.read(stream_of(space), to=to, up_to=up_to)
+        if wanted:
+            commits = commits_until(commits, wanted, f"memory {space}")
+        return await self.folded(begin, commits)
+
+    async def history(self, space: str, *, after: int = 0) -> list[MemoryEventAt]:
+        """The events of a space after a version, large edits in full."""
+        commits = await self.log.read(stream_of(space), after=after)
+        return [each for stored in commits for each in await self._events(stored)]
+
+    async def spaces(self) -> list[str]:
+        """The names of all spaces that were ever written, sorted."""
+        commits = await self.log.read_kind(KIND)
+        return sorted(
+            {each.stream.id for each in commits if isinstance(each.stream, WorkspaceStream)}
+        )
+
+    def keep(self, space: str, state: MemoryState) -> None:
+        """Take over a state that is known to stand in the log, unless a later one is known."""
+        before = self._known.get(space)
+        if before is None or before.version <= state.version:
+            self._known[space] = state
+            self._known.move_to_end(space)
+            while len(self._known) > SPACES_MAX:
+                self._known.popitem(last=False)
+
+    async def folded(self, state: MemoryState, commits: Sequence[Stored]) -> MemoryState:
+        """A state after more commits; the given one is left as it is."""
+        if not commits:
+            return state
+        state = state.copy()
+        for index, stored in enumerate(commits):
+            if index % OTHERS_EVERY == OTHERS_EVERY - 1:
+                await asyncio.sleep(0)
+            for each in await self._events(stored):
+                spaces.evolve(state, each.event, by_of(stored, each.id))
+        return state
+
+    async def _events(self, stored: Stored) -> list[MemoryEventAt]:
+        return [
+            MemoryEventAt(
+                stored,
+                stored.commit.version + index,
+                recorded.id,
+                await self._in_full(revive(recorded)),
+            )
+            for index, recorded in enumerate(stored.commit.events)
+        ]
+
+    async def _in_full(self, event: Event) -> Event:
+        """An event with its large edits fetched."""
+        if not isinstance(event, MemoryChanged):
+            return event
+        if all(b'"$blob"' not in bytes(file.edit) for file in event.files):
+            return event
+        files: list[FileChange] = []
+        for file in event.files:
+            plain = await in_full(self._blobs, file.edit)
+            raw = msgspec.Raw(msgspec.json.encode(plain))
+            files.append(msgspec.structs.replace(file, edit=raw))
+        return msgspec.structs.replace(event, files=tuple(files))
+
+    # ------------------------------------------------------------ following
+
+    async def follow(self, names: Sequence[str] = ()) -> None:
+        """Follow the log from here on, and have some spaces read. Returns when they are."""
+        if not self.is_following:
+            self._following[:] = [asyncio.create_task(self._follow(await self.log.head()))]
+        for name in names:
+            await self.state(name)
+
+    async def close(self) -> None:
+        """Follow no more."""
+        for task in self._following:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._following.clear()
+
+    async def _follow(self, after: int) -> None:
+        while True:
+            try:
+                async for stored in self.log.follow(after, of=Kind(KIND)):
+                    await self._take(stored)
+                    after = stored.position
+            except BusError:
+                await asyncio.sleep(FOLLOW_PAUSE_S)
+
+    async def _take(self, stored: Stored) -> None:
+        """Fold a commit that came by into what is known of its space, if anything is."""
+        if not isinstance(stored.stream, WorkspaceStream):
+            return
+        name = stored.stream.id
+        known = self._known.get(name)
+        if known is None or known.version >= stored.commit.last_version:
+            return
+        if known.version + 1 == stored.commit.version:
+            self.keep(name, await self.folded(known, [stored]))
+            return
+        try:
+            await self.state(name)
+        except HansardError:  # read anew by whoever asks, who is told
+            self._known.pop(name, None)
+
+
+def by_of(stored: Stored, event_id: str) -> By:
+    """What the commit around an event says."""
+    return By(stored.commit.actor.agent, stored.stamp, event_id, stored.commit.label)

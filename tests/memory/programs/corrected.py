@@ -1,0 +1,26 @@
+"""Remembers one correction after the other; may stop for ever around one of its appends, by
+number.
+"""
+
+import hansard
+from tests.aggregates.programs.trading import NumberedLog
+from tests.faults._inside import Inside, run_program
+
+
+def main(inside: Inside) -> str:
+    """The instructions at the end."""
+    settings = inside.job.settings
+    space = f"agent/{settings['agent']}"
+    with hansard.connect(workspace=inside.job.workspace) as record:
+        workspace = record.workspace
+        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+        place = {"run": inside.job.run, "agent": settings["agent"], "role": "assistant"}
+        with record.run("minutes", **place) as session:
+            for number in range(settings["corrections"]):
+                session.memory.remember(f"correction {number}", space=space)
+            session.memory.edit("AGENTS.md", "correction 0", "correction zero", space=space)
+            return session.memory.view("AGENTS.md", space=space)
+
+
+if __name__ == "__main__":
+    run_program(main)
