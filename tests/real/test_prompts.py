@@ -131,7 +131,7 @@ def test_a_tree_is_imported_once(record, call, real_data):
     ("rows", "stops"),
     [
         pytest.param(24, [17], marks=pytest.mark.slow),
-        pytest.param(300, [40, 200, 100, 150], marks=pytest.mark.thorough),
+        pytest.param(80, [25, 60, 40], marks=pytest.mark.thorough),
     ],
 )
 def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, stops):

@@ -14,8 +14,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Self, Unpack
 
 from hansard.agents.access.views import View
+from hansard.agents.prompts.store import Prompt
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
+from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
 from hansard.client.reports import (
     AuditOptions,
     AuditReport,
@@ -130,6 +132,32 @@ class AsyncCommonRecord(Protocol):
 
     async def cancel(self, run: str, *, because: str = "") -> bool:
         """Say that a run is cancelled."""
+        ...
+
+    async def prompt(self, reference: str) -> Prompt:
+        """A version of a prompt."""
+        ...
+
+    async def add_prompt(
+        self, name: str, text: str, **options: Unpack[PromptVersionOptions]
+    ) -> int:
+        """Add a version to a prompt."""
+        ...
+
+    async def alias_prompt(
+        self, reference: str, alias: str, **options: Unpack[PromptAliasOptions]
+    ) -> bool:
+        """Have an alias name a version."""
+        ...
+
+    async def give_feedback(
+        self, reference: str, text: str = "", *, rating: float | None = None
+    ) -> int:
+        """Say something of a version."""
+        ...
+
+    async def retire_prompt(self, reference: str, *, because: str = "") -> bool:
+        """Have a version not be used any more."""
         ...
 
     async def close(self, error: BaseException | None = None) -> None:

@@ -25,7 +25,8 @@ import msgspec
 from hansard.agents.access.views import View
 from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
-from hansard.agents.policy.permits import Need, claims, reads, states, trusts, writes
+from hansard.agents.policy.permits import Need, claims, prompts, reads, states, trusts, writes
+from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
 from hansard.client.protocol.wire import EMPTY, Fault
@@ -45,6 +46,12 @@ from hansard.domain.agent import (
     ResourceAccessed,
 )
 from hansard.domain.errors import BadValue
+from hansard.domain.prompt import (
+    PromptAliased,
+    PromptFeedbackGiven,
+    PromptRetired,
+    PromptVersionAdded,
+)
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
@@ -85,6 +92,8 @@ Name = Annotated[str, "name"]
 Text = str | SecretName
 Value = msgspec.Raw
 Data = Annotated[msgspec.Raw, "data"]
+
+EMPTY_DATA = msgspec.Raw(b"{}")
 
 
 class Kind(Enum):
@@ -318,6 +327,56 @@ class RecordFinish(Ask, frozen=True, tag="record.finish"):
 @_operation(bool, needs=_states(RunCancelled.tag), takes=Takes.RUN)
 class RecordCancel(RecordFinish, frozen=True, tag="record.cancel"):
     """Say that it is cancelled."""
+
+
+@_operation(Prompt, needs=lambda _: (prompts(),))
+class RecordPrompt(Ask, frozen=True, tag="record.prompt"):
+    """A version of a prompt, where the role sees all of prompts."""
+
+    reference: str
+
+
+@_operation(int, needs=lambda _: (states(PromptVersionAdded.tag), prompts()))
+class RecordAddPrompt(Ask, frozen=True, tag="record.add_prompt"):
+    """Add a version to a prompt: its number. parameters: as they are recorded."""
+
+    name: Name
+    text: str
+    model: str = ""
+    parameters: Data = EMPTY_DATA
+    parents: list[int] = []
+    feedback_applied: list[str] = []
+    because: str = ""
+
+
+@_operation(bool, needs=lambda _: (states(PromptAliased.tag), prompts()))
+class RecordAliasPrompt(Ask, frozen=True, tag="record.alias_prompt"):
+    """Have an alias name a version, or take it away. expected: the version that it names, 0 for
+    none; what it names when it is looked at, if not said.
+    """
+
+    reference: str
+    alias: Name
+    because: str = ""
+    expected: int | None = None
+    take_away: bool = False
+
+
+@_operation(int, needs=lambda _: (states(PromptFeedbackGiven.tag), prompts()))
+class RecordGiveFeedback(Ask, frozen=True, tag="record.give_feedback"):
+    """Say something of a version of a prompt: its number."""
+
+    reference: str
+    text: str = ""
+    rating: float | None = None
+
+
+@_operation(bool, needs=lambda _: (states(PromptRetired.tag), prompts()))
+class RecordRetirePrompt(Ask, frozen=True, tag="record.retire_prompt"):
+    """Have a version not be used any more."""
+
+    reference: str
+    because: str = ""
 
 
 # ------------------------------------------------------------ of a session

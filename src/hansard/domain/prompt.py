@@ -444,7 +444,7 @@ USES_MAX = 64
 """Versions of prompts that a call is said to be given."""
 
 
-class PromptText(str):
+class PromptText(values.SaidText):
     """A version's text with its variables filled in. A call that is given it, itself or in a list,
     a mapping or a record, has the version on record; a text that is made of it does not.
 

@@ -68,6 +68,12 @@ class Secret(msgspec.Struct, frozen=True):
     name: str
 
 
+class SaidText(str):
+    """A text that knows where it comes from: it is recorded, and read back, as what it says."""
+
+    __slots__ = ()
+
+
 def recordable(text: str, scrub: Scrub | None) -> str:
     """A text from outside as it may be recorded: short enough, in UTF-8, secrets taken out."""
     scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
@@ -286,6 +292,8 @@ def fields_of_record(value: Any) -> dict[str, Any] | None:
 def same(back: Any, value: Any) -> bool:
     """Equal, and of equal types all the way down; NaN equals itself."""
     if type(back) is not type(value):
+        if isinstance(value, SaidText):
+            return type(back) is str and back == value
         return isinstance(back, PurePath) and isinstance(value, PurePath) and back == value
     found = of_class(type(value))
     if found is not None:

@@ -18,19 +18,26 @@ from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.opening import Options
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import answer, listed
+from hansard.agents.prompts import store
+from hansard.agents.prompts.store import Draft, Move, Prompt
 from hansard.agents.runs import settle
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.client.operations import (
     OPERATIONS,
+    RecordAddPrompt,
+    RecordAliasPrompt,
     RecordApprove,
     RecordAudit,
     RecordCancel,
     RecordCompare,
     RecordDeny,
     RecordFinish,
+    RecordGiveFeedback,
+    RecordPrompt,
     RecordReopen,
+    RecordRetirePrompt,
     RecordSavings,
     RecordSettle,
     RecordSql,
@@ -53,9 +60,11 @@ from hansard.client.reports import (
 )
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import ids
+from hansard.domain import prompt as prompts
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
+from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison import compare
@@ -310,6 +319,67 @@ class WorkspaceRequests:
             return explained(why(reader, asked.decision))
 
         return await self._its_tables("why").read(asker, f"why {asked.decision}", reads)
+
+    async def prompt(self, asker: Asker, asked: RecordPrompt) -> Prompt:
+        """A version of a prompt, on record as shown."""
+        await self._demand_shown(asker, asked.reference)
+        return await store.get(asker.workspace, asked.reference)
+
+    async def add_prompt(self, asker: Asker, asked: RecordAddPrompt) -> int:
+        """Add a version."""
+        await self._demand_shown(asker, asked.name)
+        draft = Draft(
+            text=asked.text,
+            model=asked.model,
+            parameters=wire.load(asked.parameters) or {},
+            parents=asked.parents,
+            feedback_applied=asked.feedback_applied,
+            because=asked.because,
+        )
+        return await store.add(asker.workspace, asked.name, draft, by=asker.who.actor)
+
+    async def alias_prompt(self, asker: Asker, asked: RecordAliasPrompt) -> bool:
+        """Have an alias name a version."""
+        await self._demand_shown(asker, asked.reference)
+        move = Move(
+            alias=asked.alias,
+            take_away=asked.take_away,
+            expected=store.STANDS if asked.expected is None else asked.expected or None,
+            because=asked.because,
+        )
+        return await store.move(asker.workspace, asked.reference, move, by=asker.who.actor)
+
+    async def give_feedback(self, asker: Asker, asked: RecordGiveFeedback) -> int:
+        """Say something of a version."""
+        await self._demand_shown(asker, asked.reference)
+        return await store.feed_back(
+            asker.workspace,
+            asked.reference,
+            asked.text,
+            rating=asked.rating,
+            by=asker.who.actor,
+        )
+
+    async def retire_prompt(self, asker: Asker, asked: RecordRetirePrompt) -> bool:
+        """Have a version not be used any more."""
+        await self._demand_shown(asker, asked.reference)
+        return await store.retire(
+            asker.workspace, asked.reference, because=asked.because, by=asker.who.actor
+        )
+
+    async def _demand_shown(self, asker: Asker, reference: str) -> None:
+        """Have it on record that a prompt is shown, where there is one: what is said of it goes by
+        how it stands. One that is above the role's clearance is none to it. Raises NotFound.
+        """
+        name, _ = prompts.split(reference)
+        try:
+            _, label = await store.read(asker.workspace, name)
+        except NotFound:
+            return
+        permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
+        if permit.rules is None or not cleared(permit.rules, label):
+            raise NotFound(f"prompt {name!r:.80}", store.REMEDY)
+        await asker.carried.shown(label)
 
     def _its_tables(self, what: str) -> RoleTables:
         """Raises NotOffered where there are none."""

@@ -12,6 +12,7 @@ from hansard.agents.access.views import View
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.experiments.plans import Arm
+from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import Task, TaskEntry
 from hansard.bus.slices import Slices
@@ -64,6 +65,9 @@ def _fields(found: Any) -> Any:
                 name: value.value if isinstance(value, KeyKind) else value
                 for name, value in fields.items()
             }
+        case Prompt():
+            label = msgspec.to_builtins(found.label)
+            return msgspec.structs.asdict(found) | {"label": label}
         case SavingsAnswer():
             return {"position": found.position, "rows": _fields(found.rows)}
         case Shown():

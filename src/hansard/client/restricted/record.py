@@ -16,6 +16,8 @@ from hansard.agents.access.views import View
 from hansard.agents.callables import name_of
 from hansard.agents.experiments.plans import Asked
 from hansard.agents.policy.gate import Budget, GateRule
+from hansard.agents.prompts import store as stored
+from hansard.agents.prompts.store import Prompt
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
@@ -26,13 +28,18 @@ from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import Ended, tell
 from hansard.client.operations import (
     Ask,
+    RecordAddPrompt,
+    RecordAliasPrompt,
     RecordApprove,
     RecordAudit,
     RecordCancel,
     RecordCompare,
     RecordDeny,
     RecordFinish,
+    RecordGiveFeedback,
+    RecordPrompt,
     RecordReopen,
+    RecordRetirePrompt,
     RecordSavings,
     RecordSettle,
     RecordSql,
@@ -41,6 +48,12 @@ from hansard.client.operations import (
     of,
 )
 from hansard.client.options import Defaults, RunOptions, check_rules
+from hansard.client.prompt_options import (
+    PromptAliasOptions,
+    PromptVersionOptions,
+    drafted,
+    moving,
+)
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets
@@ -227,6 +240,35 @@ class _OfRole(Lacking):
         plain = values.plain(result, "result", scrubber(self._defaults.redact))
         return RecordSettle(run, step, said, values.dump(plain), self._text(because))
 
+    def _adding(self, name: str, text: str, options: Mapping[str, Any]) -> RecordAddPrompt:
+        scrub = scrubber(self._defaults.redact)
+        draft = drafted(text, options)
+        check_names("record.add_prompt", {"name": name, "model": draft.model}, scrub)
+        told = stored.drafted(draft, scrub)
+        if told.metrics:
+            raise NotOffered("record.add_prompt(metrics=)", TRUSTED)
+        return RecordAddPrompt(
+            name=name,
+            text=told.text,
+            model=told.model,
+            parameters=values.dump(values.plain(dict(draft.parameters), "parameters", scrub)),
+            parents=list(told.parents),
+            feedback_applied=list(told.feedback_applied),
+            because=told.because,
+        )
+
+    def _moving(self, reference: str, alias: str, options: Mapping[str, Any]) -> RecordAliasPrompt:
+        move = moving(alias, options)
+        names = {"reference": reference, "alias": alias}
+        check_names("record.alias_prompt", names, scrubber(self._defaults.redact))
+        return RecordAliasPrompt(
+            reference=reference,
+            alias=alias,
+            because=self._text(move.because),
+            expected=None if move.expected == stored.STANDS else move.expected or 0,
+            take_away=move.take_away,
+        )
+
     def _brief(self) -> dict[str, Any]:
         mine = self._link.credentials
         return {
@@ -367,6 +409,41 @@ class AsyncRestrictedRecord(OnLoop):
     async def cancel(self, run: str, *, because: str = "") -> bool:
         """Say that a run is cancelled, where the role may state `run.cancelled`."""
         return bool(await self._ask(RecordCancel(run, self._text(because))))
+
+    async def prompt(self, reference: str) -> Prompt:
+        """A version of a prompt, where the role sees all of prompts."""
+        found: Prompt = await self._ask(RecordPrompt(reference))
+        return found
+
+    async def add_prompt(
+        self, name: str, text: str, **options: Unpack[PromptVersionOptions]
+    ) -> int:
+        """Add a version to a prompt, where the role may state `prompt.version_added` and sees all
+        of prompts.
+        """
+        return int(await self._ask(self._adding(name, text, options)))
+
+    async def alias_prompt(
+        self, reference: str, alias: str, **options: Unpack[PromptAliasOptions]
+    ) -> bool:
+        """Have an alias name a version, where the role may state `prompt.aliased` and sees all of
+        prompts.
+        """
+        return bool(await self._ask(self._moving(reference, alias, options)))
+
+    async def give_feedback(
+        self, reference: str, text: str = "", *, rating: float | None = None
+    ) -> int:
+        """Say something of a version, where the role may state `prompt.feedback_given` and sees all
+        of prompts.
+        """
+        return int(await self._ask(RecordGiveFeedback(reference, self._text(text), rating)))
+
+    async def retire_prompt(self, reference: str, *, because: str = "") -> bool:
+        """Have a version not be used any more, where the role may state `prompt.retired` and sees
+        all of prompts.
+        """
+        return bool(await self._ask(RecordRetirePrompt(reference, self._text(because))))
 
     async def _ask(self, asked: Ask) -> Any:
         return await ask(self._link, asked)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from hansard.agents.access.views import View
+from hansard.agents.prompts.store import Prompt
 from hansard.client.operations import (
     Ask,
     RecordApprove,
@@ -19,12 +20,16 @@ from hansard.client.operations import (
     RecordCompare,
     RecordDeny,
     RecordFinish,
+    RecordGiveFeedback,
+    RecordPrompt,
     RecordReopen,
+    RecordRetirePrompt,
     RecordSavings,
     RecordSql,
     RecordView,
     RecordWhy,
 )
+from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
 from hansard.client.protocol import wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.record_sync import Record
@@ -155,6 +160,37 @@ class RestrictedRecord(OnPortal):
     def cancel(self, run: str, *, because: str = "") -> bool:
         """Say that a run is cancelled, where the role may state `run.cancelled`."""
         return bool(self._ask(RecordCancel(run, self._text(because))))
+
+    def prompt(self, reference: str) -> Prompt:
+        """A version of a prompt, where the role sees all of prompts."""
+        found: Prompt = self._ask(RecordPrompt(reference))
+        return found
+
+    def add_prompt(self, name: str, text: str, **options: Unpack[PromptVersionOptions]) -> int:
+        """Add a version to a prompt, where the role may state `prompt.version_added` and sees all
+        of prompts.
+        """
+        return int(self._ask(self._adding(name, text, options)))
+
+    def alias_prompt(
+        self, reference: str, alias: str, **options: Unpack[PromptAliasOptions]
+    ) -> bool:
+        """Have an alias name a version, where the role may state `prompt.aliased` and sees all of
+        prompts.
+        """
+        return bool(self._ask(self._moving(reference, alias, options)))
+
+    def give_feedback(self, reference: str, text: str = "", *, rating: float | None = None) -> int:
+        """Say something of a version, where the role may state `prompt.feedback_given` and sees all
+        of prompts.
+        """
+        return int(self._ask(RecordGiveFeedback(reference, self._text(text), rating)))
+
+    def retire_prompt(self, reference: str, *, because: str = "") -> bool:
+        """Have a version not be used any more, where the role may state `prompt.retired` and sees
+        all of prompts.
+        """
+        return bool(self._ask(RecordRetirePrompt(reference, self._text(because))))
 
     def _ask(self, asked: Ask) -> Any:
         return self._portal.run(ask(self._link, asked))

@@ -1,0 +1,72 @@
+"""Prompts through the service: by the role's rules, with the version on the call."""
+
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.service.support import ALL, Served
+
+FEW = """
+[roles.few]
+[[roles.few.sees]]
+name = "versions alone"
+kinds = ["prompt.version_added"]
+[roles.few.may]
+tools = ["**"]
+[roles.reader]
+[[roles.reader.sees]]
+name = "prompts"
+kinds = ["prompt.*"]
+[roles.reader.may]
+tools = ["**"]
+"""
+
+
+@pytest.mark.slow
+def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
+    """Who may state the kinds adds, moves and retires; who only sees them reads; a call says which
+    version it was given; who does not see all of prompts is refused, with what to ask for.
+    """
+    house = Served(data_dir, "prompts", tmp_path)
+    house.apply(ALL + FEW)
+    house.begin()
+    try:
+        with house.connect("ada", "writer") as record:
+            assert record.add_prompt("rag", "Answer {query}.", parameters={"t": (1, 2)}) == 1
+            assert record.add_prompt("rag", "Answer {query} now.", because="faster") == 2
+            assert record.alias_prompt("rag@1", "production", expected=None) is True
+            with pytest.raises(hansard.PromptConflict) as lost:
+                record.alias_prompt("rag@2", "production", expected=2)
+            assert (lost.value.found, lost.value.wanted) == (1, 2)
+            assert record.give_feedback("rag@2", "good", rating=1) == 2
+            found = record.prompt("rag@production")
+            assert (found.version, found.parameters) == (1, {"t": (1, 2)})
+
+            @hansard.tool(effects="pure", kind="model")
+            def ask(text: str) -> str:
+                return text
+
+            with record.run("w", run="r"):
+                ask(found.format(query="q"))
+            assert record.alias_prompt("rag", "production", take_away=True)
+            assert record.retire_prompt("rag@1", because="old") is True
+        with house.connect("bob", "reader") as record:
+            assert record.prompt("rag").text == "Answer {query} now."
+            with pytest.raises(hansard.RoleRefused, match=r"prompt\.version_added"):
+                record.add_prompt("rag", "mine")
+            with pytest.raises(hansard.NotFound):
+                record.prompt("none")
+        with house.connect("eve", "few") as record:
+            for reference in ("rag", "none"):
+                with pytest.raises(
+                    hansard.RoleRefused, match=r"does not see all of prompt\.aliased"
+                ):
+                    record.prompt(reference)
+        with house.trusted() as record:
+            used = record.sql("SELECT run, prompt, version, alias FROM prompt_uses").rows
+            assert used == [("r", "rag", 1, "production")]
+            [first, _] = record.prompt_log("rag").versions
+            assert (first.by, first.retired) == ("ada", "old")
+    finally:
+        house.end()
