@@ -172,6 +172,7 @@ def test_a_demo_says_what_its_files_say(told):
     assert _fact(told, "end")["claims_held"] == len(_claims(told))
 
 
+@pytest.mark.slow
 def test_the_team_is_shown_as_it_stood_halfway(told):
     """Halfway the researcher is done, the analyzer has measured half, the writer did nothing."""
     agents = {fact["agent"]: fact for fact in told if fact["fact"] == "agent"}
@@ -185,6 +186,7 @@ def test_the_team_is_shown_as_it_stood_halfway(told):
     assert decisions["analyzer"]["selected"] == "by size"
 
 
+@pytest.mark.slow
 def test_every_event_of_its_record_is_what_the_published_schema_says(told, folder):
     """`docs/schema` holds for each commit of each run, the killed, the resumed and the forked one,
     as it is stored: more events than a demo makes calls.

@@ -110,6 +110,7 @@ def test_the_wheel_carries_the_licence_and_the_types(built):
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_the_sdist_holds_every_tracked_file_once(built):
     """The sdist is the repository: only the root links, second names of its files, are left out."""
     with tarfile.open(built.sdist) as sdist:

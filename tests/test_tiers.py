@@ -1,5 +1,6 @@
 """The tiers of the tests: every test is in one, and each tier is run by its command."""
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -39,25 +40,30 @@ def test_some(case): ...
 @pytest.mark.parametrize("case", "abc")
 def test_first(lab, case): ...
 
-@pytest.mark.thorough
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("case", "abcde")
+def test_each(case): ...
+
+@pytest.mark.thorough(quick="test_it.py::test_plain")
 def test_thorough(): ...
 """
 
 FAST = [
     *("test_both[async]", "test_both[sync]", "test_one_of_both[async]", "test_plain"),
     *(f"test_many_of_both[async-{case}]" for case in "xyz"),
-    "test_first[async-a]",
+    *("test_first[async-a]", "test_each[a]"),
 ]
 SLOW = [
     *("test_first[async-b]", "test_first[async-c]", "test_first[sync-a]"),
     *("test_one_of_both[sync]", "test_many_of_both[sync-x]"),
-    *("test_slow", "test_some[a]", "test_some[d]"),
+    *("test_slow", "test_some[a]", "test_some[d]", "test_each[b]", "test_each[d]"),
 ]
 FULL = [
     *(f"test_some[{case}]" for case in "bcefg"),
     *(f"test_many_of_both[sync-{case}]" for case in "yz"),
     *(f"test_first[sync-{case}]" for case in "bc"),
-    "test_thorough",
+    *("test_each[c]", "test_each[e]", "test_thorough"),
 ]
 
 
@@ -120,3 +126,18 @@ def test_the_files_that_are_begun_first_are_there():
     assert len(set(tiers.LONG)) == len(tiers.LONG)
     assert set(tiers.APART) < set(tiers.LONG)
     assert [name for name in tiers.LONG if not (ROOT / name).exists()] == []
+
+
+QUICK = re.compile(r'quick=\s*"(?P<path>[^":]+)::(?P<name>\w+)"')
+
+
+def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
+    """Each test that `quick` names is a function of its file, and `make check` runs it."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    named = {found.groups() for file in files for found in QUICK.finditer(file.read_text())}
+    assert named - {("test_it.py", "test_plain")}
+    for path, name in sorted(named - {("test_it.py", "test_plain")}):
+        text = (ROOT / path).read_text()
+        marks = re.search(rf"((?:^\S.*\n)*)^(?:async )?def {name}\(", text, re.MULTILINE)
+        assert marks is not None, f"{path} has no {name}"
+        assert "@pytest.mark.thorough" not in marks[1], f"{path}::{name} is thorough itself"

@@ -6,7 +6,9 @@
     make test-full    --tier full   those marked `thorough` too, with many rounds and examples
 
 `fast(cases=3)`: of the test's cases, three in even steps are in the fast tier, and the others slow.
-`slow(cases=3)`: of the test's cases, three in even steps are slow, and the others thorough.
+`slow(cases=3)`: of the test's cases, or of those that `fast` leaves, three in even steps are slow,
+and the others thorough.
+`thorough(quick="tests/x.py::test_y")`: the test of `make check` that shows the same rule.
 What reads real data is slow, too.
 A test of both clients that is parametrised by `sync` and `async` is played with the async one in
 the fast tier; with the sync one, which is made from it, one case of a test is slow, and the others
@@ -97,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "fast(cases=None): so many cases in `make test`, the others in `make check`",
         "slow(cases=None): a part of `make check` and not of `make test`",
         "contract: with both clients in `make test`",
-        "thorough: takes long, and runs only in `make test-full`",
+        "thorough(quick=None): only in `make test-full`; `quick` names who shows its rule",
     ):
         config.addinivalue_line("markers", line)
 
@@ -112,17 +114,21 @@ def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
 
 def _tier(item: pytest.Item, cases: Sequence[pytest.Item]) -> str:
     slow = item.get_closest_marker("slow") or item.get_closest_marker("real")
+    fast = item.get_closest_marker("fast")
     if item.get_closest_marker("thorough"):
         return FULL
-    if slow is not None:
-        return SLOW if item in _chosen(cases, slow.kwargs.get("cases", len(cases))) else FULL
-    if not _is_sync(item) or item.get_closest_marker("contract"):
-        fast = item.get_closest_marker("fast")
-        if fast is None:
-            return FAST
+    if _is_sync(item) and slow is None and not item.get_closest_marker("contract"):
+        return SLOW if item in _chosen([case for case in cases if _is_sync(case)], 1) else FULL
+    if fast is None and slow is None:
+        return FAST
+    others = cases
+    if fast is not None:
         chosen = _chosen([case for case in cases if not _is_sync(case)], fast.kwargs["cases"])
-        return FAST if item in chosen else SLOW
-    return SLOW if item in _chosen([case for case in cases if _is_sync(case)], 1) else FULL
+        if item in chosen:
+            return FAST
+        others = [case for case in cases if case not in chosen]
+    number = len(others) if slow is None else slow.kwargs.get("cases", len(others))
+    return SLOW if item in _chosen(others, number) else FULL
 
 
 def _chosen(cases: Sequence[pytest.Item], number: int) -> list[pytest.Item]:

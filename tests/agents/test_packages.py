@@ -98,6 +98,7 @@ MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 
 
 @pytest.mark.fast(cases=6)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", MADE)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, name):

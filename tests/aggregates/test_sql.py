@@ -121,6 +121,7 @@ query = true
 """
 
 
+@pytest.mark.slow
 def test_a_role_has_what_its_rules_show(
     record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
 ):

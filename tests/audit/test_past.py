@@ -124,6 +124,7 @@ def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited)
         assert all(len(row["detail"] or "") <= 200 for row in trail)
 
 
+@pytest.mark.slow
 def test_a_trail_is_readable(story: Audited):
     """What a person did for an agent, what was asked and what came of it."""
     run = story.value("SELECT run FROM settlements WHERE because = 'the log of the server says so'")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 AGENTS = 50
 
 
+@pytest.mark.slow
 async def test_fifty_agents_lose_nothing_and_retry_nothing(data_dir, workspace, rounds):
     """Every add, append and settled put of 50 agents is there once; each agent's items stand in
     the order in which it wrote them; no caller ever retried.

@@ -148,7 +148,7 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
     seen = await view(await pages.of(hostile_team), width=width)
     tabs = "tab" if width < 900 else "desk"
     last = await seen.last()
-    for point in (*range(0, last, 23), last):
+    for point in (*range(0, last, 61), last):
         await seen.move(point)
         for name in ("board", "tasks", "chat"):
             await seen.page.click(f"#{tabs}-{name}")

@@ -334,7 +334,7 @@ async def test_every_text_can_be_read(
     seen = await view(await pages.of(shared), dark=dark)
     for tab in ("chat", "board", "tasks"):
         await seen.page.click(f"#desk-{tab}")
-        for point in range(20, await seen.last(), 40):
+        for point in range(20, await seen.last(), 90):
             await seen.move(point)
             assert await seen.page.evaluate(CONTRAST) == [], (tab, point)
     await seen.page.click("#by-time")

@@ -53,7 +53,8 @@ def versions(commits: list[Stored]) -> list[int]:
 
 
 class TestReads:
-    @pytest.mark.fast(cases=3)
+    @pytest.mark.fast(cases=2)
+    @pytest.mark.slow(cases=3)
     @pytest.mark.parametrize(
         ("after", "to"),
         [

@@ -599,7 +599,8 @@ def test_passwords_are_not_shown(lease):
     assert not [secret for secret in secrets if secret in shown]
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
 )
@@ -625,7 +626,8 @@ def test_without_a_login_nobody_enters(lease):
 # ---------------------------------------------------------------- odd places
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(
     "name",
     [

@@ -133,6 +133,7 @@ def test_programs_get_a_huge_value_whole(call: Call, hostile: str):
     assert len(steps[-1]["result"]) == HUGE
 
 
+@pytest.mark.slow
 def test_a_deep_value_is_whole(call: Call, hostile: str):
     """Programs get a deep value to its end; `--full` for people ends without an error, too."""
     steps = call("run", "trace", hostile, "--full", "--json").lines

@@ -46,6 +46,7 @@ async def works(record: Any) -> None:
             await record.score(f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge")
 
 
+@pytest.mark.slow
 def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str, call: Any):
     """Line by line; what it does not know says what there is."""
     with hansard.connect(workspace, data_dir=data_dir) as record:

@@ -69,7 +69,7 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
     return cli("check")
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("damage", named(QUICK))
 def test_damage_is_told(damage: Damage, files: Files, cli: Call):
     """Each kind of damage is told by `check`, and by whatever else would meet it, in time."""
@@ -123,6 +123,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     )
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_accepted_is_gone_on_with(files: Files, cli: Call):
     """Without its mark the log opens again, the tables are made anew, and what it is told stays:
     that the mark does not know what was before.

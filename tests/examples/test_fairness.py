@@ -56,7 +56,9 @@ def test_the_planted_bias_is_found(loans):
     assert "With the value on record 7 of 7 forks decided as their runs had." in made.out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_probes.py::test_no_difference_is_said_only_of_a_margin_that_was_named"
+)
 def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
     """Nothing differs; that is no difference only within a margin that somebody names. The second
     probe finds all forks there.

@@ -106,7 +106,7 @@ def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
     assert ran(capsys) == ["published: reports/digest.md"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("page", ["README.md", "examples/ten_steps/README.md"])
 def test_the_story_prints_what_is_written(program: Path, page: str):
     """In processes, at a terminal, with the commands of the page; but for what it shortens."""

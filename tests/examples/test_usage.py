@@ -51,7 +51,7 @@ def test_wrong_arguments_are_answered_with_the_usage(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(("script", "given"), dict(WRONG).items())
 def test_so_do_programs(script: str, given: tuple[str, ...], tmp_path: Path) -> None:
     """The same of each example as a process of its own."""

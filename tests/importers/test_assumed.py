@@ -20,7 +20,8 @@ def imported(call: Call, folder: Path, text: str) -> str:
     return call("import", "chat-jsonl", file).err
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "said",
     [
@@ -219,6 +220,8 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
     assert (apart.code, apart.err) == (0, "")
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("record", "said"),
     [

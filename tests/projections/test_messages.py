@@ -238,7 +238,8 @@ NO_COMMITS = {
 }
 
 
-@pytest.mark.fast(cases=5)
+@pytest.mark.fast(cases=4)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("case", sorted(NO_COMMITS))
 def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
     """It stands in `problems` and nowhere else; what comes before and after it is projected."""

@@ -46,6 +46,7 @@ def told(
     os.umask(before)
 
 
+@pytest.mark.slow
 def test_each_file_is_the_owners_alone(tmp_path: Path, told: Call):
     """Whatever the umask: tables, DuckDB's log, the published states, the search index; and those
     that an earlier version left open to others are closed.

@@ -35,6 +35,7 @@ def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
     made.close()
 
 
+@pytest.mark.slow
 def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, store: Store):
     """Status, roster, steps, attempts, results, messages, decisions, checkpoints ... of every run,
     forks of forks included, equal the state at the head.

@@ -11,7 +11,10 @@ import hansard
 from tests.real import support
 from tests.real.converters import game24
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone"),
+]
 
 AIRLINE = "airline_claude-sonnet-4-5_aide.json"
 OTHER = "airline_button-claude-opus-4-6_distyl.json"

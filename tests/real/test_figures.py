@@ -117,6 +117,7 @@ def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     assert users == [(0,)]  # what the source claims for the simulated user is its messages' sum
 
 
+@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_of_several_metrics_none_is_chosen")
 def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
     """Its files score four metrics, and no plan names one: all four stand there, of known
     direction, with a difference, and none with a verdict; each has one as soon as it is named.
@@ -192,6 +193,9 @@ def by_arm(store: Store, experiment: str, metric: str, digits: int) -> dict[str,
     return dict(found)
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_game24.py::test_the_published_success_comes_out_of_the_record"
+)
 def test_three_ways_to_prompt_for_24(puzzles: Store):
     """Tree of Thoughts: 7.3 and 4.0 percent of samples are right, 69 of 100 puzzles are solved by
     ToT; a case costs 0.138, 0.470 and 0.745 dollars.
@@ -202,6 +206,9 @@ def test_three_ways_to_prompt_for_24(puzzles: Store):
     assert by_arm(puzzles, "game24", "cost", 3) == {"io": 0.138, "cot": 0.470, "tot": 0.745}
 
 
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_all_pairs_are_a_family_and_the_arms_are_ranked"
+)
 def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
     """Beside IO, over the same 100 puzzles: told apart, both ways."""
     for metric, verdict in (("solved", "better"), ("cost", "worse")):
@@ -213,7 +220,9 @@ def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
         assert found == [(verdict, 100, 0)]
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough(
+    quick="tests/real/test_bfcl.py::test_the_published_shares_come_out_of_the_record"
+)
 def test_two_ways_to_call_functions(functions: Store, real_data: Path):
     """BFCL's overall accuracy, 80.53 and 83.00: the share of right cases of 1,700, as published."""
     with (real_data / "bfcl" / "dev" / "data.csv").open(encoding="utf-8", newline="") as file:

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -37,56 +39,59 @@ def place(tmp_path_factory):
         yield made
 
 
+Lives = Callable[[str, str], list[RunLife]]
+
+
 @pytest.fixture(scope="module")
-def lives(place, real_data, tmp_path_factory):
-    """All of it imported; the lives on record, by experiment and arm."""
+def lives(place, real_data, tmp_path_factory) -> Lives:
+    """Gives the lives on record of an experiment's arm, which is imported where it is asked for."""
     folder = tmp_path_factory.mktemp("chats")
-    for arm, name in ALFWORLD.items():
-        file = folder / f"{arm}.jsonl"
-        support.write(file, reflexion.alfworld(real_data / "reflexion" / "dev" / "alfworld" / name))
-        place.imported("chat-jsonl", file, "alfworld", arm)
-    for number, name in enumerate(PROGRAMMING):
-        file = folder / f"{number}.jsonl"
-        source = real_data / "reflexion" / "dev" / "programming" / f"{name}.jsonl"
-        support.write(file, reflexion.programming(source))
-        place.imported("chat-jsonl", file, "programming", name)
-    found: dict[tuple[str, str], list[RunLife]] = {}
-    for life in place.lives():
-        assigned = support.assigned(life)
-        found.setdefault((assigned.experiment, assigned.arm), []).append(life)
-    return found
+
+    @cache
+    def of(experiment: str, arm: str) -> list[RunLife]:
+        source = real_data / "reflexion" / "dev" / experiment
+        if experiment == "alfworld":
+            chats = reflexion.alfworld(source / ALFWORLD[arm])
+        else:
+            chats = reflexion.programming(source / f"{arm}.jsonl")
+        file = folder / f"{experiment}-{arm.replace('/', '-')}.jsonl"
+        support.write(file, chats)
+        place.imported("chat-jsonl", file, experiment, arm)
+        given = [(support.assigned(life), life) for life in place.lives()]
+        return [life for told, life in given if (told.experiment, told.arm) == (experiment, arm)]
+
+    return of
 
 
-def test_success_by_trial_comes_out_of_the_record(lives):
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("arm", SUCCESS)
+def test_success_by_trial_comes_out_of_the_record(lives, arm):
     """134 environments a trial; 84 succeed in the first, all in the fifteenth with Reflexion, 101
     in the seventh without.
     """
-    for arm, wanted in SUCCESS.items():
-        mine = [life.state for life in lives["alfworld", arm]]
-        tried = Counter(state.assigned.trial for state in mine)
-        assert tried == dict.fromkeys(range(len(wanted)), 134)
-        won = Counter[int]()
-        for state in mine:
-            won[state.assigned.trial] += int(state.scores["success"])
-        assert [won[trial] for trial in sorted(won)] == wanted
+    wanted = SUCCESS[arm]
+    mine = [life.state for life in lives("alfworld", arm)]
+    tried = Counter(state.assigned.trial for state in mine)
+    assert tried == dict.fromkeys(range(len(wanted)), 134)
+    won = Counter[int]()
+    for state in mine:
+        won[state.assigned.trial] += int(state.scores["success"])
+    assert [won[trial] for trial in sorted(won)] == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/real/test_tau_bench.py::test_every_message_is_on_record")
 def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
     """A trial's memories are the messages of its run, in order and to the letter."""
     folder = real_data / "reflexion" / "dev" / "alfworld" / ALFWORLD["reflexion"]
     last = json.loads((folder / "env_results_trial_14.json").read_bytes())
     wanted = {each["name"]: each["memory"] for each in last}
     assert max(map(len, wanted.values())) > 10
+    mine = lives("alfworld", "reflexion")
     said: dict[str, list[str]] = {}
     for commit in place.stored():
         for message in commit.events("message.added.v1"):
             said.setdefault(commit.run, []).append(message["content"])
-    runs = {
-        life.state.assigned.task: life.run
-        for life in lives["alfworld", "reflexion"]
-        if life.state.assigned.trial == 14
-    }
+    runs = {life.state.assigned.task: life.run for life in mine if life.state.assigned.trial == 14}
     assert {task: said.get(run, []) for task, run in runs.items()} == wanted
 
 
@@ -94,8 +99,7 @@ def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
 def test_solved_problems_come_out_of_the_record(lives):
     """Problems solved with and without reflection, in two languages."""
     solved = {
-        arm: sum(life.state.scores["success"] for life in found)
-        for (experiment, arm), found in lives.items()
-        if experiment == "programming"
+        arm: sum(life.state.scores["success"] for life in lives("programming", arm))
+        for arm in PROGRAMMING
     }
     assert solved == PROGRAMMING

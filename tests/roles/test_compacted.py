@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 import hansard
 from tests.cli.support import ran
@@ -69,6 +70,7 @@ def test_only_who_sees_the_whole_record_sees_the_summary(
             assert msgspec.json.encode(session.view().events).decode().count(SECRET) > 1
 
 
+@pytest.mark.slow
 def test_a_roles_tables_have_the_summary_without_its_words(
     data_dir: Path, workspace: str, tmp_path: Path, capsys, monkeypatch
 ):

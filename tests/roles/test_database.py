@@ -400,7 +400,9 @@ TURNS = 5
 """How often the program that is killed goes on with its tables."""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/sql_sandbox/test_published.py::test_kills_leave_whole_generations"
+)
 @pytest.mark.long
 def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
     """Killed at any moment of making or going on: what is published is as of some position, whole,

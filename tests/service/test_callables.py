@@ -11,7 +11,8 @@ from tests.agents.twins import at_once
 from tests.service.support import Lab
 
 
-@pytest.mark.fast(cases=4)
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("options", OPTIONS[1:], ids="-".join)
 def test_every_callable_is_a_tool(lab: Lab, options: dict[str, Any]) -> None:
     """Whatever is called, with whatever option, runs once, and its result is on record."""

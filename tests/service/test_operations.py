@@ -280,7 +280,8 @@ def test_what_is_huge_ends_nothing(ada: Asking, huge: bytes) -> None:
     assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("role", [*ROLES, "writer"])
 def test_each_needs_what_it_says(house: House, role: str) -> None:
     """An operation is refused for what its declaration says that it needs and the role has not, and

@@ -149,6 +149,7 @@ async def again(service: Service, subject: str, reply: str, body: bytes, told: l
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_one_is_killed_between_doing_and_answering(
     house: House, impatient: None, tmp_path: Path, rounds: Callable[[int, int], int]

@@ -65,7 +65,7 @@ def test_the_corpus_is_large_enough():
     assert len({told["sql"] + str(told.get("repeat")) for told in CORPUS.values()}) >= 60
 
 
-@pytest.mark.slow(cases=30)
+@pytest.mark.slow(cases=12)
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableFiles):
     """It ends in bounded time, as is published; tells no path and no secret; changes no file; and

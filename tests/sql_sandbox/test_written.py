@@ -48,6 +48,7 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("ending", ["arrow", "parquet", "csv", "ndjson"])
 @pytest.mark.usefixtures("record")
 def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):

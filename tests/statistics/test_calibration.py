@@ -71,7 +71,9 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, n
     assert np.mean([row["always_p"] <= 0.05 for row in rows]) <= np.mean(p <= 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
+)
 def test_ignoring_clusters_is_what_breaks(store):
     """The same rounds with tasks taken as independent: twice as many false alarms and more."""
     design, _ = NULLS["ten clusters"]
@@ -198,11 +200,17 @@ ORDERS = {
     "ten in turn": (np.arange(400) % 10, 0.5),
 }
 
+QUICK = ("one by one", "five in turn")
+"""Of the least structure and of the fewest clusters."""
+
 
 @pytest.mark.parametrize("planned", [100, pytest.param(400, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     "order",
-    [pytest.param(name, marks=() if "tens" in name else pytest.mark.slow) for name in ORDERS],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in QUICK else pytest.mark.thorough)
+        for name in ORDERS
+    ],
 )
 def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
     """However clusters come, looked at after every ten tasks from the fifth cluster on, 1,500
@@ -211,7 +219,7 @@ def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
     assert alarms(*ORDERS[order], planned, 5, rounds=1_500) <= 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_one_task_or_cluster_tells_nothing")
 def test_two_clusters_would_break_it():
     """Why the macro gives none below five clusters: two are too few for any t to stay in its place,
     six and more of a hundred rounds go wrong; five are enough for such values, too.

@@ -403,7 +403,7 @@ LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group
 @pytest.mark.parametrize(
     "label",
     [
-        pytest.param(label, marks=pytest.mark.slow if number % 4 else ())
+        pytest.param(label, marks=pytest.mark.thorough if number % 4 else ())
         for number, label in enumerate(LABELS)
     ],
 )

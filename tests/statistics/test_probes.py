@@ -305,7 +305,7 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says_or_less(
     more than it may be by chance, and the interval misses 0 no more often.
     """
     rng = np.random.default_rng(17)
-    count, runs = rounds(25, 80), 20
+    count, runs = rounds(12, 80), 20
     for number in range(count):
         thrown = rng.random((runs, 2)) < 0.4
         plant(

@@ -98,6 +98,7 @@ def test_an_underscore_means_this_package_and_those_inside_it(tmp_path, importer
     assert [each.name for each in found if each.importer == importer] == taken
 
 
+@pytest.mark.slow
 def test_the_diagram_has_an_arrow_for_each_pair_of_rooms(house: House):
     """With how many imports it stands for."""
     drawn_lines = list(mermaid(house))

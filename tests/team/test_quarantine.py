@@ -161,7 +161,7 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     stopped.close()
 
 
-@pytest.mark.slow(cases=6)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("case", sorted(FORGERIES))
 def test_nothing_of_a_forgery_counts(
     case: str, told: Record, call, data_dir: Path, workspace: str, store: Store

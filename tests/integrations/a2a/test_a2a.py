@@ -56,6 +56,7 @@ async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[lis
     return [json.loads(line) for line in out.splitlines()], err.decode()
 
 
+@pytest.mark.slow
 async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
     """Updates as they came; again without the agent, and the work is done once."""
     async with agent(setup) as (url, _):
@@ -78,6 +79,7 @@ async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
     assert "messageId" not in json.dumps(steps[1]["arguments"])
 
 
+@pytest.mark.slow
 async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
     """Killed while the agent works: the agent is asked for the task that it made of the message;
     it is not asked twice.
@@ -182,7 +184,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_what_a_hostile_agent_answers_is_told(setup: Setup, kind: str):
     """The error is the caller's, and the record says whether it may have been done."""

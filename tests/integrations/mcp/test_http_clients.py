@@ -113,6 +113,9 @@ async def test_clients_of_both_eras_and_pipes_share_a_server(setup: Setup):
     assert found == [[str({"result": 2 * each}) for each in range(30)]] * 4
 
 
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_proxy.py::test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again"
+)
 async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
     """The proxy is killed while the server works: the effect is there once, and who asks the next
     one, of the same run, is told.
@@ -133,7 +136,9 @@ async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
     assert setup.effects() == ["slow: 20.0"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_http.py::test_a_server_that_dies_in_a_call_leaves_it_in_doubt"
+)
 async def test_a_server_that_is_gone_is_told(setup: Setup):
     """What was asked while it died may have been done; what never reached it was not."""
     async with listening(setup) as (url, server), port(setup, "--url", url) as (front, _):

@@ -46,6 +46,7 @@ def offline(setup: Setup) -> list[str]:
     return setup.proxy("--run", "last", "--mode", "offline", server=False)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ["2025-11-25", "auto"])
 async def test_what_time_it_was(setup: Setup, era: str):
     """mcp-server-time: a replay has the time of then."""

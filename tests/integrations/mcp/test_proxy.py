@@ -59,6 +59,7 @@ async def test_what_is_on_record_is_what_was_on_the_wire(setup: Setup, command: 
     assert steps["mcp:initialize"]["result"] == greeting["result"]
 
 
+@pytest.mark.slow
 async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(
     setup: Setup, command: Commands
 ):
@@ -195,6 +196,7 @@ async def test_two_requests_of_one_id_are_told_apart(setup: Setup):
     assert setup.effects() == ["slow: 1.0"]
 
 
+@pytest.mark.slow
 async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
     """A call that is not on record, and a request that never is."""
     async with wire(setup, setup.proxy()) as client:

@@ -68,7 +68,9 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
         return await http.post(url, json=said, headers=accepted | headers)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_serve.py::test_clients_of_three_kinds_share_a_run"
+)
 async def test_clients_of_both_eras_share_the_record(setup: Setup, tmp_path: Path):
     """A run that one begins goes on under the other, over one token and in another server; who ends
     the server leaves it open.

@@ -373,6 +373,7 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
     assert heard[1]["structuredContent"]["result"] == ["findings/1"]
 
 
+@pytest.mark.slow
 async def test_prompts_name_the_tools_that_answer(setup: Setup):
     """Each with what it needs; what is not given, or is none, is told. They hold nothing of the
     record, and every tool that they name is there.
