@@ -1,0 +1,56 @@
+"""Placeholders and the choice by label, of a restricted agent: its tools run at its side, and so
+are values replaced and put back there.
+"""
+
+import asyncio
+import inspect
+from typing import Any
+
+import hansard
+from tests.agents.twins import at_once
+from tests.service.support import Lab
+
+MAIL = "ada@example.org"
+
+
+def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None:
+    """Streams included; what was replaced is counted on record, where the values stand."""
+    given: list[str] = []
+
+    async def come(value: Any) -> Any:
+        return await value if inspect.isawaitable(value) else value
+
+    async def play() -> None:
+        async with lab.connect() as record, record.run(run="r") as session:
+
+            @session.raw.tool(effects="pure", kind="model", placeholders=True)
+            def ask(prompt: str) -> str:
+                given.append(prompt)
+                return f"to {prompt}"
+
+            @session.raw.tool(effects="pure", kind="model", placeholders=True)
+            def spell(prompt: str) -> Any:
+                yield from (prompt[at : at + 4] for at in range(0, len(prompt), 4))
+
+            @session.raw.tool(effects="pure", kind="model", takes="internal")
+            def cloud(prompt: str) -> str:
+                return f"cloud {prompt}"
+
+            local = session.raw.tool(effects="pure", name="local")(lambda prompt: prompt)
+            either = hansard.by_label(local=local, cloud=cloud)
+
+            assert await come(ask(MAIL)) == f"to {MAIL}"
+            items = spell(f"{MAIL}!")
+            parts = [each async for each in items] if lab.is_async else list(items)
+            assert "".join(parts) == f"{MAIL}!"
+            assert await come(either("hi")) == "cloud hi"
+
+    asyncio.run(play()) if lab.is_async else at_once(play())
+    assert MAIL not in given[0]
+    usages = [
+        event.data
+        for stored in lab.commits("r")
+        for event in stored.commit.events
+        if event.type == "step.completed.v1" and b"replaced_email" in bytes(event.data)
+    ]
+    assert len(usages) == 2
