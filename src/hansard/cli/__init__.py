@@ -63,6 +63,15 @@ COMMANDS = {
     "memory revert": "Undo a change, all of its files or none; what was changed since in other "
     "lines stays.",
     "memory remember": "Add a line to a space's instructions, or to another file of it.",
+    "memory glob": "List the files whose path matches: * stays within a folder, ** goes through "
+    "folders.",
+    "memory grep": "List the lines that match a regular expression, in time linear in the text.",
+    "memory search": "Rank files by what is asked: by their words, and with --meaning by both, "
+    "fused.",
+    "memory compact": "Find what could be shorter, and what refuses a proposal; nothing is changed "
+    "but by --apply.",
+    "memory reflect": "Reflect on the runs that have ended since the last reflection, each once; "
+    "no file changes.",
     "memory policy": "Show whether agents' changes of a space wait for a person's word, or say so.",
     "compare": "Compare the arms of an experiment.",
     "probe": "Find whether runs decide otherwise where a value that they decided from is another.",

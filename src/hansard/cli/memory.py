@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from hansard.agents.memory import drafts
 from hansard.agents.memory.reading import MemoryEntry
+from hansard.agents.memory.search.static_vectors import StaticVectors
 from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Probe
+from hansard.agents.memory.upkeep.reflect import RUNS_MAX, asked_for
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Given, Json, noun, work
+from hansard.cli.functions import named
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
+from hansard.client import reflection
+from hansard.client.connect import connect_async
+from hansard.client.reflection import Reflected
 from hansard.domain.counted import counted
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.times import moment
-from hansard.inspect import memory
+from hansard.inspect import memory, memory_search
 from hansard.inspect.memory import (
     MemoryBlame,
     MemoryChangeMade,
@@ -26,6 +35,7 @@ from hansard.inspect.memory import (
     MemoryListing,
     MemoryLog,
 )
+from hansard.inspect.memory_search import MemoryCompaction, MemoryHits, MemoryLines, MemoryPaths
 
 app = noun(name="memory", help="Look at files that outlive runs, follow them back, put them right.")
 
@@ -60,6 +70,12 @@ VERSIONS = (
     Column("time", lambda each: output.time(each.at), whole=True),
     Column("because"),
     Column("change", lambda each: each.event, whole=True),
+)
+
+HITS = (
+    Column("path", whole=True),
+    Column("score", lambda each: f"{each.score:.3g}", right=True),
+    Column("excerpt", lambda each: " ".join(each.excerpt.split())),
 )
 
 
@@ -198,6 +214,187 @@ async def policy(
 
 async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
     return await memory.policy(workspace, space) or MemoryPolicySet(approval=MemoryApproval.ASK)
+
+
+@app.command()
+@work
+async def glob(
+    space: Space,
+    pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Such as 'skills/*/SKILL.md'.")],
+    json: Json = False,
+) -> None:
+    """List the files whose path matches: * stays within a folder, ** goes through folders."""
+    async with reading() as workspace:
+        found = await memory_search.glob(workspace, space, pattern)
+    output.show(found, _paths, json=json)
+
+
+@app.command()
+@work
+async def grep(
+    space: Space,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="In RE2's syntax.")],
+    within: Annotated[
+        str, typer.Option("--glob", metavar="GLOB", help="Only in these files.")
+    ] = "",
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="As it says.")] = False,
+    json: Json = False,
+) -> None:
+    """List the lines that match a regular expression, in time linear in the text."""
+    async with reading() as workspace:
+        found = await memory_search.grep(
+            workspace, space, pattern, glob=within, ignore_case=ignore_case
+        )
+    output.show(found, _matching, json=json)
+
+
+@app.command("search")
+@work
+async def search_files(
+    space: Space,
+    question: Annotated[str, typer.Argument(metavar="WORDS", help="Words, or a sentence.")],
+    within: Annotated[str, typer.Option("--glob", metavar="GLOB", help="Only these files.")] = "",
+    meaning: Annotated[
+        bool, typer.Option("--meaning", help="By meaning, too: takes hansard[semantic].")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Rank files by what is asked: by their words, and with --meaning by both, fused."""
+    embedder = StaticVectors() if meaning else None
+    async with reading() as workspace:
+        found = await memory_search.search(
+            workspace, space, question, embedder=embedder, glob=within
+        )
+    output.show(found, _hits, json=json)
+
+
+@app.command()
+@work
+async def compact(
+    space: Space,
+    function: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="MODULE:FUNCTION",
+            help="Proposes: is given what was found and the files, and returns new texts by path.",
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PHRASE", help="It must still be found, as those in keep.md."),
+    ] = None,
+    drop_max: Annotated[
+        float, typer.Option(metavar="SHARE", help="Largest share of tokens and lines to go.")
+    ] = DROP_MAX,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Make the change, if it is not refused.")
+    ] = False,
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Find what could be shorter, and what refuses a proposal; nothing is changed but by --apply.
+
+    Without --with, lines that have the very words of others go.
+    """
+    probes = [Probe(each) for each in keep or ()]
+    async with reading() as workspace:
+        found = await memory_search.compact(workspace, space, keep=probes, drop_max=drop_max)
+        if function is not None:
+            tree = await memory_search.tree_of(workspace, space)
+            given = named(function)(found.compacted.findings, tree)
+            told = await given if inspect.isawaitable(given) else given
+            found = await memory_search.compact(
+                workspace, space, told, keep=probes, drop_max=drop_max
+            )
+        if apply and found.compacted.changes:
+            found.version = await _made(workspace, space, found.compacted.changes, by)
+    output.show(found, _compaction, json=json)
+
+
+@app.command()
+@work
+async def reflect(
+    space: Space,
+    function: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="MODULE:FUNCTION",
+            help="Proposes: is given runs and files; else what users asked to be remembered.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="Runs at most.")] = RUNS_MAX,
+    json: Json = False,
+) -> None:
+    """Reflect on the runs that have ended since the last reflection, each once; no file changes."""
+    propose = named(function) if function is not None else asked_for
+    async with connect_async(**_given()) as record:
+        files = await memory_search.tree_of(record.workspace, space)
+        found = await reflection.reflect(record, space, files, propose, limit=limit)
+    output.show(found, _reflected, json=json)
+
+
+async def _made(workspace: Workspace, space: str, changes: Changes, by: str) -> int:
+    """Make a compaction's change; the version that the space is at. Raises MemoryConflict."""
+    store = MemoryStore(workspace, space)
+    state = await store.state()
+    ops = [
+        drafts.delete(path) if text is None else drafts.create(path, text)
+        for path, text in changes.items()
+    ]
+    seen = {path: state.files[path].digest for path in changes if path in state.files}
+    return await store.change(ops, by, "compaction", seen=seen)
+
+
+def _given() -> dict[str, Any]:
+    """What was given before the command, as `connect` takes it."""
+    given = {name: value for name, value in Given.values.items() if value is not None}
+    given["nats"] = given.pop("nats_url", None)
+    return given
+
+
+def _paths(found: MemoryPaths) -> Iterator[Part]:
+    yield from found.paths
+    yield Hint(f"{counted(len(found.paths), 'file')}{', and more' if found.more else ''}")
+
+
+def _matching(found: MemoryLines) -> Iterator[Part]:
+    yield from (f"{each.path}:{each.line}: {each.text}" for each in found.hits)
+    more = ", and more" if found.more else ""
+    yield Hint(f"{counted(len(found.hits), 'line')} in {counted(found.files, 'file')}{more}")
+
+
+def _hits(found: MemoryHits) -> Iterator[Part]:
+    if found.hits:
+        yield output.listing(HITS, found.hits)
+    more = ", and more" if found.more else ""
+    yield Hint(f"{counted(len(found.hits), 'file')} by {found.by}{more}")
+
+
+def _compaction(found: MemoryCompaction) -> Iterator[Part]:
+    made = found.compacted
+    for finding in made.findings:
+        spot = finding.spots[0]
+        yield f"{spot.path}:{spot.line}: {finding.kind.value}: {finding.says}"
+    for path, text in made.changes.items():
+        yield f"{path}: {'goes' if text is None else f'{len(text):,} characters'}"
+    yield from (f"refused: {why}" for why in made.refused)
+    yield from (f"not found before either: {probe}" for probe in made.unmet)
+    if found.version is not None:
+        yield Hint(f"{found.space} is at version {found.version}")
+    elif made.changes:
+        tokens = f"{made.tokens_before:,} to {made.tokens_after:,} tokens"
+        yield Hint(f"{tokens}, {counted(made.probes, 'probe')} kept; make it with --apply")
+    else:
+        yield Hint("nothing is changed")
+
+
+def _reflected(found: Reflected) -> Iterator[Part]:
+    for each in found.proposals:
+        yield f"{each.path}: {each.text.rstrip()} ({each.because or 'no reason given'})"
+    told = f"{counted(len(found.runs), 'run')} reflected on, {found.left:,} left"
+    yield Hint(f"{told}; no file was changed")
 
 
 def _policy(found: MemoryPolicySet) -> Iterator[Part]:

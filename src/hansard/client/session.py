@@ -65,6 +65,7 @@ from hansard.bus.portal import Portal, in_loop
 from hansard.client.beginning import Asked, begun_async
 from hansard.client.browser import replay
 from hansard.client.browser.browser import AsyncBrowser, Model
+from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
 from hansard.client.resumable import AsyncResumable
 from hansard.domain import ids
@@ -738,7 +739,7 @@ class Trusted(_Session):
             board=TransactedFlows(engine),
             team=team,
             mail=MailFlows(engine, team.store),
-            memory=MemoryFlows(engine),
+            memory=MemoryFlows(engine, SessionRankers()),
             aggregates=AggregateFlows(engine),
             windows=Windows(facts),
         )

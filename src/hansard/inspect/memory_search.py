@@ -1,4 +1,4 @@
-"""Memory as it is searched and kept short: for people and programs that are trusted with a space."""
+"""Memory searched and kept short, for people and programs that are trusted with a space."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from hansard.agents.memory.reading import (
 )
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
+from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, search
 from hansard.agents.memory.write import MemoryWrite, WantedChange
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file, sees_file
@@ -64,6 +65,7 @@ SPECS = {
     "ls": _memory("memory.ls", "folder"),
     "glob": _memory("memory.glob", "pattern"),
     "grep": _memory("memory.grep", "pattern", "glob"),
+    "search": _memory("memory.search", "question", "by", "glob", "limit", "embedder"),
     "prompt": _memory("memory.prompt", "budget"),
     "news": _memory("memory.news"),
     "history": _memory("memory.history", "path", "space"),
@@ -85,8 +87,9 @@ class TreeFile(msgspec.Struct, frozen=True):
 class MemoryFlows(JointSteps):
     """A session's operations on memory."""
 
-    def __init__(self, engine: StepEngine) -> None:
+    def __init__(self, engine: StepEngine, rankers: Callable[[Embedder | None], Rankers]) -> None:
         super().__init__(engine)
+        self._rankers = rankers
         self._seen: dict[str, dict[str, str]] = {}
         """By space and path, the digests of the files as this session saw them last."""
         self._prompted: dict[str, str] = {}
@@ -235,6 +238,22 @@ class MemoryFlows(JointSteps):
 
         hits: list[list[Any]] = yield from self._listed(call, made)
         return hits
+
+    def search(
+        self, question: str, by: str | None, glob: str, limit: int, embedder: Embedder | None
+    ) -> Flow[Found]:
+        """The files that fit a question, the best first."""
+        named = f"{embedder.name}@{embedder.digest}" if embedder is not None else ""
+        call = self.begin("search", question, by or "", glob, limit, named)
+
+        def made(tree: dict[str, TreeFile]) -> Any:
+            texts = {path: each.file.text for path, each in tree.items() if not each.file.link}
+            ranked = self._rankers(embedder)
+            found = search(texts, question, ranked, by=by or None, glob=glob, limit=limit)
+            return msgspec.to_builtins(found)
+
+        told = yield from self._listed(call, made)
+        return msgspec.convert(told, Found)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
         """The versions of a file, the oldest first."""

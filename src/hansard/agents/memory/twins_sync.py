@@ -16,6 +16,7 @@ from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found
 from hansard.agents.memory.twins import MemoryChange
 from hansard.domain.memory.paths import AGENTS
 
@@ -166,6 +167,29 @@ class Memory(OfAgent):
         """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""
         hits = self._drive(self._flows.grep(pattern, glob))
         return [(path, line, text) for path, line, text in hits]
+
+    def search(
+        self,
+        question: str,
+        *,
+        by: str | None = None,
+        glob: str = "",
+        limit: int = HITS_MAX,
+        embedder: Embedder | None = None,
+    ) -> Found:
+        """The files that fit a question, the best first, of those that this agent may see.
+
+        Args:
+            question: Words in any order, or a sentence.
+            by: `words`, `meaning` or `both`; if not given both where there is an embedder.
+            glob: Only files whose path matches it.
+            limit: So many at most.
+            embedder: What is asked for vectors, such as `hansard.StaticVectors()`.
+
+        Raises:
+            BadValue: There is nothing to search for, or no embedder to search by meaning.
+        """
+        return self._drive(self._flows.search(question, by, glob, limit, embedder))
 
     def history(self, path: str, *, space: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, through its renames, the oldest first."""

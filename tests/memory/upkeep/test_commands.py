@@ -1,0 +1,79 @@
+"""`hansard memory glob|grep|search|compact|reflect`, and `session.memory.search`."""
+
+import json
+
+import pytest
+
+import hansard
+
+NOTES = {
+    "AGENTS.md": "Answer in bullets, and briefly please.\n- answer in bullets and briefly please\n",
+    "notes/paris.md": "The office in Paris is closed in August.\n",
+}
+
+
+@pytest.fixture
+def filled(record):
+    """A workspace whose space of all has two files."""
+    memory = record.memory()
+    for path, text in NOTES.items():
+        memory.create(path, text, by="ada")
+    return record
+
+
+def test_files_are_found_from_the_command_line(filled, call):
+    """By path, by pattern and by words; as JSON, a hit a line."""
+    assert call("memory", "glob", "org", "**/*.md").out.split() == list(NOTES)
+    assert call("memory", "grep", "org", "(?i)^answer").out == (
+        "AGENTS.md:1: Answer in bullets, and briefly please.\n"
+    )
+    told = call("memory", "search", "org", "when is the office closed", "--json").out
+    hit = json.loads(told.splitlines()[0])
+    assert hit["path"] == "notes/paris.md"
+    assert call("memory", "grep", "org", "(").code == 2
+
+
+def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monkeypatch):
+    """Shown first; a function's is judged; what loses a probe changes nothing, --apply or not."""
+    shown = call("memory", "compact", "org").out
+    assert "near_duplicate" in shown
+    assert filled.memory().view("AGENTS.md") == NOTES["AGENTS.md"]
+    (tmp_path / "shorter.py").write_text(
+        "def none(findings, files):\n    return {'notes/paris.md': 'closed\\n'}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    lost = call("memory", "compact", "org", "--with", "shorter:none", "--keep", "Paris", "--apply")
+    assert "loses what must stay: 'Paris'" in lost.out
+    assert filled.memory().view("notes/paris.md") == NOTES["notes/paris.md"]
+    call("memory", "compact", "org", "--apply", "--by", "ada")
+    assert filled.memory().view("AGENTS.md") == "Answer in bullets, and briefly please.\n"
+    assert call("memory", "compact", "org", "--with", "shorter").code == 2
+
+
+def test_a_reflection_proposes_and_changes_no_file(filled, call):
+    """What a user asked for; the second time nothing is left."""
+    with filled.run("w", agent="ada") as session:
+        session.message("user", "/remember Action items come last.")
+    first = call("memory", "reflect", "org")
+    assert "AGENTS.md: - Action items come last." in first.out
+    assert "0 runs reflected on" in call("memory", "reflect", "org").err
+    assert filled.memory().view("AGENTS.md") == NOTES["AGENTS.md"]
+
+
+def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
+    """A step like another: on record with what it found."""
+
+    def asked(session):
+        by_words = session.memory.search("office closed")
+        both = session.memory.search(
+            "vacation of the workplace", embedder=hansard.StaticVectors(), limit=1
+        )
+        return by_words, both
+
+    with filled.run("w", run="r", agent="ada") as session:
+        words, both = asked(session)
+    assert [hit.path for hit in words.hits] == ["notes/paris.md"]
+    assert (both.hits[0].path, both.by) == ("notes/paris.md", "both")
+    filled.memory().edit("notes/paris.md", "closed", "open", by="ada")
+    with filled.run("w", run="r", agent="ada", mode="offline") as session:
+        assert asked(session) == (words, both)
