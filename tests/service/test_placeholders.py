@@ -37,7 +37,7 @@ def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None
                 return f"cloud {prompt}"
 
             local = session.raw.tool(effects="pure", name="local")(lambda prompt: prompt)
-            either = hansard.by_label(local=local, cloud=cloud)
+            either: Any = hansard.by_label(local=local, cloud=cloud)
 
             assert await come(ask(MAIL)) == f"to {MAIL}"
             items = spell(f"{MAIL}!")
