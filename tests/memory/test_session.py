@@ -382,3 +382,35 @@ def test_memory_goes_along_with_the_runs_that_changed_it(ada: Record, tmp_path: 
         )
         assert other.memory(ADA).view("AGENTS.md") == "- Use bullets.\n"
         assert other.memory().view("b.md") == "x\n"
+
+
+def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(
+    ada: Record, tmp_path: Path
+):
+    """Made of the log when they are read; a role that is shown nothing of the run finds no file."""
+    with ada.run("minutes", agent="bob", role="writer", run="monday") as session:
+        session.message("user", "Use bullets, please.")
+        session.decide("Which form?", selected="bullets", because="the user said so")
+    file = tmp_path / "roles.toml"
+    file.write_text('[[roles.blind.sees]]\nname = "tools"\nkinds = ["tool.*"]\n[roles.blind.may]\n')
+    ada.apply_roles(file, by="eve")
+    with ada.run("w", agent="ada", role="writer", run="r") as session:
+        memory = session.memory
+        names = memory.ls("runs/monday")
+        assert names == [
+            f"runs/monday/{name}"
+            for name in ("decisions.md", "messages.md", "state.json", "summary.md", "trace.txt")
+        ]
+        told = {name: memory.view(name) for name in names}
+        assert "- workflow: minutes" in told["runs/monday/summary.md"]
+        assert "Use bullets, please." in told["runs/monday/messages.md"]
+        assert "Which form? bullets: the user said so" in told["runs/monday/decisions.md"]
+        assert "decision.made.v1" in told["runs/monday/trace.txt"]
+        assert memory.entry("runs/monday/summary.md").kind == "episodic"
+        with pytest.raises(hansard.BadValue, match="made from the log"):
+            memory.create("runs/monday/notes.md", "x")
+    with (
+        ada.run("w", agent="eve", role="blind", run="s") as session,
+        pytest.raises(hansard.NotFound),
+    ):
+        session.memory.view("runs/monday/summary.md")

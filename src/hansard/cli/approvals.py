@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from hansard.cli.common import Json, do, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.approval import ApprovalStatus
-from hansard.inspect.approvals import Approvals, list_approvals, question
+from hansard.inspect.approvals import Approvals, Question, list_approvals, question
 from hansard.inspect.find import find_approval
 from hansard.inspect.payloads import recorded
 
@@ -106,4 +107,17 @@ def _people(found: Approvals) -> list[Part]:
         return [f"nothing waits for an answer{more}"]
     waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
     how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --because TEXT'")
-    return [output.listing(COLUMNS, found.questions), *([how] if waits else [])]
+    shown = [part for each in found.questions for part in _diff(each)]
+    return [output.listing(COLUMNS, found.questions), *shown, *([how] if waits else [])]
+
+
+def _diff(asked: Question) -> Iterator[Part]:
+    """What a question about files shows of them, as long as it waits."""
+    if asked.standing is not ApprovalStatus.PENDING:
+        return
+    given = recorded(asked.arguments)
+    diff = given.get("diff") if isinstance(given, dict) else None
+    if isinstance(diff, str):
+        yield ""
+        yield f"{asked.approval} changes {given.get('space', 'memory')}:"
+        yield diff

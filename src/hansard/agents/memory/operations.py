@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.flow import Flow, Io
-from hansard.agents.memory import drafts
+from hansard.agents.memory import drafts, episodic
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.prompt import PromptPart, composed, is_told
 from hansard.agents.memory.reading import (
@@ -47,9 +47,10 @@ from hansard.agents.steps.tools import operation
 from hansard.bus.errors import NotFound
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.label import text
 from hansard.domain.memory import paths
-from hansard.domain.memory.events import AGENT, ORG, USER, FileChange, space_name
-from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.events import AGENT, ORG, USER, FileChange, digest_of, space_name
+from hansard.domain.memory.paths import AGENTS, MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.steps import Step
 
@@ -117,6 +118,8 @@ class MemoryFlows(JointSteps):
         """A file as it stands, or stood. Raises NotFound."""
         named = paths.normal(path)
         call = self.begin("view", named, _space(space), at)
+        if (of_run := episodic.run_of(named)) is not None:
+            return (yield from self._happened(call, *of_run))
         read: list[TreeFile] = []
         answered, told = self.engine.answer(call)
         if not answered:
@@ -129,6 +132,35 @@ class MemoryFlows(JointSteps):
         if at is None:
             self._note(found.space, found.file.path, found.file.digest)
         return self._entry(found)
+
+    def _happened(self, call: Call, run: str, name: str) -> Flow[MemoryEntry]:
+        """A file of what happened in a run, made of what the agent's role is shown of it."""
+        permit, engine = self.engine.settings.permit, self.engine
+        rules = permit.rules if permit.enforced else episodic.ALL
+
+        def read() -> Flow[Any]:
+            work = functools.partial(
+                episodic.derived, engine.boards.states, engine.stream.role, rules, run
+            )
+            found = yield Io(work)
+            yield from demand_cleared(engine, call, found.label, f"run {run:.80}")
+            label = text(found.label) if found.label is not None else ""
+            told = episodic.text_of(name, run, found.view.events, found.view.state)
+            return {"text": told, "label": label}
+
+        told = yield from self.ask(call, lambda of: self._recorded(of, read))
+        return MemoryEntry(
+            space="",
+            path=call.arguments["path"],
+            text=told["text"],
+            digest=digest_of(told["text"]),
+            version=0,
+            kind=MemoryKind.EPISODIC,
+            author="",
+            role="",
+            event="",
+            label=told["label"],
+        )
 
     def _entry(self, found: TreeFile) -> MemoryEntry:
         """A file as the agent is given it: to a role that does not see all a version would tell how
@@ -213,6 +245,8 @@ class MemoryFlows(JointSteps):
     def ls(self, folder: str) -> Flow[list[str]]:
         """The paths under a folder, sorted."""
         within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
+        if episodic.run_of(f"{within}{episodic.FILES[0]}") is not None:
+            return [f"{within}{name}" for name in episodic.FILES]
         call = self.begin("ls", folder)
         listed: list[str] = yield from self._listed(
             call, lambda tree: sorted(path for path in tree if path.startswith(within))
@@ -291,8 +325,8 @@ class MemoryFlows(JointSteps):
 
         told = yield from self.ask(call, lambda of: self._recorded(of, read))
         self._prompted = dict(told["files"])
-        text: str = told["text"]
-        return text
+        block: str = told["text"]
+        return block
 
     def _parts(self) -> Flow[list[PromptPart]]:
         """The files that a prompt tells of: instructions of all levels, of skills the nearest."""

@@ -1,0 +1,109 @@
+"""How long does any of a file's versions take, and how long a read from memory? Beside git.
+
+One file that grew by a line at a time: each version is asked for by its number, in a random order,
+of the record and of a repository of git's with the same history (`git show COMMIT:FILE`, a process
+each). A read from memory is of a space that is followed; its goal is 0.1 ms.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import hansard
+from benchmarks import _report
+
+VERSIONS = _report.sized(1_000, 60)
+ASKED = _report.sized(40, 6)
+CACHED = 10_000
+GOAL_MS = 0.1
+
+
+def texts() -> list[str]:
+    """A file's versions, the oldest first."""
+    lines = [f"- rule {number}: {'word ' * 8}\n" for number in range(VERSIONS)]
+    return ["".join(lines[: number + 1]) for number in range(VERSIONS)]
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """How long something takes."""
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1_000
+
+
+def repository(folder: Path, versions: list[str]) -> list[str]:
+    """The commits of a repository with the same history, by one `git fast-import`."""
+    parts: list[bytes] = []
+    for number, text in enumerate(versions, 1):
+        data = text.encode()
+        parts += [
+            b"commit refs/heads/main\nmark :%d\n" % number,
+            b"committer x <x@y> %d +0000\ndata 1\nx\n" % number,
+            b"M 100644 inline AGENTS.md\ndata %d\n" % len(data),
+            data,
+            b"\n",
+        ]
+    plain = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    git = shutil.which("git") or "git"
+    subprocess.run([git, "init", "-q", "-b", "main"], cwd=folder, env=plain, check=True)
+    subprocess.run(
+        [git, "fast-import", "--quiet"], cwd=folder, env=plain, check=True, input=b"".join(parts)
+    )
+    listed = subprocess.run(
+        [git, "rev-list", "--reverse", "main"],
+        cwd=folder,
+        env=plain,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return listed.stdout.split()
+
+
+def main() -> None:
+    """Ask both in alternation."""
+    versions = texts()
+    draw = random.Random(7)
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "git"
+        folder.mkdir()
+        commits = repository(folder, versions)
+        with hansard.connect("bench", data_dir=Path(home) / "data") as record:
+            space = record.memory()
+            for text in versions:
+                space.create("AGENTS.md", text, by="alice")
+            ours: list[float] = []
+            gits: list[float] = []
+            for number in draw.sample(range(1, VERSIONS + 1), ASKED):
+                point, commit = f"@{number}", commits[number - 1]
+                ours.append(milliseconds(partial(space.view, "AGENTS.md", at=point)))
+                show = ["git", "show", f"{commit}:AGENTS.md"]
+                gits.append(
+                    milliseconds(
+                        partial(subprocess.run, show, cwd=folder, check=True, capture_output=True)
+                    )
+                )
+                assert space.view("AGENTS.md", at=point) == versions[number - 1]
+            space.follow()
+            cached = milliseconds(lambda: [space.view("AGENTS.md") for _ in range(CACHED)]) / CACHED
+    _report.emit(
+        question=f"How long does any of a file's {VERSIONS:,} versions take, beside git show?",
+        results={
+            "a version (ours)": _report.summary(ours),
+            "a version (git show)": _report.summary(gits),
+            "a read from memory, ms": round(cached, 5),
+        },
+        ratios={"a version: ours to git show": median(ours) / median(gits)},
+        goals={"a read from memory under 0.1 ms": cached < GOAL_MS},
+    )
+
+
+if __name__ == "__main__":
+    main()

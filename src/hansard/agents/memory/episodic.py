@@ -1,0 +1,115 @@
+"""What happened in a run, as files: `runs/RUN/summary.md` and others, made from the log when they
+are read, of what the reader's role is shown of it and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from hansard.agents.access.views import Derived, shown
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition
+from hansard.bus.states.replay import States
+from hansard.domain.label import Confidentiality
+from hansard.domain.memory.paths import RUNS
+from hansard.domain.roles.model import RoleDefined, RoleRule
+from hansard.domain.roles.state import Line, ShownState
+
+FILES = ("decisions.md", "messages.md", "state.json", "summary.md", "trace.txt")
+"""The files of a run."""
+
+ALL = RoleDefined(sees=(RoleRule("all", kinds=("**",)),), clearance=Confidentiality.SECRET.value)
+"""What a role sees that was never defined."""
+
+
+def run_of(path: str) -> tuple[str, str] | None:
+    """The run and the file of a path of what happened; None for another path."""
+    match path.split("/"):
+        case [folder, run, name] if folder == RUNS and name in FILES:
+            return run, name
+        case _:
+            return None
+
+
+async def derived(states: States, role: str, rules: RoleDefined | None, run: str) -> Derived:
+    """What a role is shown of a run, now. Raises NotFound for a run that is not there, and for one
+    of which it is shown nothing; BadValue where a mask of the role hashes.
+    """
+    position = await states.log.end(None)
+    history = await states.history(run, AtPosition(position))
+    found = shown(role, run, history, rules, "", position, None)
+    if not found.view.events:
+        raise NotFound(f"run {run}", "see 'hansard runs'")
+    return found
+
+
+def text_of(name: str, run: str, lines: Iterable[Line], state: ShownState) -> str:
+    """A file's text."""
+    match name:
+        case "summary.md":
+            parts = _summary(run, state)
+        case "messages.md":
+            parts = _messages(state)
+        case "decisions.md":
+            parts = _decisions(lines)
+        case "trace.txt":
+            parts = _trace(lines)
+        case _:
+            told = msgspec.json.format(msgspec.json.encode(state, order="deterministic"), indent=2)
+            return told.decode() + "\n"
+    return "".join(f"{part}\n" for part in parts)
+
+
+def _summary(run: str, state: ShownState) -> Iterator[str]:
+    yield f"# Run {run}"
+    yield ""
+    for name in ("workflow", "status"):
+        if state.run.get(name):
+            yield f"- {name}: {state.run[name]}"
+    for name, agent in sorted(state.agents.items()):
+        outcome = agent.outcome or "at work"
+        yield (
+            f"- agent {name} ({agent.role}): {outcome}, steps {agent.steps}, "
+            f"decisions {agent.decisions}"
+        )
+    for key in sorted(state.board):
+        yield f"- shared state {key}: {state.board[key].kind}"
+
+
+def _messages(state: ShownState) -> Iterator[str]:
+    for agent, messages in sorted(state.context.items()):
+        yield f"# {agent}"
+        for message in messages:
+            content = message.get("content")
+            yield f"\n## {message.get('role', '')}\n"
+            yield content if isinstance(content, str) else _words(content)
+
+
+def _decisions(lines: Iterable[Line]) -> Iterator[str]:
+    yield "# Decisions"
+    for _, line in lines:
+        if line.type.rpartition(".")[0] != "decision.made":
+            continue
+        told = _data(line.data)
+        because = f": {told['because']}" if told.get("because") else ""
+        yield f"- {line.agent}: {told.get('question', '')} {told.get('selected', '')}{because}"
+
+
+def _trace(lines: Iterable[Line]) -> Iterator[str]:
+    for number, line in lines:
+        told = _data(line.data)
+        step = f" #{told['step']}" if "step" in told else ""
+        tool = f" {told['tool']}" if isinstance(told.get("tool"), str) else ""
+        yield f"{number} {line.agent or '-'} {line.type}{step}{tool}"
+
+
+def _data(raw: msgspec.Raw) -> dict[str, Any]:
+    told = msgspec.json.decode(raw)
+    return told if isinstance(told, dict) else {}
+
+
+def _words(value: object) -> str:
+    return msgspec.json.encode(value).decode()
