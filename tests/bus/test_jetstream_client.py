@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from nats.aio.client import Client
+from nats.errors import StaleConnectionError, UnexpectedEOF
 
 from hansard.bus.errors import BrokerError, TooLarge
 from hansard.bus.jetstream import calls, client
@@ -170,6 +171,20 @@ async def test_a_wait_for_the_sockets_end_that_was_cancelled_ends_no_close(nats:
     await asyncio.wait({closing}, timeout=30)
     assert closing.cancelled()
     await broker.close()
+
+
+async def test_what_breaks_while_it_is_closed_is_no_warning(
+    nats: Nats, caplog: pytest.LogCaptureFixture
+):
+    """The server may end with its last user: that is as it should be."""
+    broker = await Broker.open(nats.options())
+    await broker._on_error(UnexpectedEOF())
+    assert [record.getMessage() for record in caplog.records] == ["broker connection"]
+    closing = asyncio.ensure_future(broker.close())
+    await asyncio.sleep(0)
+    await broker._on_error(StaleConnectionError())
+    await closing
+    assert len(caplog.records) == 1
 
 
 async def test_given_up_by_the_client(nats: Nats):

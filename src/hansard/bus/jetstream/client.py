@@ -426,7 +426,8 @@ class Broker:
             for receiver in list(self._receivers.values()):
                 if isinstance(receiver, Reply) and receiver.subject.lower() == denied.group(1):
                     receiver.lost(BrokerError(f"sending to {receiver.subject!r}", 403, text))
-        if self._last_error != before:  # ten attempts a second tell the same
+        # Ten attempts a second tell the same; and who closes it needs to know no more.
+        if self._last_error != before and not self._closing:
             log = _log.debug if isinstance(error, OSError) else _log.warning
             log("broker connection", error=self._last_error, url=self.url)
 
