@@ -30,8 +30,11 @@ if TYPE_CHECKING:  # it takes 2 s to import, and every worker of the tests impor
 SERVER = Path(__file__).with_name("programs") / "papers.py"
 LOCK = Path(__file__).with_name("npm")
 PACKAGES_S_MAX = 300
-WAIT_S = 30.0
+WAIT_S = 60.0
 """How long an answer, or an end, may take: a proxy with its server starts in about 2 s."""
+
+SCENARIO_S = 240.0
+"""How long all may take that is done with one client: several proxies and servers start in it."""
 
 POLL_S = 0.01
 
@@ -94,7 +97,7 @@ async def ask(
     errors = sys.__stderr__ or sys.stderr  # a file, which what a test captures is not
     told = StdioServerParameters(command=command[0], args=command[1:], env=setup.env)
     async with (
-        asyncio.timeout(WAIT_S),
+        asyncio.timeout(SCENARIO_S),
         Client(stdio_client(told, errlog=errors), mode=mode, elicitation_callback=yes) as client,
     ):
         return await do(client)

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.support import Call
-from tests.integrations.mcp.support import WAIT_S, Commands, Setup, everything, served, text, yes
+from tests.integrations.mcp.support import (
+    SCENARIO_S,
+    WAIT_S,
+    Commands,
+    Setup,
+    everything,
+    served,
+    text,
+    yes,
+)
 from tests.integrations.mcp.test_http import ERAS, listening
 
 if TYPE_CHECKING:  # see the support's
@@ -38,7 +47,7 @@ async def asks(url: str, mode: str, do: Callable[[Client], Awaitable[Any]], toke
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        asyncio.timeout(WAIT_S),
+        asyncio.timeout(SCENARIO_S),
         httpx2.AsyncClient(headers=headers, timeout=WAIT_S) as http,
         Client(
             streamable_http_client(url, http_client=http), mode=mode, elicitation_callback=yes

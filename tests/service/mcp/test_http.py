@@ -17,7 +17,7 @@ from hansard.bus import access
 from hansard.bus.portal import portal
 from hansard.client.listening import Address
 from hansard.domain.errors import BadValue
-from tests.integrations.mcp.support import WAIT_S, Setup, served
+from tests.integrations.mcp.support import SCENARIO_S, WAIT_S, Setup, served
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
 
@@ -51,7 +51,7 @@ async def asking(url: str, token: str, mode: str, **more: Any) -> AsyncGenerator
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 -- it is an extra that may be missing
 
     async with (
-        asyncio.timeout(WAIT_S),
+        asyncio.timeout(SCENARIO_S),
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=WAIT_S) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, **more) as client,
     ):

@@ -19,7 +19,7 @@ from hansard.domain.steps import StepStatus
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
 from tests.cli.support import Call
-from tests.integrations.mcp.support import WAIT_S, Setup, Wire, text, wire
+from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
 from tests.service.support import House
 
 if TYPE_CHECKING:  # see the support's
@@ -70,7 +70,7 @@ async def sdk(
     program, *args = [*command(agent), *options]
     told = StdioServerParameters(command=program, args=args, env=setup.env)
     async with (
-        asyncio.timeout(WAIT_S),
+        asyncio.timeout(SCENARIO_S),
         Client(stdio_client(told, errlog=errors), mode=mode, **more) as client,
     ):
         yield Team(client)
