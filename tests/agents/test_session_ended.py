@@ -40,6 +40,8 @@ GIVEN = {
     "args": (1,),
     "kwargs": {},
     "summarize": str,
+    "page": None,
+    "cache": {},
 }
 """What an operation is given, by the names of what it must be given."""
 

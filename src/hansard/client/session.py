@@ -391,6 +391,7 @@ class OnLoop(_Session):
         Raises:
             BadValue: It is no such page.
         """
+        self.engine.ledger.demand_open()
         self._browser = AsyncBrowser(self, page, model=model, timeout_s=timeout_s)
         return self._browser
 
@@ -429,6 +430,7 @@ class OnLoop(_Session):
                 done.
             Refused: An action of it is done once, and not allowed; nothing was done.
         """
+        self.engine.ledger.demand_open()
         read, path = replay.opened(cache)
         asked = replay.Asked(
             params=by_name("params", params),
