@@ -230,7 +230,9 @@ async def test_two_tasks_are_done_on_other_seeds_without_a_model(page, pages):
                 assert await replayed(record, page, task, cache, address, seed) == (True, 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough(
+    quick="tests/actions/test_miniwob.py::test_two_tasks_are_done_on_other_seeds_without_a_model"
+)
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.page)

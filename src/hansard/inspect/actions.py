@@ -29,7 +29,7 @@ from hansard.inspect.payloads import Payloads
 from hansard.inspect.trace import WholeStep
 
 ACTS = ("browser.act", "browser.act_once")
-_PARTS = ("browser.find", "browser.look", "browser.choose", "browser.ask")
+_PARTS = ("browser.find", "browser.choose")
 """Steps that an action is made of: none is an action itself."""
 
 _COUNTED = ("completed", "failed", "in_doubt", "blocked")

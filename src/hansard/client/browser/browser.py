@@ -372,8 +372,11 @@ class AsyncBrowser:
                 return _not_there(at, method, frame)
         before = await elements.snapshot(where)
         url = self.page.url
-        number = await elements.backend_id(self.page, where, found.handle)
-        alone = await elements.alike(where, found.targets) == 1
+        number, told_of = 0, found.targets
+        if not changes:  # what is done again was told when it was done first
+            number = await elements.backend_id(self.page, where, found.handle)
+            alone = await elements.alike(where, told_of) == 1
+            told_of = msgspec.structs.replace(told_of, alone=alone)
         await _performed(found, method, arguments, self.timeout_s, trial=trial)
         changed = await self._change(where, before, url, changes)
         wanted = [msgspec.convert(each, ActionCheck) for each in checks]
@@ -385,7 +388,7 @@ class AsyncBrowser:
             frame_index=frame,
             xpath=found.description["xpath"] or None,
             method=method,
-            targets=msgspec.structs.replace(found.targets, alone=alone),
+            targets=told_of,
             page=PageMark(
                 address=elements.pattern(url),
                 digest=elements.digest(before),
@@ -668,6 +671,13 @@ def composite(
 ) -> ToolSpec:
     """A tool whose body makes calls of its own: entered again by a run that goes on."""
     return _spec(name, Effects.COMPOSITE, function, arguments, "tool")
+
+
+def pure(
+    name: str, function: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any]
+) -> ToolSpec:
+    """A tool that only says something, which a run that goes on is told again."""
+    return _spec(name, Effects.PURE, function, arguments, "resource")
 
 
 def _awaiting(model: Model) -> Callable[..., Awaitable[Any]]:

@@ -162,6 +162,8 @@ async def one(
     description, targets = await described(frame, handles[0], single)
     refused = contradicts(recorded, targets) or await _alike(frame, locator, recorded)
     selector = selector_of(description) or locator.selector
+    if recorded is not None and recorded.alone and not refused:
+        targets = msgspec.structs.replace(targets, alone=True)
     found = Found(handles[0], single, selector, description, targets, locator.strategy)
     return _attempt(locator, 1, refused), None if refused else found
 

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from hansard.agents.errors import NeedsSettling, SessionEnded
+from hansard.bus.errors import BusError
 from hansard.bus.whole_file import whole
 from hansard.client.browser import elements
 from hansard.client.browser.browser import (
@@ -23,6 +25,7 @@ from hansard.client.browser.browser import (
     Model,
     PageAction,
     composite,
+    pure,
 )
 from hansard.client.browser.elements import ElementAttempt
 from hansard.domain import values
@@ -30,7 +33,7 @@ from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCache, CachedAction
 from hansard.domain.actions.locators import locators, normalized
 from hansard.domain.actions.slots import filled, templated
-from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.errors import BadValue, Refused
 from hansard.domain.values import Secret
 
 Once = Literal["refuse", "allow"] | Collection[int]
@@ -157,10 +160,10 @@ class Replay:
         entries = filled(self._cache, self._asked.params)
         self._demand(entries)
         begun = time.perf_counter()
-        identity = {"run": self._cache.run, "version": self._cache.version, "actions": len(entries)}
+        identity = {"run": self._cache.run, "actions": len(entries)}
 
         async def replay(**_: Any) -> dict[str, Any]:
-            return await self._all(entries)
+            return await self._all(await self._begun(identity))
 
         told = await self._session.call(composite("browser.replay", replay, identity), (), identity)
         return Replayed(
@@ -171,6 +174,18 @@ class Replay:
             seconds=time.perf_counter() - begun,
             cache=self._cache,
         )
+
+    async def _begun(self, identity: dict[str, Any]) -> list[CachedAction]:
+        """The entries as they were when this replay began: its own heals may have changed the file
+        since, and what is looked for must be what is on record.
+        """
+
+        async def entries(**_: Any) -> list[Any]:
+            return [msgspec.to_builtins(each) for each in self._cache.actions]
+
+        told = await self._session.call(pure("browser.entries", entries, identity), (), identity)
+        actions = msgspec.convert(told, list[CachedAction])
+        return filled(msgspec.structs.replace(self._cache, actions=actions), self._asked.params)
 
     def _demand(self, entries: list[CachedAction]) -> None:
         """Raise BadValue for what cannot be done, before anything is."""
@@ -206,6 +221,7 @@ class Replay:
             "by_model": strategies.count("model"),
             "by_other": sum(each not in ("xpath", "model") for each in strategies),
             "healed": sum(each.healed for each in self._done),
+            "version": self._cache.version,
             "model_calls": self._model_calls,
         }
 
@@ -213,7 +229,9 @@ class Replay:
         """What came of an entry, also where it was not done."""
         try:
             return await self._entry(entry)
-        except (HansardError, TimeoutError) as failed:
+        except (NeedsSettling, SessionEnded, BusError):
+            raise  # nobody may go on before that is settled
+        except Exception as failed:  # noqa: BLE001 -- a tool raises what it will; it ends the replay
             message = f"entry {entry.step_index} was not done: {failed}"
             return ReplayedAction(step_index=entry.step_index, success=False, message=message)
 
@@ -285,6 +303,7 @@ class Replay:
                 strategy=told["strategy"],
                 attempts=shown,
             )
+        healed = told["strategy"] == "model"
         act = await browser.done(
             {
                 "instruction": entry.instruction or "",
@@ -293,13 +312,12 @@ class Replay:
                 "at": told["selector"],
                 "targets": None,
                 "frame": frame,
-                "changes": entry.changed or ("nothing" if entry.page else ""),
+                "changes": "" if healed else entry.changed or ("nothing" if entry.page else ""),
                 "checks": [msgspec.to_builtins(each) for each in entry.checks],
                 "mark": msgspec.to_builtins(entry.page) if entry.page else None,
             },
             entry.effects,
         )
-        healed = told["strategy"] == "model"
         if healed:
             self._heal(entry, act, attempts)
         return ReplayedAction(

@@ -1,0 +1,118 @@
+"""A program that replays actions and is killed at a boundary: `replaying.py JOB`.
+
+A boundary is before or after a commit, before or after an action on the page, and while a healed
+file is being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from playwright.async_api import async_playwright
+
+import hansard
+from hansard.bus.jetstream.log import JetStreamLog
+from hansard.bus.whole_file import whole
+from hansard.client.browser import browser as browsers
+from hansard.client.browser import replay
+
+
+class Job(msgspec.Struct):
+    """What is replayed, where, and at which boundary the program is killed; at none for 0."""
+
+    data_dir: str
+    workspace: str
+    run: str
+    chromium: str
+    file: str
+    kill_at: int = 0
+
+
+class Boundaries:
+    """Counts boundaries; kills this process at one."""
+
+    def __init__(self, kill_at: int) -> None:
+        self.left = kill_at
+        self.met = 0
+
+    def met_one(self) -> None:
+        """Another one."""
+        self.met += 1
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, owner: Any, name: str) -> None:
+        """Make the begin and the end of an async function boundaries."""
+        inner = getattr(owner, name)
+
+        async def outer(*args: Any, **kwargs: Any) -> Any:
+            self.met_one()
+            made = await inner(*args, **kwargs)
+            self.met_one()
+            return made
+
+        setattr(owner, name, outer)
+
+    @contextlib.contextmanager
+    def torn(self, path: Path) -> Any:
+        """A file of which half is written at a boundary."""
+        with whole(path) as file:
+            yield _Half(self, file)
+            self.met_one()
+        self.met_one()
+
+
+class _Half:
+    def __init__(self, boundaries: Boundaries, file: Any) -> None:
+        self._boundaries = boundaries
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data[: len(data) // 2])
+        self._file.flush()
+        self._boundaries.met_one()
+        self._file.write(data[len(data) // 2 :])
+
+
+def key(question: str) -> str:
+    """A key written by hand, no model: the one field of the page."""
+    line = next(each for each in question.splitlines() if "<input" in each)
+    return json.dumps({"id": line.split()[0]})
+
+
+async def main(job: Job) -> None:
+    """Replay, and tell what came of it."""
+    told: dict[str, Any] = {}
+    async with async_playwright() as player:
+        chromium = await player.chromium.connect_over_cdp(job.chromium)
+        page = await (await chromium.new_context()).new_page()
+        boundaries = Boundaries(job.kill_at)
+        boundaries.around(JetStreamLog, "append")
+        boundaries.around(JetStreamLog, "append_all")
+        boundaries.around(JetStreamLog, "append_groups")
+        boundaries.around(browsers, "_performed")
+        vars(replay)["whole"] = boundaries.torn
+        try:
+            async with (
+                hansard.connect_async(job.workspace, data_dir=job.data_dir) as record,
+                record.run("replay", run=job.run, agent="ada", role="agent") as session,
+            ):
+                session.browser(page, timeout_s=5.0)
+                done = await session.run_actions(job.file, fallback=key, once="allow")
+                told = {"success": done.success, "error": done.error}
+        except hansard.HansardError as error:
+            told = {"success": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(told | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Job)))

@@ -1,0 +1,204 @@
+"""A replay that is killed at any boundary: a form is sent once, or in doubt; never twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.bench_page import ARGUMENTS
+from hansard.domain.actions.cache import decode, encode
+from hansard.integrations.browser.chromium import program
+from tests.actions.replaying import Job
+from tests.actions.test_cache import cache, entry
+from tests.integrations.mcp.support import free_port
+
+PROGRAM = Path(__file__).with_name("replaying.py")
+ROOT = Path(__file__).parents[2]
+RUN_S_MAX = 120
+SIGKILLED = -9
+PAGE = b"""<!doctype html><form method=post><main><input name=who aria-label=Who></main>
+<button>Send</button></form>"""
+
+
+class Site(ThreadingHTTPServer):
+    """A form, and how often it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Form)
+        self.sent: list[bytes] = []
+
+
+class Form(BaseHTTPRequestHandler):
+    server: Site
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        """The form."""
+        self._answer(PAGE)
+
+    def do_POST(self) -> None:
+        """It was sent."""
+        self.server.sent.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer(b"<p>Thanks</p>")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def form() -> Iterator[Site]:
+    """The form, served."""
+    site = Site()
+    thread = threading.Thread(target=site.serve_forever, daemon=True)
+    thread.start()
+    yield site
+    site.shutdown()
+    site.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[str]:
+    """A browser that outlives the programs that are killed."""
+    found = program()
+    if found is None:
+        pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
+    port = free_port()
+    profile = tmp_path_factory.mktemp("profile")
+    told = (f"--remote-debugging-port={port}", f"--user-data-dir={profile}", "--headless=new")
+    process = subprocess.Popen([found, *ARGUMENTS, *told], stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + RUN_S_MAX
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
+                break
+        except OSError:
+            assert time.monotonic() < deadline, "the browser does not answer"
+            time.sleep(0.05)
+    yield address
+    process.terminate()
+    process.wait()
+
+
+def launched(job: Job) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, or to its kill."""
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), msgspec.json.encode(job).decode()],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def actions(address: str) -> bytes:
+    """A cache whose first element moved, and whose second sends the form."""
+    goto = entry(
+        0, action_type="goToUrl", method=None, arguments=[address], xpath=None, instruction=None
+    )
+    fill = entry(1, xpath="/html[1]/body[1]/form[1]/textarea[1]", instruction="enter the name")
+    send = entry(
+        2,
+        method="click",
+        arguments=[],
+        xpath="/html[1]/body[1]/form[1]/button[1]",
+        effects="once",
+        changed="page",
+    )
+    return encode(cache(goto, fill, send))
+
+
+def killed_and_resumed(job: Job, form: Site, file: Path) -> tuple[str, int]:
+    """What came of a replay that was killed and run again, and how often the form was sent."""
+    form.sent.clear()
+    file.write_bytes(actions(f"http://127.0.0.1:{form.server_port}/"))
+    first = launched(job)
+    assert first.returncode == SIGKILLED, first.stderr[-2_000:]
+    before = decode(file.read_bytes())
+    assert before.version in (1, 2)
+    job.kill_at = 0
+    again = launched(job)
+    assert again.returncode == 0, again.stderr[-2_000:]
+    told = json.loads(again.stdout)
+    after = decode(file.read_bytes())
+    assert after.version == len(after.history) + 1 <= 2
+    assert len(form.sent) <= 1
+    if told["success"]:
+        assert form.sent == [b"who=Ada"]
+        assert after.version == 2
+        return "sent", 1
+    assert "in doubt" in told["error"] or "InDoubt" in told["error"], told
+    return "in doubt", len(form.sent)
+
+
+def boundaries(job: Job, form: Site, file: Path) -> int:
+    """How many boundaries an undisturbed replay has."""
+    file.write_bytes(actions(f"http://127.0.0.1:{form.server_port}/"))
+    done = launched(job)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    told = json.loads(done.stdout)
+    assert told["success"], told
+    assert form.sent == [b"who=Ada"]
+    count: int = told["boundaries"]
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
+    browser, form, data_dir, workspace, tmp_path
+):
+    """Its click was done, and its outcome not recorded: it is not clicked again."""
+    file = tmp_path / "form.json"
+    job = Job(str(data_dir), workspace, "whole", browser, str(file))
+    count = boundaries(job, form, file)
+    # From the end: what ends the run, the replay's outcome, the click's outcome, the click.
+    came_to = set()
+    for at in (count - 7, count - 6):
+        job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(file), at)
+        came_to.add(killed_and_resumed(job, form, file))
+    assert came_to <= {("sent", 1), ("in doubt", 0), ("in doubt", 1)}
+    assert came_to & {("in doubt", 0), ("in doubt", 1)}
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
+)
+@pytest.mark.timeout(1_800)
+def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
+    browser, form, data_dir, workspace, tmp_path, evidence
+):
+    """And no heal is half written: the file is as before, or as after."""
+    file = tmp_path / "form.json"
+    count = boundaries(Job(str(data_dir), workspace, "whole", browser, str(file)), form, file)
+    came_to = []
+    for at in range(1, count + 1):
+        job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(file), at)
+        came_to.append(killed_and_resumed(job, form, file))
+    twice = sum(sent > 1 for _, sent in came_to)
+    doubt = sum(told == "in doubt" for told, _ in came_to)
+    evidence.record("actions.kills", boundaries=count, in_doubt=doubt, sent_twice=twice)
+    assert twice == 0
+    assert 0 < doubt < count
