@@ -6,6 +6,8 @@ from datetime import datetime
 
 import msgspec
 
+from hansard.domain.memory.events import Problem
+from hansard.domain.memory.space import MemoryConflict
 from hansard.domain.run import ForkEffects, RunStatus
 from hansard.domain.steps import StepStatus, Verdict
 
@@ -156,3 +158,52 @@ class PromptsImported(msgspec.Struct, kw_only=True):
     added: int
     edges: int
     merges: int
+
+
+class MemoryExported(msgspec.Struct, kw_only=True):
+    """A folder of a space, at which version, how many files, and what its form cannot say."""
+
+    space: str
+    version: int
+    folder: str
+    files: int
+    notes: list[str]
+
+
+class MemoryCheckedOut(msgspec.Struct, kw_only=True):
+    """A folder to work on, and of which version of its space it is."""
+
+    space: str
+    version: int
+    folder: str
+    notes: list[str]
+
+
+class MemoryValidated(msgspec.Struct, kw_only=True):
+    """How many files were checked, and what is wrong with them."""
+
+    files: int
+    problems: list[Problem]
+
+
+class MemoryConflicting(msgspec.Struct, kw_only=True):
+    """A file that two changed: both texts (empty: no file), and who wrote the one that stands."""
+
+    space: str
+    path: str
+    mine: str
+    theirs: str
+    author: str
+    version: int
+
+
+def conflicting(lost: MemoryConflict) -> MemoryConflicting:
+    """What a lost change is told."""
+    return MemoryConflicting(
+        space=str(lost.space),
+        path=str(lost.path),
+        mine=str(lost.mine),
+        theirs=str(lost.theirs),
+        author=str(lost.author),
+        version=int(str(lost.version)),
+    )

@@ -32,6 +32,7 @@ from hansard.domain.memory import paths
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.blame import blame
 from hansard.domain.memory.events import (
+    FileChange,
     MemoryChanged,
     MemoryPolicySet,
     MemoryRejected,
@@ -172,11 +173,34 @@ class MemoryStore:
 
         Raises NotFound, BadValue, MemoryConflict; MemoryInvalid, which is on record then.
         """
+
+        def files_of(state: MemoryState) -> Sequence[FileChange]:
+            return worked_out(self.space, state, ops, seen)
+
+        return await self.change_files(files_of, by, because, sources, label=label)
+
+    async def change_files(
+        self,
+        files_of: Callable[[MemoryState], Sequence[FileChange]],
+        by: str | Actor,
+        because: str = "",
+        sources: Sequence[str] = (),
+        *,
+        label: Label | None = None,
+        occurred_at: str | None = None,
+    ) -> int:
+        """Make the change that follows from the space as it stands, worked out anew after each lost
+        race; the version that the space is at. `occurred_at`: when it was made elsewhere, as that
+        claims (ISO 8601).
+
+        Raises what `files_of` raises, BadValue, MemoryConflict; MemoryInvalid, which is on record
+        then.
+        """
         actor = Actor.of(by)
         ids.name("by", actor.agent)
 
         async def decide(state: MemoryState) -> Append | None:
-            files = worked_out(self.space, state, ops, seen)
+            files = tuple(files_of(state))
             wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
             refusals = state.refusals(actor.agent, "")
             events = checked(self.space, state, wanted, self._validate, refusals, self._scrub)
@@ -185,7 +209,8 @@ class MemoryStore:
             stored, blobs = packed(files)
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
-            return self._append(state, actor, msgspec.structs.replace(wanted, files=stored), label)
+            made = msgspec.structs.replace(wanted, files=stored)
+            return _at(self._append(state, actor, made, label), occurred_at)
 
         try:
             await self._through(decide)
@@ -241,3 +266,13 @@ class MemoryStore:
             return append
 
         return await transact(read, same, self._workspace.log.append, TRIES_MAX)
+
+
+def _at(append: Append, occurred_at: str | None) -> Append:
+    """An append whose events happened elsewhere, when that claims."""
+    events = tuple(
+        msgspec.structs.replace(each, occurred_at=occurred_at) for each in append.commit.events
+    )
+    return msgspec.structs.replace(
+        append, commit=msgspec.structs.replace(append.commit, events=events)
+    )

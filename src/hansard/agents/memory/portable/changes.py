@@ -1,0 +1,168 @@
+"""A person's change of a space: any files of it, in one commit, by the digests they were read at.
+
+Checked as an agent's is; a refusal is on record. What is so already changes nothing, so that a
+killed command is run again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.validation import tree as validation
+from hansard.agents.memory.validation.trees import Link, Tree, of_space
+from hansard.agents.workspace import Workspace
+from hansard.domain.events import Actor
+from hansard.domain.memory import space as spaces
+from hansard.domain.memory.events import FileChange, digest_of
+from hansard.domain.memory.space import (
+    CHANGE_FILES_MAX,
+    MemoryConflict,
+    MemoryInvalid,
+    MemoryState,
+)
+
+Wanted = Mapping[str, bytes | Link | None]
+"""What is to stand at each path; None for nothing."""
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """Who made a change and when, as another system claims it.
+
+    Attributes:
+        author: A name, as it is written there.
+        at: ISO 8601.
+    """
+
+    author: str
+    at: str
+
+
+async def change(
+    workspace: Workspace,
+    space: str,
+    wanted: Wanted,
+    *,
+    seen: Mapping[str, str] | None = None,
+    because: str = "",
+    by: str = "person",
+    claimed: Claimed | None = None,
+) -> int:
+    """Have files of a space be so; the version that it has then. At most 500 files are one commit;
+    more are several, after all of them were checked together.
+
+    Args:
+        workspace: Where the space is.
+        space: Its name.
+        wanted: The files that are to change.
+        seen: The digests that these had when they were read (none: no file); as they stand if None.
+        because: Why.
+        by: Who says so.
+        claimed: Who made it elsewhere.
+
+    Raises MemoryConflict, MemoryInvalid, BadValue, BadName, ExtraMissing.
+    """
+    texts = {path: _text(path, content) for path, content in wanted.items()}
+    state = await workspace.memories.state(space)
+    if len(texts) > CHANGE_FILES_MAX:
+        _demand_valid(space, state, wanted)
+    store = MemoryStore(workspace, space)
+    actor = Actor(by, (claimed.author,) if claimed is not None else ())
+    at = claimed.at if claimed is not None else None
+    version = state.version
+    for part in _parts(texts):
+        files_of = functools.partial(_changes, space, part, seen)
+        version = await store.change_files(files_of, actor, because, occurred_at=at)
+    return version
+
+
+_Text = tuple[str, bool]
+
+
+def _text(path: str, content: bytes | Link | None) -> _Text | None:
+    match content:
+        case None:
+            return None
+        case Link():
+            return content.target, True
+        case bytes():
+            return spaces.text_of(path, content), False
+
+
+def _demand_valid(space: str, state: MemoryState, wanted: Wanted) -> None:
+    after: dict[str, bytes | Link] = of_space(state.files)
+    for path, content in wanted.items():
+        after.pop(path, None)
+        if content is not None:
+            after[path] = content
+    found = validation.problems(after, only=[path for path in wanted if path in after])
+    if found:
+        raise MemoryInvalid(space, found)
+
+
+def _parts(texts: Mapping[str, _Text | None]) -> Iterator[dict[str, _Text | None]]:
+    """Files before the links to them, and what goes away last."""
+
+    def rank(path: str) -> tuple[int, str]:
+        text = texts[path]
+        return (2 if text is None else 1 if text[1] else 0), path
+
+    paths = sorted(texts, key=rank)
+    for begin in range(0, len(paths), CHANGE_FILES_MAX):
+        yield {path: texts[path] for path in paths[begin : begin + CHANGE_FILES_MAX]}
+
+
+def _changes(
+    space: str,
+    texts: Mapping[str, _Text | None],
+    seen: Mapping[str, str] | None,
+    state: MemoryState,
+) -> list[FileChange]:
+    """What is to become of each file; one that goes away where an equal one comes is renamed."""
+    gone: dict[str, str] = {}
+    for path, text in texts.items():
+        stood = state.files.get(path)
+        if seen is not None:
+            _demand_seen(space, state, path, text, seen.get(path, ""))
+        if text is None and stood is not None:
+            gone.setdefault(stood.digest, path)
+    moved: set[str] = set()
+    found: list[FileChange] = []
+    for path, text in texts.items():
+        if text is None:
+            continue
+        stood = state.files.get(path)
+        if stood is None:
+            was = gone.pop(digest_of(text[0], link=text[1]), None)
+            if was is not None:
+                moved.add(was)
+                stood = state.files[was]
+        changed = spaces.change_of(path, stood, text[0], link=text[1])
+        found += [changed] if changed is not None else []
+    for path, text in texts.items():
+        if text is None and path not in moved:
+            changed = spaces.change_of(path, state.files.get(path), None)
+            found += [changed] if changed is not None else []
+    return found
+
+
+def _demand_seen(
+    space: str, state: MemoryState, path: str, text: _Text | None, expected: str
+) -> None:
+    """Raise MemoryConflict where a file is neither what it was read as nor what it is to be."""
+    stood = state.files.get(path)
+    found = stood.digest if stood is not None else ""
+    wanted = digest_of(text[0], link=text[1]) if text is not None else ""
+    if found not in {expected, wanted}:
+        raise MemoryConflict(space, path, expected, text[0] if text is not None else "", stood)
+
+
+def difference(before: Tree, after: Tree) -> dict[str, bytes | Link | None]:
+    """What is to change in one tree to have another."""
+    changed: dict[str, bytes | Link | None] = {
+        path: content for path, content in after.items() if before.get(path) != content
+    }
+    return changed | {path: None for path in before if path not in after}

@@ -1,0 +1,194 @@
+"""A space as a real folder, for harnesses that want one, and what was done there as a change.
+
+The folder's mark says of which version it is. A commit goes by the digests of that version, then
+brings what others changed into the folder, each file whole, and the mark last: killed anywhere, the
+same command is run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+
+from hansard.agents.memory.portable import folders, harnesses
+from hansard.agents.memory.portable.changes import change, difference
+from hansard.agents.memory.portable.folders import BadFolder
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.validation.trees import Link, Tree, of_space
+from hansard.agents.workspace import Workspace
+from hansard.bus import file_lock
+from hansard.domain.memory.space import MemoryState
+
+MARK = ".hansard-checkout.json"
+MARK_BYTES_MAX = 64 * 1024
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What a folder was made of.
+
+    Attributes:
+        space: The space.
+        version: Of the space's stream.
+        harness: Whose form the folder has.
+    """
+
+    space: str
+    version: int
+    harness: Harness = Harness.AGENTS_MD
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What a commit came to.
+
+    Attributes:
+        space: The space.
+        version: That it has now, and the folder with it.
+        changed: The paths that the folder's change had, in the space's tree.
+        brought: The paths of the folder that others had changed.
+        left: Those of them that changed in the folder the while: commit again.
+    """
+
+    space: str
+    version: int
+    changed: list[str]
+    brought: list[str]
+    left: list[str]
+
+
+async def checkout(
+    workspace: Workspace, space: str, folder: Path, harness: Harness = Harness.AGENTS_MD
+) -> tuple[Mark, list[str]]:
+    """Make a folder of a space as it stands, whole or not at all; what the harness cannot say is
+    told. Raises BadFolder, BadName, ExtraMissing.
+    """
+    state = await workspace.memories.state(space)
+    made = harnesses.exported(of_space(state.files), harness)
+    mark = Mark(space, state.version, harness)
+    folders.write(folder, {**made.tree, MARK: _encoded(mark)})
+    return mark, made.notes
+
+
+async def commit(
+    workspace: Workspace, folder: Path, *, because: str = "", by: str = "person"
+) -> Committed:
+    """Have the space be as a folder is, where that changed; then the folder as the space is.
+
+    Raises MemoryConflict (with both texts), MemoryInvalid, BadFolder, BadValue, ExtraMissing:
+    nothing was written then, nor was the folder changed.
+    """
+    with _locked(folder):
+        mark = read_mark(folder)
+        before = await workspace.memories.at(mark.space, f"@{mark.version}")
+        base = of_space(before.files)
+        stands = folders.read(folder, leave_out=[MARK])
+        wanted = difference(base, harnesses.imported(stands, mark.harness, base))
+        seen = {path: file.digest for path, file in before.files.items()}
+        if wanted:
+            await change(workspace, mark.space, wanted, seen=seen, because=because, by=by)
+        now = await workspace.memories.state(mark.space)
+        brought, left = _bring(folder, stands, now, mark.harness)
+        if not left:
+            _replace(folder / MARK, _encoded(Mark(mark.space, now.version, mark.harness)))
+        version = mark.version if left else now.version
+        return Committed(mark.space, version, sorted(wanted), brought, left)
+
+
+def read_mark(folder: Path) -> Mark:
+    """What a folder was made of. Raises BadFolder."""
+    try:
+        with (folder / MARK).open("rb") as file:
+            return msgspec.json.decode(file.read(MARK_BYTES_MAX), type=Mark)
+    except OSError as error:
+        raise BadFolder(
+            folder, "is no checkout of a space", "make one with 'hansard memory checkout'"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise BadFolder(folder / MARK, f"is damaged ({error})", "check out anew") from error
+
+
+def _encoded(mark: Mark) -> bytes:
+    return msgspec.json.encode(mark) + b"\n"
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """One commit of a folder at a time."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BadFolder(folder, f"cannot be read ({error.strerror})", "name a folder") from error
+    try:
+        if not file_lock.take(descriptor):
+            raise BadFolder(folder, "is being committed by another process", "wait for it")
+        yield
+    finally:
+        file_lock.release(descriptor)
+
+
+def _bring(
+    folder: Path, stands: Tree, now: MemoryState, harness: Harness
+) -> tuple[list[str], list[str]]:
+    """Have a folder as a space is; what was brought, and what changed there since it was read."""
+    brought: list[str] = []
+    left: list[str] = []
+    wanted = harnesses.exported(of_space(now.files), harness).tree
+    changes = difference(stands, wanted)
+    for path in sorted(changes, key=lambda path: (changes[path] is not None, path)):
+        content = changes[path]
+        place = folder / path
+        if _content(place) != stands.get(path):
+            left.append(path)
+            continue
+        brought.append(path)
+        if content is None:
+            place.unlink()
+            _prune(folder, place.parent)
+        else:
+            _replace(place, content)
+    return brought, left
+
+
+def _content(place: Path) -> bytes | Link | None:
+    if place.is_symlink():
+        return Link(str(place.readlink()))
+    try:
+        return place.read_bytes()
+    except OSError:
+        return None
+
+
+def _replace(place: Path, content: bytes | Link) -> None:
+    """Put a file in its place, whole."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_name(f".{secrets.token_hex(8)}{folders.PARTIAL}")
+        try:
+            if isinstance(content, Link):
+                part.symlink_to(content.target)
+            else:
+                with part.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            part.replace(place)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        folders.sync(place.parent)
+    except OSError as error:
+        raise BadFolder(
+            place, f"cannot be written ({error.strerror})", "make room, then commit again"
+        ) from error
+
+
+def _prune(folder: Path, parent: Path) -> None:
+    """Folders that nothing is left in."""
+    with contextlib.suppress(OSError):
+        while parent != folder:
+            parent.rmdir()
+            parent = parent.parent

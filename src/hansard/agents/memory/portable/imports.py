@@ -1,0 +1,165 @@
+"""Folders and histories of git brought into a space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from hansard.agents.memory.portable import folders, git, harnesses
+from hansard.agents.memory.portable.changes import Claimed, change, difference
+from hansard.agents.memory.portable.checkouts import MARK
+from hansard.agents.memory.portable.folders import BadFolder
+from hansard.agents.memory.portable.git import GitChange
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.validation.tree import problems
+from hansard.agents.memory.validation.trees import Link, of_space
+from hansard.agents.workspace import Workspace
+from hansard.domain import ids
+from hansard.domain.memory.events import MemoryChanged
+from hansard.domain.memory.space import BECAUSE_MAX
+
+TRAILER = "\n\nGit-Commit: "
+"""Before a commit's hash in why a change was made: it is imported once."""
+
+TOLD_MAX = 5
+"""Most problems of a history that its error tells."""
+
+AUTHOR_CHARS_MAX = 200
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What an import came to.
+
+    Attributes:
+        space: The space.
+        version: That it has now.
+        changes: How many changes were made.
+        files: The paths that changed, sorted.
+        left_out: What was not valid and left out, each a sentence.
+    """
+
+    space: str
+    version: int
+    changes: int
+    files: list[str]
+    left_out: list[str]
+
+
+async def import_folder(
+    workspace: Workspace,
+    space: str,
+    folder: Path,
+    harness: Harness = Harness.AGENTS_MD,
+    *,
+    replace: bool = False,
+    because: str = "",
+    by: str = "person",
+) -> Imported:
+    """Have a space have the files of a harness's folder, as one change; with `replace` no others.
+
+    Raises BadFolder, MemoryInvalid, MemoryConflict, BadValue, ExtraMissing.
+    """
+    found = folders.read(folder, leave_out=[MARK])
+    state = await workspace.memories.state(space)
+    base = of_space(state.files)
+    wanted = difference(base, harnesses.imported(found, harness, base))
+    if not replace:
+        wanted = {path: content for path, content in wanted.items() if content is not None}
+    seen = {path: file.digest for path, file in state.files.items()}
+    version = await change(workspace, space, wanted, seen=seen, because=because, by=by)
+    return Imported(space, version, int(version != state.version), sorted(wanted), [])
+
+
+async def import_git(
+    workspace: Workspace,
+    space: str,
+    repository: Path,
+    revision: str = "HEAD",
+    *,
+    leave_out: bool = False,
+    by: str = "import",
+) -> Imported:
+    """Make each commit of a history a change, with its author and time as claimed. What is imported
+    already is left as it is, so that a killed import goes on where it stood.
+
+    All is checked before the first change is made. `leave_out`: files that are not valid stay as
+    they were, or away; else BadFolder tells of them. Raises as `import_folder`.
+    """
+    done = await _done(workspace, space)
+    state = await workspace.memories.state(space)
+    tree = of_space(state.files)
+    left_out: list[str] = []
+    for each in git.changes(repository, revision):
+        if each.commit not in done:
+            _, told = _checked(each, tree)
+            left_out += told
+    if left_out and not leave_out:
+        more = f" (and {len(left_out) - TOLD_MAX:,} more)" if len(left_out) > TOLD_MAX else ""
+        fact = f"has files that are not valid{more}: {'. '.join(left_out[:TOLD_MAX])}"
+        raise BadFolder(repository, fact, "leave them out with --skip-invalid")
+    return await _make(workspace, space, repository, revision, done, left_out, by)
+
+
+async def _make(
+    workspace: Workspace,
+    space: str,
+    repository: Path,
+    revision: str,
+    done: set[str],
+    left_out: list[str],
+    by: str,
+) -> Imported:
+    state = await workspace.memories.state(space)
+    tree, version = of_space(state.files), state.version
+    files: set[str] = set()
+    changes = 0
+    for each in git.changes(repository, revision):
+        if each.commit in done:
+            continue
+        wanted, _ = _checked(each, tree)
+        because = f"{each.message[: BECAUSE_MAX - 100]}{TRAILER}{each.commit}"
+        claimed = Claimed(_author(each.author), each.at.isoformat())
+        after = await change(workspace, space, wanted, because=because, by=by, claimed=claimed)
+        changes += after != version
+        version = after
+        files |= wanted.keys()
+    return Imported(space, version, changes, sorted(files), left_out)
+
+
+async def _done(workspace: Workspace, space: str) -> set[str]:
+    """The commits that are imported already."""
+    return {
+        each.event.because.rpartition(TRAILER)[2]
+        for each in await workspace.memories.history(space)
+        if isinstance(each.event, MemoryChanged) and TRAILER in each.event.because
+    }
+
+
+def _checked(
+    made: GitChange, tree: dict[str, bytes | Link]
+) -> tuple[dict[str, bytes | Link | None], list[str]]:
+    """What of a commit may be made of a tree, which is so afterwards; and what is left out."""
+    wanted = {path: content for path, content in made.files.items() if content is not None}
+    gone = [path for path, content in made.files.items() if content is None and path in tree]
+    told: list[str] = []
+    for path in gone:
+        tree.pop(path)
+    stood = {path: tree.get(path) for path in wanted}
+    tree |= wanted
+    while found := problems(tree, only=list(wanted)):
+        told += [f"commit {made.commit[:12]}: {problem}" for problem in found]
+        for path in {problem.path for problem in found}:
+            before = stood[path] if wanted.pop(path, None) is not None else None
+            tree.pop(path, None)
+            if before is not None:
+                tree[path] = before
+            elif path not in made.files:  # a link to what this commit took away
+                gone.append(path)
+    return {**dict.fromkeys(gone), **wanted}, told
+
+
+def _author(said: str) -> str:
+    """A claimed name as a name may be."""
+    plain = "".join(letter if letter.isprintable() else " " for letter in said).strip()
+    return ids.name("author", plain[:AUTHOR_CHARS_MAX] or "unknown")

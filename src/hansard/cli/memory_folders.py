@@ -1,0 +1,220 @@
+"""`hansard memory export`, `import`, `checkout`, `commit`, `validate`: memory as folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
+from hansard.agents.memory.portable.checkouts import Committed
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.portable.imports import Imported
+from hansard.agents.memory.validation import tree
+from hansard.agents.memory.validation.trees import of_space
+from hansard.cli import output
+from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.opening import beginning, reading
+from hansard.cli.output import Hint, Part
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.domain.memory.events import ORG, space_name
+from hansard.domain.memory.space import MemoryConflict
+from hansard.domain.memory.unified import unified
+from hansard.inspect.acknowledgements import (
+    MemoryCheckedOut,
+    MemoryConflicting,
+    MemoryExported,
+    MemoryValidated,
+    conflicting,
+)
+
+app = noun()
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.")]
+Space = Annotated[
+    str, typer.Option(metavar="SPACE", help="agent/NAME, user/PRINCIPAL or org.", show_default=True)
+]
+As = Annotated[Harness, typer.Option("--as", help="Whose form the folder has.")]
+AT = "A version ('@3'), a position, a time, or the id of a change."
+
+
+@app.command()
+@work
+async def export(
+    folder: Folder,
+    harness: As = Harness.AGENTS_MD,
+    space: Space = ORG,
+    at: Annotated[str | None, typer.Option(metavar="POINT", help=AT)] = None,
+    json: Json = False,
+) -> None:
+    """Write a space's files to a new folder, where a harness looks for them.
+
+    The folder is there whole or not at all. What the harness has no word for is told.
+    """
+    async with reading() as workspace:
+        state = await workspace.memories.at(space_name(space), at)
+    made = harnesses.exported(of_space(state.files), harness)
+    folders.write(folder, made.tree)
+    told = MemoryExported(
+        space=space,
+        version=state.version,
+        folder=str(folder),
+        files=len(made.tree),
+        notes=made.notes,
+    )
+    said = f"{counted(told.files, 'file')} of {space} (version {told.version}) in {folder}"
+    output.show(told, lambda _: _said(said, told.notes), json=json)
+
+
+@app.command("import")
+@work
+async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="A harness's folder.")
+    ] = None,
+    harness: As = Harness.AGENTS_MD,
+    git: Annotated[
+        Path | None,
+        typer.Option(metavar="REPO", help="A git repository: each commit becomes a change."),
+    ] = None,
+    revision: Annotated[str, typer.Option(help="Of the repository: up to which commit.")] = "HEAD",
+    space: Space = ORG,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Delete what the folder does not have.")
+    ] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Leave out files of commits that are not valid.")
+    ] = False,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Bring a folder, or a history of git, into a space.
+
+    All is checked before anything is written. A commit's author and time are on record as it claims
+    them; what is imported already is left as it is.
+    """
+    if (folder is None) == (git is None):
+        raise BadValue("import", "a folder or --git REPO", "give one of the two")
+    async with beginning() as workspace:
+        if folder is not None:
+            told = await imports.import_folder(
+                workspace,
+                space_name(space),
+                folder,
+                harness,
+                replace=replace,
+                because=because or f"import of {folder.name}",
+                by=by,
+            )
+        else:
+            told = await imports.import_git(
+                workspace,
+                space_name(space),
+                git or Path(),
+                revision,
+                leave_out=skip_invalid,
+                by=by,
+            )
+    output.show(told, _imported, json=json)
+
+
+def _imported(told: Imported) -> Iterator[Part]:
+    made = f"{counted(told.changes, 'change')} of {counted(len(told.files), 'file')}"
+    yield from _said(f"{made} in {told.space}, which is at version {told.version}", told.left_out)
+
+
+@app.command()
+@work
+async def checkout(
+    folder: Folder,
+    harness: As = Harness.AGENTS_MD,
+    space: Space = ORG,
+    json: Json = False,
+) -> None:
+    """Make a folder of a space, to be worked on by whatever wants real files.
+
+    'hansard memory commit DIR' then makes a change of what became of it.
+    """
+    async with reading() as workspace:
+        mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
+    told = MemoryCheckedOut(space=mark.space, version=mark.version, folder=str(folder), notes=notes)
+    said = f"{mark.space} (version {mark.version}) is in {folder}"
+    output.show(told, lambda _: _said(said, notes), json=json)
+
+
+@app.command()
+@work
+async def commit(
+    folder: Folder, because: Because = "", by: By = "person", json: Json = False
+) -> int:
+    """Make a change of what became of a checkout, then have the folder as the space is.
+
+    Goes by the digests of what was checked out: where another changed the same file, nothing is
+    written, and both texts are told (exit code 1).
+    """
+    async with beginning() as workspace:
+        try:
+            told = await checkouts.commit(workspace, folder, because=because, by=by)
+        except MemoryConflict as lost:
+            output.show(conflicting(lost), _conflicting, json=json)
+            return 1
+    output.show(told, _committed, json=json)
+    return 1 if told.left else 0
+
+
+def _committed(told: Committed) -> Iterator[Part]:
+    yield f"{told.space} is at version {told.version}: {counted(len(told.changed), 'file')} changed"
+    for path in told.changed:
+        yield f"  {path}"
+    if told.brought:
+        yield f"{counted(len(told.brought), 'file')} of others in the folder now"
+    for path in told.left:
+        yield Hint(f"{path} changed in the folder the while: commit again")
+
+
+def _conflicting(told: MemoryConflicting) -> Iterator[Part]:
+    who = f"{told.author!r} (version {told.version})"
+    yield f"{told.path} of {told.space} was changed by {who} since it was checked out"
+    yield "Nothing was written. From theirs to yours:"
+    yield unified(told.path, told.theirs, told.mine)
+    yield Hint("check out to another folder, and bring your changes there")
+
+
+@app.command()
+@work
+async def validate(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="A folder; else the space.")
+    ] = None,
+    space: Space = ORG,
+    json: Json = False,
+) -> int:
+    """Check a folder, or a space: skills, subagents, tools, instructions, links and paths.
+
+    Exit code 1 tells of problems.
+    """
+    if folder is not None:
+        files = folders.read(folder, leave_out=[checkouts.MARK])
+    else:
+        async with reading() as workspace:
+            files = of_space((await workspace.memories.state(space_name(space))).files)
+    told = MemoryValidated(files=len(files), problems=tree.problems(files))
+    output.show(told, _validated, json=json)
+    return 1 if told.problems else 0
+
+
+def _validated(told: MemoryValidated) -> Iterator[Part]:
+    for problem in told.problems:
+        yield str(problem)
+    found = counted(len(told.problems), "problem") if told.problems else "no problem"
+    yield f"{counted(told.files, 'file')}, {found}"
+
+
+def _said(line: str, notes: list[str]) -> Iterator[Part]:
+    yield line
+    for note in notes:
+        yield Hint(note)

@@ -1,0 +1,139 @@
+"""Anthropic's memory tool (`memory_20250818`) over a session's memory.
+
+    tool = AsyncMemoryTool(session.memory)
+    client.beta.messages.tool_runner(tools=[tool], ...)
+
+`/memories/AGENTS.md` of the tool is `AGENTS.md` of the agent's tree. What is refused is the tool's
+result, with file, line, rule and what is allowed. The twin for the sync client is made of it.
+"""
+
+from __future__ import annotations
+
+from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
+from anthropic.types.beta import (
+    BetaCacheControlEphemeralParam,
+    BetaMemoryTool20250818CreateCommand,
+    BetaMemoryTool20250818DeleteCommand,
+    BetaMemoryTool20250818InsertCommand,
+    BetaMemoryTool20250818RenameCommand,
+    BetaMemoryTool20250818StrReplaceCommand,
+    BetaMemoryTool20250818ViewCommand,
+)
+
+from hansard.agents.memory.twins import AsyncMemory
+from hansard.bus.errors import NotFound
+from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing, numbered
+
+ROOT = "/memories"
+RANGE = 2
+"""Ends of `view_range`; the second is -1 for the end of the file."""
+
+
+class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
+    """The tool, for a session of the async client."""
+
+    def __init__(
+        self,
+        memory: AsyncMemory,
+        *,
+        because: str = "",
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._memory = memory
+        self._because = because
+
+    async def execute(self, command: object) -> str:
+        """Do what a model asks for. Raises ToolError for what it can do something about."""
+        try:
+            return str(await super().execute(command))  # type: ignore[arg-type]  # as above
+        except FOR_THE_MODEL as error:
+            raise ToolError(str(error)) from error
+
+    async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
+        """A file with its lines numbered, or what stands in a folder."""
+        path = _path(command.path)
+        if path:
+            try:
+                text = await self._memory.view(path)
+            except NotFound:
+                pass
+            else:
+                return _viewed(command.path, text, command.view_range)
+        paths = await self._memory.ls(path)
+        if path and not paths:
+            raise ToolError(f"{command.path} is not there: view {ROOT} for what is")
+        within = f"{path}/" if path else ""
+        names = [f"{ROOT}/{within}{name}" for name in listing(paths, within)]
+        return "\n".join([f"Files and folders in {command.path}, two levels deep:", *names])
+
+    async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
+        """Have a file hold a text."""
+        await self._memory.create(_file(command.path), command.file_text, because=self._because)
+        return f"{command.path} holds the text now"
+
+    async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
+        """Replace a part of a file, which must stand there once."""
+        path = _file(command.path)
+        before = await self._memory.view(path)
+        await self._memory.edit(path, command.old_str, command.new_str, because=self._because)
+        at = before.find(command.old_str)
+        after = before.replace(command.old_str, command.new_str, 1)
+        return f"{command.path} is edited; it reads there:\n{excerpt(after, at)}"
+
+    async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
+        """Insert a text behind a line."""
+        path = _file(command.path)
+        await self._memory.insert(
+            path, command.insert_line, command.insert_text, because=self._because
+        )
+        return f"{command.path} has the text behind line {command.insert_line}"
+
+    async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
+        """Delete a file, or a folder with all that is in it, as one change."""
+        path = _file(command.path)
+        paths = await self._memory.ls(path) if path else []
+        if not paths:
+            await self._memory.delete(path, because=self._because)
+            return f"{command.path} is deleted"
+        async with self._memory.change(self._because) as change:
+            for each in paths:
+                change.delete(each)
+        return f"{command.path} is deleted with its {len(paths)} files"
+
+    async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
+        """Move a file, or a folder with all that is in it, as one change."""
+        old, new = _file(command.old_path), _file(command.new_path)
+        paths = await self._memory.ls(old)
+        if not paths:
+            await self._memory.rename(old, new, because=self._because)
+        else:
+            async with self._memory.change(self._because) as change:
+                for each in paths:
+                    change.rename(each, new + each.removeprefix(old))
+        return f"{command.old_path} is {command.new_path} now"
+
+    async def clear_all_memory(self) -> str:
+        """Refused: what was learnt goes away file by file, each on record."""
+        raise ToolError("memory is not cleared at once: delete the files that are to go")
+
+
+def _path(path: str) -> str:
+    if path != ROOT and not path.startswith(f"{ROOT}/"):
+        raise ToolError(f"{path!r} is no path of memory: give one under {ROOT}/")
+    return path.removeprefix(ROOT).strip("/")
+
+
+def _file(path: str) -> str:
+    found = _path(path)
+    if not found:
+        raise ToolError(f"{path!r} is all of memory: give a file or folder under {ROOT}/")
+    return found
+
+
+def _viewed(path: str, text: str, wanted: list[int] | None) -> str:
+    lines = text.split("\n")
+    first, last = (wanted[0], wanted[1]) if wanted and len(wanted) == RANGE else (1, -1)
+    begin = max(first, 1)
+    shown = lines[begin - 1 : None if last == -1 else last]
+    return f"{path}, lines numbered:\n{numbered(shown, begin)}"

@@ -1,0 +1,209 @@
+"""A session's memory as a store of LangGraph: an item is a file of JSON.
+
+    graph = builder.compile(store=SessionStore(session.memory))
+
+The item of namespace `("users", "ann")` and key `tone` is the file `store/users/ann/tone.json`;
+capitals, and what no path may hold, are escaped (`%41` for `A`), so that no two items are one file
+anywhere. Reading an item is two steps (its text, its history), a search two for each item that it
+looks at. A query in words ranks nothing, as in LangGraph's own store without an index. Takes a
+session of the sync client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, assert_never
+from urllib.parse import unquote
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+)
+
+from hansard.agents.memory.twins_sync import Memory
+from hansard.bus.errors import NotFound
+from hansard.domain.errors import BadValue
+
+FOLDER = "store"
+SUFFIX = ".json"
+_PLAIN = re.compile(r"[a-z0-9_-]|(?<!^)\.")
+Namespace = tuple[str, ...]
+
+
+class SessionStore(BaseStore):
+    """Reads and writes items as files of the agent's own memory."""
+
+    __slots__ = ("_because", "_memory")
+
+    def __init__(self, memory: Memory, *, because: str = "") -> None:
+        self._memory = memory
+        self._because = because
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do operations in order; of several that put one item the last one counts."""
+        found: list[Result] = []
+        puts: dict[tuple[Namespace, str], PutOp] = {}
+        for op in ops:
+            match op:
+                case GetOp():
+                    found.append(self._get(op.namespace, op.key))
+                case SearchOp():
+                    found.append(self._search(op))
+                case PutOp():
+                    puts[op.namespace, op.key] = op
+                    found.append(None)
+                case ListNamespacesOp():
+                    found.append(self._namespaces(op))
+                case _:
+                    assert_never(op)
+        if puts:
+            self._put(puts.values())
+        return found
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """The same, in a thread."""
+        return await asyncio.to_thread(self.batch, list(ops))
+
+    def _put(self, puts: Iterable[PutOp]) -> None:
+        """All items of a batch are one change."""
+        there = set(self._memory.ls(FOLDER))
+        with self._memory.change(self._because) as change:
+            for op in puts:
+                path = path_of(op.namespace, op.key)
+                if op.value is not None:
+                    change.create(path, _text(op.value))
+                elif path in there:
+                    change.delete(path)
+
+    def _get(self, namespace: Namespace, key: str) -> Item | None:
+        return self._item(path_of(namespace, key))
+
+    def _item(self, path: str) -> SearchItem | None:
+        try:
+            text = self._memory.view(path)
+        except NotFound:
+            return None
+        *namespace, key = _names(path)
+        versions = self._memory.history(path)
+        return SearchItem(
+            namespace=tuple(namespace),
+            key=key,
+            value=json.loads(text),
+            created_at=datetime.fromisoformat(versions[0].at),
+            updated_at=datetime.fromisoformat(versions[-1].at),
+        )
+
+    def _search(self, op: SearchOp) -> list[SearchItem]:
+        found: list[SearchItem] = []
+        skipped = 0
+        for path in self._memory.ls(_folder(op.namespace_prefix)):
+            if not path.endswith(SUFFIX):
+                continue
+            if op.filter is None and skipped < op.offset:
+                skipped += 1
+                continue
+            item = self._item(path)
+            if item is None or not _fits(item.value, op.filter or {}):
+                continue
+            if skipped < op.offset:
+                skipped += 1
+                continue
+            found.append(item)
+            if len(found) == op.limit:
+                break
+        return found
+
+    def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        paths = self._memory.ls(FOLDER)
+        every = {tuple(_names(path)[:-1]) for path in paths if path.endswith(SUFFIX)}
+        fits = [
+            each
+            for each in every
+            if all(_matches(each, condition) for condition in op.match_conditions or ())
+        ]
+        cut = sorted({each[: op.max_depth] for each in fits})
+        return cut[op.offset : op.offset + op.limit]
+
+
+def path_of(namespace: Namespace, key: str) -> str:
+    """The file that an item is."""
+    return f"{_folder(namespace)}/{_escaped(key)}{SUFFIX}"
+
+
+def _folder(namespace: Namespace) -> str:
+    return "/".join([FOLDER, *map(_escaped, namespace)])
+
+
+def _escaped(name: str) -> str:
+    if not name:
+        raise BadValue("item", "a name of it is empty", "give each part of its namespace a name")
+    return "".join(
+        letter
+        if _PLAIN.fullmatch(letter) and not (at == 0 and letter == ".")
+        else "".join(f"%{byte:02x}" for byte in letter.encode())
+        for at, letter in enumerate(name)
+    )
+
+
+def _names(path: str) -> list[str]:
+    return [unquote(part) for part in path.removesuffix(SUFFIX).split("/")[1:]]
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    try:
+        return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
+    except (TypeError, ValueError) as error:
+        raise BadValue(
+            "item", f"its value is no JSON: {error}", "give texts, numbers, lists"
+        ) from error
+
+
+def _fits(value: Any, wanted: dict[str, Any]) -> bool:
+    return all(_compares(value.get(name), each) for name, each in wanted.items())
+
+
+def _compares(value: Any, wanted: Any) -> bool:
+    if not isinstance(wanted, dict):
+        return bool(value == wanted)
+    if any(str(name).startswith("$") for name in wanted):
+        return all(_holds(value, name, each) for name, each in wanted.items())
+    return isinstance(value, dict) and _fits(value, wanted)
+
+
+def _holds(value: Any, operator: str, other: Any) -> bool:
+    match operator:
+        case "$eq":
+            return bool(value == other)
+        case "$ne":
+            return bool(value != other)
+        case "$gt":
+            return float(value) > float(other)
+        case "$gte":
+            return float(value) >= float(other)
+        case "$lt":
+            return float(value) < float(other)
+        case "$lte":
+            return float(value) <= float(other)
+        case _:
+            raise BadValue("filter", f"{operator!r:.40}", "use $eq, $ne, $gt, $gte, $lt or $lte")
+
+
+def _matches(namespace: Namespace, condition: MatchCondition) -> bool:
+    wanted = tuple(condition.path)
+    if len(wanted) > len(namespace):
+        return False
+    is_prefix = condition.match_type == "prefix"
+    part = namespace[: len(wanted)] if is_prefix else namespace[len(namespace) - len(wanted) :]
+    return all(name in ("*", there) for name, there in zip(wanted, part, strict=True))

@@ -1,0 +1,153 @@
+"""`hansard memory export`, `import`, `checkout`, `commit`, `validate` on a real log."""
+
+import json
+import subprocess
+
+import pytest
+
+from hansard.agents.memory.portable import folders
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.validation.trees import Link
+from tests.memory.portable.test_harnesses import SKILL, SPACE
+
+pytestmark = pytest.mark.slow
+
+
+def told(call, *arguments):
+    """What a command tells programs."""
+    ran = call("memory", *arguments, "--json")
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.out.splitlines()]
+
+
+@pytest.fixture
+def space(call, tmp_path):
+    """A space with all that a harness looks for."""
+    folders.write(tmp_path / "in", SPACE | {"CLAUDE.md": Link("AGENTS.md")})
+    [made] = told(call, "import", tmp_path / "in")
+    assert (made["space"], made["version"], made["changes"]) == ("org", 1, 1)
+    return SPACE | {"CLAUDE.md": Link("AGENTS.md")}
+
+
+def test_a_folder_goes_in_and_out_in_each_form(call, space, tmp_path):
+    """The same bytes and links; imported again, nothing changes."""
+    for harness in Harness:
+        folder = tmp_path / harness
+        told(call, "export", "--as", harness, folder)
+        [again] = told(call, "import", "--as", harness, folder, "--replace")
+        assert (again["version"], again["changes"], again["files"]) == (1, 0, [])
+    assert folders.read(tmp_path / "agents-md") == space
+
+
+def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
+    """The refusal says where; the space stays as it is, and the refusal is on record."""
+    folders.write(tmp_path / "bad", {"skills/pay/SKILL.md": SKILL.replace(b"pay", b"PAY")})
+    ran = call("memory", "import", tmp_path / "bad")
+    assert ran.code == 2
+    assert "skills/pay/SKILL.md:2: skill.name.case: 'PAY' stands there" in ran.err
+    assert call("memory", "validate").code == 0
+    found = call("memory", "validate", tmp_path / "bad")
+    assert found.code == 1
+    assert "skills/pay/SKILL.md:2: skill.name.folder" in found.out
+    told(call, "export", tmp_path / "out")
+    assert folders.read(tmp_path / "out") == space
+
+
+def test_what_became_of_a_checkout_is_one_change(call, space, tmp_path):
+    """Edited, new, deleted and renamed files; then nothing is left to commit."""
+    folder = tmp_path / "work"
+    told(call, "checkout", "--as", "claude-code", folder)
+    (folder / "AGENTS.md").write_text("Be kind.\n")
+    (folder / ".claude/skills/pay/rates.md").rename(folder / ".claude/skills/pay/prices.md")
+    (folder / "notes/vendors.md").unlink()
+    (folder / "notes/new.md").write_text("New.\n")
+    [made] = told(call, "commit", folder, "--because", "kinder")
+    assert made["version"] == 2
+    assert made["changed"] == [
+        *("AGENTS.md", "notes/new.md", "notes/vendors.md"),
+        *("skills/pay/prices.md", "skills/pay/rates.md"),
+    ]
+    [again] = told(call, "commit", folder)
+    assert (again["version"], again["changed"], again["brought"]) == (2, [], [])
+    told(call, "export", tmp_path / "out")
+    out = folders.read(tmp_path / "out")
+    assert out["AGENTS.md"] == b"Be kind.\n"
+    assert out["skills/pay/prices.md"] == space["skills/pay/rates.md"]
+    assert "notes/vendors.md" not in out
+
+
+def test_two_checkouts_take_each_others_changes(call, space, tmp_path):
+    """Changes to different files are both there, in both folders; to one file they conflict, with
+    both texts, and nothing is lost of either.
+    """
+    one, other = tmp_path / "one", tmp_path / "other"
+    told(call, "checkout", one)
+    told(call, "checkout", other)
+    (one / "AGENTS.md").write_text("One.\n")
+    (other / "web/AGENTS.md").unlink()
+    (other / "web").rmdir()
+    told(call, "commit", one)
+    [made] = told(call, "commit", other)
+    assert (made["changed"], made["brought"]) == (["web/AGENTS.md"], ["AGENTS.md"])
+    assert (other / "AGENTS.md").read_text() == "One.\n"
+    [made] = told(call, "commit", one)
+    assert made["brought"] == ["web/AGENTS.md"]
+    assert not (one / "web").exists()
+    (one / "AGENTS.md").write_text("Mine.\n")
+    (other / "AGENTS.md").write_text("Theirs.\n")
+    told(call, "commit", other)
+    before = folders.read(one)
+    ran = call("memory", "commit", one)
+    assert ran.code == 1
+    assert "-Theirs.\n+Mine." in ran.out
+    assert folders.read(one) == before
+
+
+def test_a_folder_that_is_no_checkout_is_told(call, space, tmp_path):
+    """With what makes one; a damaged mark, too."""
+    (tmp_path / "plain").mkdir()
+    ran = call("memory", "commit", tmp_path / "plain")
+    assert (ran.code, "hansard memory checkout" in ran.err) == (2, True)
+    told(call, "checkout", tmp_path / "work")
+    (tmp_path / "work/.hansard-checkout.json").write_text("{")
+    ran = call("memory", "commit", tmp_path / "work")
+    assert (ran.code, "check out anew" in ran.err) == (2, True)
+
+
+def test_each_commit_of_a_history_is_a_change(call, record, tmp_path):
+    """With author and time as claimed, once; an invalid one is told, and left out where asked."""
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
+
+    git("init", "--quiet")
+    for day, text in enumerate([b"One.\n", b"Two.\n", b"\0", b"Three.\n"], 1):
+        (tmp_path / "AGENTS.md").write_bytes(text)
+        git("add", "-A")
+        who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+        git(
+            *who,
+            "commit",
+            "--quiet",
+            "--message",
+            f"Day {day}",
+            "--date",
+            f"2026-01-0{day}T10:00:00Z",
+        )
+    ran = call("memory", "import", "--git", tmp_path)
+    assert ran.code == 2
+    assert "AGENTS.md:1: file.binary" in ran.err
+    assert "--skip-invalid" in ran.err
+    [made] = told(call, "import", "--git", tmp_path, "--skip-invalid")
+    assert (made["changes"], len(made["left_out"])) == (3, 1)
+    [again] = told(call, "import", "--git", tmp_path, "--skip-invalid")
+    assert again["changes"] == 0
+    versions = record.memory("org").history("AGENTS.md")
+    assert [each.because.split("\n")[0] for each in versions] == ["Day 1", "Day 2", "Day 4"]
+    assert record.memory("org").view("AGENTS.md", at="@2") == "Two.\n"
+    events = record.sql(
+        "SELECT occurred_at, on_behalf_of FROM events WHERE type = 'memory.changed.v1'"
+        " ORDER BY position"
+    ).rows
+    assert "2026-01-01T10:00:00" in str(events[0])
+    assert "Ann <ann@example.org>" in str(events[0])
