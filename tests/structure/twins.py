@@ -57,7 +57,22 @@ SESSION = {
     "hansard.client.session": "hansard.client.session_sync",
 }
 
+MEMORY_CALLS = ("view", "ls", "create", "edit", "insert", "delete", "rename", "change")
+"""What the adapters ask of a session's memory."""
+
 TWINS = (
+    Twin(
+        source="integrations/memory/anthropic_tool.py",
+        made="integrations/memory/anthropic_tool_sync.py",
+        about="Anthropic's memory tool for a session of the sync client",
+        classes={"AsyncMemoryTool": "MemoryTool"},
+        names={
+            "BetaAsyncAbstractMemoryTool": "BetaAbstractMemoryTool",
+            "AsyncMemory": "Memory",
+            "hansard.agents.memory.twins": "hansard.agents.memory.twins_sync",
+        },
+        calls=frozenset({"super().execute"}) | {f"self._memory.{name}" for name in MEMORY_CALLS},
+    ),
     Twin(
         source="agents/board/twins.py",
         made="agents/board/twins_sync.py",

@@ -73,6 +73,13 @@ COMMANDS = {
     "memory reflect": "Reflect on the runs that have ended since the last reflection, each once; "
     "no file changes.",
     "memory policy": "Show whether agents' changes of a space wait for a person's word, or say so.",
+    "memory export": "Write a space's files to a new folder, where a harness looks for them.",
+    "memory import": "Bring a folder, or a history of git, into a space.",
+    "memory checkout": "Make a folder of a space, to be worked on by whatever wants real files.",
+    "memory commit": "Make a change of what became of a checkout, then have the folder as the "
+    "space is.",
+    "memory validate": "Check a folder, or a space: skills, subagents, tools, instructions, "
+    "links and paths.",
     "compare": "Compare the arms of an experiment.",
     "probe": "Find whether runs decide otherwise where a value that they decided from is another.",
     "actions": "Do again, without a model, what a run did.",
@@ -139,14 +146,6 @@ COMMANDS = {
     "run context": "Show the context window of a run's agents as it stood at a point.",
     "run state": "Show the whole state of a run at a point, or what changed between two.",
     "run html": "Write a run as one HTML file that needs no server.",
-    "memory": "Look at files that outlive runs, follow them back, put them right.",
-    "memory export": "Write a space's files to a new folder, where a harness looks for them.",
-    "memory import": "Bring a folder, or a history of git, into a space.",
-    "memory checkout": "Make a folder of a space, to be worked on by whatever wants real files.",
-    "memory commit": "Make a change of what became of a checkout, then have the folder as the "
-    "space is.",
-    "memory validate": "Check a folder, or a space: skills, subagents, tools, instructions, "
-    "links and paths.",
     "mcp": "Record other people's clients and servers, over the Model Context Protocol.",
     "mcp proxy": "Stand between an MCP client and a server, and record each call.",
     "mcp serve": "Serve the record to MCP clients: its runs, shared state, tasks and questions.",

@@ -83,6 +83,7 @@ async def commit(
     """
     with _locked(folder):
         mark = read_mark(folder)
+        _sweep(folder)
         before = await workspace.memories.at(mark.space, f"@{mark.version}")
         base = of_space(before.files)
         stands = folders.read(folder, leave_out=[MARK])
@@ -96,6 +97,12 @@ async def commit(
             _replace(folder / MARK, _encoded(Mark(mark.space, now.version, mark.harness)))
         version = mark.version if left else now.version
         return Committed(mark.space, version, sorted(wanted), brought, left)
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what a commit that was killed left."""
+    for left in folder.rglob(f".*{folders.PARTIAL}"):
+        left.unlink(missing_ok=True)
 
 
 def read_mark(folder: Path) -> Mark:

@@ -1,0 +1,110 @@
+"""Anthropic's memory tool for a session of the sync client.
+
+Made by `python -m tests.structure.twins`: do not edit it, but
+`hansard.integrations.memory.anthropic_tool`, from which it is made.
+"""
+
+from __future__ import annotations
+
+from anthropic.lib.tools import BetaAbstractMemoryTool, ToolError
+from anthropic.types.beta import (
+    BetaCacheControlEphemeralParam,
+    BetaMemoryTool20250818CreateCommand,
+    BetaMemoryTool20250818DeleteCommand,
+    BetaMemoryTool20250818InsertCommand,
+    BetaMemoryTool20250818RenameCommand,
+    BetaMemoryTool20250818StrReplaceCommand,
+    BetaMemoryTool20250818ViewCommand,
+)
+
+from hansard.agents.memory.twins_sync import Memory
+from hansard.bus.errors import NotFound
+from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing
+from hansard.integrations.memory.anthropic_tool import ROOT, _file, _path, _viewed
+
+
+class MemoryTool(BetaAbstractMemoryTool):
+    """The tool, for a session of the sync client."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        because: str = "",
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._memory = memory
+        self._because = because
+
+    def execute(self, command: object) -> str:
+        """Do what a model asks for. Raises ToolError for what it can do something about."""
+        try:
+            return str(super().execute(command))  # type: ignore[arg-type]  # as above
+        except FOR_THE_MODEL as error:
+            raise ToolError(str(error)) from error
+
+    def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
+        """A file with its lines numbered, or what stands in a folder."""
+        path = _path(command.path)
+        if path:
+            try:
+                text = self._memory.view(path)
+            except NotFound:
+                pass
+            else:
+                return _viewed(command.path, text, command.view_range)
+        paths = self._memory.ls(path)
+        if path and not paths:
+            raise ToolError(f"{command.path} is not there: view {ROOT} for what is")
+        within = f"{path}/" if path else ""
+        names = [f"{ROOT}/{within}{name}" for name in listing(paths, within)]
+        return "\n".join([f"Files and folders in {command.path}, two levels deep:", *names])
+
+    def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
+        """Have a file hold a text."""
+        self._memory.create(_file(command.path), command.file_text, because=self._because)
+        return f"{command.path} holds the text now"
+
+    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
+        """Replace a part of a file, which must stand there once."""
+        path = _file(command.path)
+        before = self._memory.view(path)
+        self._memory.edit(path, command.old_str, command.new_str, because=self._because)
+        at = before.find(command.old_str)
+        after = before.replace(command.old_str, command.new_str, 1)
+        return f"{command.path} is edited; it reads there:\n{excerpt(after, at)}"
+
+    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
+        """Insert a text behind a line."""
+        path = _file(command.path)
+        self._memory.insert(path, command.insert_line, command.insert_text, because=self._because)
+        return f"{command.path} has the text behind line {command.insert_line}"
+
+    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
+        """Delete a file, or a folder with all that is in it, as one change."""
+        path = _file(command.path)
+        paths = self._memory.ls(path) if path else []
+        if not paths:
+            self._memory.delete(path, because=self._because)
+            return f"{command.path} is deleted"
+        with self._memory.change(self._because) as change:
+            for each in paths:
+                change.delete(each)
+        return f"{command.path} is deleted with its {len(paths)} files"
+
+    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
+        """Move a file, or a folder with all that is in it, as one change."""
+        old, new = _file(command.old_path), _file(command.new_path)
+        paths = self._memory.ls(old)
+        if not paths:
+            self._memory.rename(old, new, because=self._because)
+        else:
+            with self._memory.change(self._because) as change:
+                for each in paths:
+                    change.rename(each, new + each.removeprefix(old))
+        return f"{command.old_path} is {command.new_path} now"
+
+    def clear_all_memory(self) -> str:
+        """Refused: what was learnt goes away file by file, each on record."""
+        raise ToolError("memory is not cleared at once: delete the files that are to go")

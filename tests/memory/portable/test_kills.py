@@ -1,0 +1,124 @@
+"""A checkout or commit that is killed anywhere leaves no file half written, and is run again."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hansard.agents.memory.portable import checkouts, folders
+from tests.cli.support import environment
+from tests.memory.portable.test_commands import told
+from tests.memory.portable.test_harnesses import SPACE
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from hansard.bus.jetstream.log import JetStreamLog
+from hansard.cli import main
+
+left = int(sys.argv.pop(1))
+
+def step():
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def counted(function):
+    def run(*given, **named):
+        step()
+        found = function(*given, **named)
+        step()
+        return found
+    return run
+
+async def append(log, *given, stored=JetStreamLog.append):
+    step()
+    found = await stored(log, *given)
+    step()
+    return found
+
+JetStreamLog.append = append
+for owner, name in [(os, "fsync"), *((Path, each) for each in ("replace", "rename", "unlink"))]:
+    setattr(owner, name, counted(getattr(owner, name)))
+main()
+"""
+
+LAST = {"checkout": 24, "commit": 26}
+"""Points at which these may be killed; beyond them they are done."""
+
+
+@pytest.fixture
+def killed(data_dir, workspace):
+    """Run a command that is killed at a point; whether it was."""
+
+    def run(point: int, *arguments: object) -> bool:
+        given = ["--data-dir", data_dir, "-w", workspace, "memory", *arguments]
+        ran = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(point), *map(str, given)],
+            env=environment(data_dir),
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr.decode()
+        return ran.returncode != 0
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, evidence):
+    """Each file of the folder is as it was or as it is to be; run again, the change is there once,
+    beside that of another.
+    """
+    chance = random.Random(os.environ["SEED"])
+    folders.write(tmp_path / "in", SPACE)
+    told(call, "import", tmp_path / "in")
+    folder = tmp_path / "work"
+    told(call, "checkout", folder)
+    kills = 0
+    for number in range(rounds(quick=3, full=50)):
+        mine, theirs = f"Mine {number}.\n", f"Theirs {number}.\n"
+        (folder / "AGENTS.md").write_text(mine)
+        (folder / f"notes/{number}.md").write_text(mine)
+        before = folders.read(folder, leave_out=[checkouts.MARK])
+        space = record.memory("org")
+        space.create("web/AGENTS.md", theirs, by="ann")
+        space.create(f"web/{number}.md", theirs, by="ann")
+        stood = len(space.history())
+        kills += killed(chance.randrange(1, LAST["commit"]), "commit", folder)
+        brought = {"web/AGENTS.md": theirs.encode(), f"web/{number}.md": theirs.encode()}
+        after = before | brought
+        for path, content in folders.read(folder, leave_out=[checkouts.MARK]).items():
+            assert content in {before.get(path), after[path]}, path
+        told(call, "commit", folder)
+        assert folders.read(folder, leave_out=[checkouts.MARK]) == after
+        files = {entry.path: entry.text.encode() for entry in record.memory("org").entries()}
+        assert files == after
+        assert len({each.version for each in space.history()[stood:]}) == 1
+        assert not list(folder.rglob(f"*{folders.PARTIAL}"))
+    evidence.record("memory.commit.kills", rounds=kills)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evidence):
+    """It is there whole, or not at all; the next one takes away what was left."""
+    chance = random.Random(os.environ["SEED"])
+    folders.write(tmp_path / "in", SPACE)
+    told(call, "import", tmp_path / "in")
+    kills = 0
+    for number in range(rounds(quick=2, full=50)):
+        folder = tmp_path / f"work-{number}"
+        kills += killed(chance.randrange(1, LAST["checkout"]), "checkout", folder)
+        if not folder.exists():
+            told(call, "checkout", folder)
+        assert folders.read(folder, leave_out=[checkouts.MARK]) == SPACE
+        told(call, "commit", folder)
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
+    evidence.record("memory.checkout.kills", rounds=kills)
