@@ -46,7 +46,7 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     async def execute(self, command: object) -> str:
         """Do what a model asks for. Raises ToolError for what it can do something about."""
         try:
-            return str(await super().execute(command))  # type: ignore[arg-type]  # as above
+            return str(await super().execute(command))  # type: ignore[arg-type]  # any of the commands
         except FOR_THE_MODEL as error:
             raise ToolError(str(error)) from error
 
