@@ -16,10 +16,12 @@ from tests.memory.portable.test_harnesses import SPACE
 
 CLAUDE = os.environ.get("HANSARD_CLAUDE") or shutil.which("claude")
 
+QUICK = "tests/memory/portable/test_deepagents.py::test_deepagents_own_middleware_loads_the_folder"
+
 REFUSAL = b'{"type": "error", "error": {"type": "invalid_request_error", "message": "scripted"}}'
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough(quick=QUICK)
 @pytest.mark.skipif(CLAUDE is None, reason="Claude Code's CLI is not installed (HANSARD_CLAUDE)")
 def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
     """Its first question to the model has what the files say."""
