@@ -34,6 +34,7 @@ from hansard.domain.ids import (
     WorkspaceStream,
     run_of,
 )
+from hansard.domain.memory import events as memory_events
 from hansard.domain.payload.line import PartsLine
 from hansard.domain.payload.parts import as_blob
 from hansard.domain.run import AgentJoined, RunState
@@ -279,7 +280,7 @@ class _Builder:
                 return self._fold_agent(stream, event, number)
             case KeyStream():
                 return -1
-            case WorkspaceStream(kind=aggregate.KIND):
+            case WorkspaceStream(kind=aggregate.KIND | memory_events.KIND):
                 return -1
             case _:
                 raise Corrupt(f"run {self._run}", f"it has a stream {stream}")

@@ -25,6 +25,7 @@ from hansard.domain.aggregate_types import Change
 from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
+from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.payload import references
 from hansard.domain.values import Plain
 
@@ -105,8 +106,8 @@ async def _since(
 
 
 async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
-    """What the steps of a run did to aggregates: the commits in one transaction with those of a
-    run's history which are of no run. One read each.
+    """What the steps of a run did to aggregates and to memory: the commits in one transaction with
+    those of a run's history which are of no run. One read each.
     """
     known = {stored.position for stored in history}
     wanted: set[int] = set()
@@ -118,7 +119,7 @@ async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
     found: list[Stored] = []
     for position in sorted(wanted - known):
         other = await log.at(position)
-        if isinstance(other.stream, WorkspaceStream) and other.stream.kind == KIND:
+        if isinstance(other.stream, WorkspaceStream) and other.stream.kind in (KIND, MEMORY):
             found.append(other)
     return found
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import msgspec
+from cachetools import LRUCache
 
 from hansard.bus.blobs import Blobs
 from hansard.bus.codec import revive
@@ -30,6 +31,13 @@ from hansard.domain.memory.space import MemoryState
 
 SPACES_MAX = 256
 """Most spaces that are kept in memory; others are read from the log again."""
+
+PASSED_EVERY = 50
+"""Of a version of the past the state is kept after so many versions, so that the next read goes on
+from the nearest."""
+
+PASSED_MAX = 256
+"""Most such states that are kept, of all spaces."""
 
 OTHERS_EVERY = 50
 """After so many commits others on the loop go on."""
@@ -54,8 +62,8 @@ class Memories:
         self.log = log
         self._blobs = blobs
         self._known: OrderedDict[str, MemoryState] = OrderedDict()
+        self._passed: LRUCache[tuple[str, int], MemoryState] = LRUCache(PASSED_MAX)
         self._following: list[asyncio.Task[None]] = []
-        self._followed_to = -1
 
     def through(self, log: EventLog) -> Self:
         """The same, written through another log of the same record; what was read they share."""
@@ -96,10 +104,30 @@ class Memories:
         begin = spaces.initial()
         if to is not None and known is not None and known.version == to:
             return known
-        commits = await self.log.read(stream_of(space), to=to, up_to=up_to)
+        if to is not None:
+            begin = self._before(space, to) or begin
+            if begin.version == to:
+                return begin
+        commits = await self.log.read(stream_of(space), after=begin.version, to=to, up_to=up_to)
         if wanted:
             commits = commits_until(commits, wanted, f"memory {space}")
-        return await self.folded(begin, commits)
+        return await self._walked(space, begin, commits)
+
+    def _before(self, space: str, version: int) -> MemoryState | None:
+        """The nearest kept state of a space that is not beyond a version."""
+        kept = [each for name, each in self._passed if name == space and each <= version]
+        return self._passed[space, max(kept)] if kept else None
+
+    async def _walked(
+        self, space: str, state: MemoryState, commits: Sequence[Stored]
+    ) -> MemoryState:
+        """A state after more commits; those that it passes are kept now and then."""
+        for begin in range(0, len(commits), PASSED_EVERY):
+            part = commits[begin : begin + PASSED_EVERY]
+            state = await self.folded(state, part)
+            if len(part) == PASSED_EVERY:
+                self._passed[space, state.version] = state
+        return state
 
     async def history(self, space: str, *, after: int = 0) -> list[MemoryEventAt]:
         """The events of a space after a version, large edits in full."""

@@ -147,8 +147,9 @@ function contextWindowOf(messages) {
   return window;
 }
 
-// What happened to an aggregate of the program's own stands under the step that saved it.
+// What happened to an aggregate of the program's own, or to memory, stands under the step that did it.
 const AGGREGATE = "aggregate.changed.v1";
+const BY_STEPS = new Set([AGGREGATE, "memory.changed.v1", "memory.rejected.v1"]);
 
 function saverOf(number) {
   const actor = page.actors[page.commits.actor[rowOf[number]]];
@@ -189,7 +190,7 @@ function take(number) {
         agent.tokens.push(told.tokens === undefined || type === COMPACTED ? before : (before ?? 0) + told.tokens);
       } else if (item.kind === "checkpoint") agent.checkpoints.push([item, told.name]);
       else if (item.kind === "decision") agent.decisions.push(item);
-    } else if (type === AGGREGATE) item.parent = saverOf(number)?.byNumber.get(told.step) ?? null;
+    } else if (BY_STEPS.has(type)) item.parent = saverOf(number)?.byNumber.get(told.step) ?? null;
   }
   item.events.push(number);
   itemOf[number] = item.id;
