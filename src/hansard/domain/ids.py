@@ -74,6 +74,10 @@ class KeyStream(msgspec.Struct, frozen=True, tag="board"):
         return f"board/{self.key}"
 
 
+MEMORY = "memory"
+"""The kind of the streams of memory, which roles judge by the files that are named there."""
+
+
 class WorkspaceStream(msgspec.Struct, frozen=True, tag="lasting"):
     """A stream that outlives runs: a conversation, a role, a prompt.
 

@@ -19,7 +19,7 @@ from hansard.domain.fingerprint import digest
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.steps import NULL
 
-KIND = "memory"
+KIND = ids.MEMORY
 """The kind of its stream; its id is the space's name."""
 
 ORG = "org"

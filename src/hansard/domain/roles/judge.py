@@ -15,9 +15,15 @@ import msgspec
 
 from hansard.domain.aggregate import KIND
 from hansard.domain.errors import BadValue
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.ids import (
+    MEMORY,
+    AgentStream,
+    KeyStream,
+    RunStream,
+    StreamId,
+    WorkspaceStream,
+)
 from hansard.domain.label import Confidentiality, Label, level
-from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.roles.check import SEPARATORS
 from hansard.domain.roles.fields import (
     DIGESTS,
