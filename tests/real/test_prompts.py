@@ -51,7 +51,7 @@ def chats(path: Path, rows: list[dict[str, str]], name: str) -> Path:
     return path
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough(quick="tests/real/test_prompts.py::test_the_report_counts_what_was_right")
 @pytest.mark.parametrize("name", ["emotion", "ag_news"])
 def test_the_published_accuracies_come_out(name, real_data, tmp_path):
     """Three versions on the same rows, each an arm that names it: the report's shares, and the
@@ -93,6 +93,25 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
             else:
                 record.promote(f"{name}@3", "production")
             assert record.prompt(f"{name}@production").version == (2 if name == "emotion" else 3)
+
+
+@pytest.mark.slow
+def test_the_report_counts_what_was_right(real_data, tmp_path):
+    """Of 40 rows: each version's share of right predictions, as the file has them."""
+    file = real_data / "prompts" / "gepa" / "evaluation" / "emotion_combined.csv"
+    with file.open(encoding="utf-8") as opened:
+        rows = [row for row, _ in zip(csv.DictReader(opened), range(40), strict=False)]
+    with support.opened(tmp_path / "home") as place:
+        with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
+            for arm in ARMS:
+                record.add_prompt("emotion", f"{arm}: {{text}}")
+            arms = [{"name": arm, "prompt": f"emotion@{n}"} for n, arm in enumerate(ARMS, 1)]
+            record.register("emotion", hansard.plan(arms=arms, metrics=["correct"]))
+        place.imported("chat-jsonl", chats(tmp_path / "r.jsonl", rows, "emotion"), "emotion")
+        with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
+            found = record.prompt_report("emotion").rows
+    right = [sum(row[f"{arm}_correct"] == "True" for row in rows) / 40 for arm in ARMS]
+    assert [each.value for each in found if each.metric == "correct"] == right
 
 
 def test_all_trees_are_lineages(real_data):

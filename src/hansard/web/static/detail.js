@@ -115,6 +115,7 @@ function stepNodes(item, point, find) {
       ["branch", item.branch.join(" / ")],
       ["took", duration(took(item, point))],
       ["key", told.key],
+      ["prompts", told.prompts?.map((use) => `${use.prompt}@${use.version}${use.alias ? ` (${use.alias})` : ""}`).join(", ")],
     ]),
     payload("arguments", told.arguments ?? {}, { open: true, find, where: { agent: item.agent } }),
     ...outcomeNodes(item, point, find),
