@@ -76,6 +76,7 @@ def test_a_proposal_that_is_no_text_is_refused(rankers):
         compact(TREE, rankers, {"notes.md": 3})  # type: ignore[dict-item] # that is the point
 
 
+@pytest.mark.slow
 def test_730_rounds_in_a_row_lose_no_probe(rankers, evidence):
     """Two years of days: each round cuts what it likes, and what must stay is there at the end."""
     draw = random.Random(17)

@@ -89,6 +89,7 @@ def test_what_a_user_asked_for_is_proposed_once_with_its_source(within):
     within(scenario)
 
 
+@pytest.mark.slow
 def test_of_thirty_injected_pages_none_is_proposed_nor_written(within, evidence):
     """Whether a tool's result or the model repeats them; what rests on them is labelled so."""
 
@@ -210,5 +211,6 @@ def test_a_killed_reflection_leaves_each_run_reflected_on_once(
             os.kill(child.pid, signal.SIGKILL)
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     found = within(count)
-    evidence.record("memory.reflect.kills", kills=kills, runs=len(runs), twice=0, left_out=0)
+    name = f"memory.reflect.kills.{kills}"
+    evidence.record(name, kills=kills, runs=len(runs), twice=0, left_out=0)
     assert found == Counter(runs)
