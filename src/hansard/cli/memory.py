@@ -19,7 +19,7 @@ from hansard.cli import output
 from hansard.cli.common import Because, By, Given, Json, noun, work
 from hansard.cli.functions import named
 from hansard.cli.opening import reading
-from hansard.cli.output import Column, Hint, Part
+from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
 from hansard.client.connect import connect_async
 from hansard.client.reflection import Reflected
@@ -418,7 +418,7 @@ def _files(found: MemoryListing) -> Iterator[Part]:
 
 
 def _text(found: MemoryEntry) -> Iterator[Part]:
-    yield found.text
+    yield Bytes(found.text.encode())
     yield Hint(f"{found.path} of {found.space}, as of version @{found.version} by {found.author}")
 
 

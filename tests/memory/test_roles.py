@@ -1,0 +1,78 @@
+"""What a role is shown of memory rests on nothing that it is not: whatever else is written."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.bus.codec import record
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.memory import space
+from hansard.domain.memory.events import KIND, MemoryChanged
+from hansard.domain.roles import view
+from hansard.domain.roles.authorize import may_change, sees_whole_file
+from hansard.domain.roles.judge import facts, files_of
+from hansard.domain.roles.model import May, RoleDefined, RoleRule
+from hansard.domain.roles.view import Happened
+
+READER = RoleDefined(
+    sees=(RoleRule("notes", kinds=("memory.*",), paths=("org/notes/**",)),),
+    may=May(paths=("org/notes/**", "org/pay/**")),
+)
+STREAM = WorkspaceStream(KIND, "org")
+
+writes = st.lists(
+    st.tuples(
+        st.lists(
+            st.sampled_from(["notes/a.md", "notes/b.md", "pay.md", "notes-not/a.md"]),
+            min_size=1,
+            max_size=2,
+            unique=True,
+        ),
+        st.text("ab\n", max_size=8),
+    ),
+    max_size=8,
+)
+
+
+def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, Happened]]:
+    """The events of some writes, each with whether all of its files may be seen."""
+    state, found = space.initial(), list[tuple[bool, Happened]]()
+    for number, (paths, text) in enumerate(made):
+        changes = [space.change_of(path, state.files.get(path), text) for path in paths]
+        files = tuple(change for change in changes if change is not None)
+        event = MemoryChanged(files=files, because=f"write of {paths}")
+        if not files:
+            continue
+        state = space.fold(state, [event])
+        data = record(event, "").data
+        judged = facts(event.tag, STREAM, "ada", {}, {})
+        judged = msgspec.structs.replace(judged, paths=files_of(STREAM, bytes(data)))
+        mine = all(change.path.startswith("notes/") for change in files)
+        at = datetime(2026, 11, 24, tzinfo=UTC)
+        found.append((mine, Happened(facts=judged, id=f"e{number}", commit="c", at=at, data=data)))
+    return found
+
+
+@given(writes)
+def test_what_is_hidden_has_no_influence_on_what_is_shown(made):
+    """The lines are those of a log that never held the others: no number, no word of them."""
+    all_of = happened(made)
+    with_hidden = list(view.view(READER, [event for _, event in all_of]))
+    without = list(view.view(READER, [event for mine, event in all_of if mine]))
+    assert with_hidden == without
+    told = msgspec.json.encode(with_hidden)
+    assert b"pay" not in told
+    assert b"notes-not" not in told
+
+
+@given(st.sampled_from(["org/notes/a.md", "org/pay/a.md", "org/notes", "agent/ada/notes/a.md"]))
+def test_a_file_is_changed_only_where_it_is_seen_whole(file):
+    """What may be changed and is not seen is refused, as what may not be changed is."""
+    assert sees_whole_file(READER, file).allowed == file.startswith("org/notes/")
+    assert may_change(READER, file).allowed == file.startswith("org/notes/")
+    masked = msgspec.structs.replace(READER, sees=())
+    assert not may_change(masked, file).allowed
+    assert not may_change(None, file).allowed

@@ -1,0 +1,82 @@
+"""Memory in SQL and on the command line."""
+
+import pytest
+
+import hansard
+from hansard.client.record_sync import Record
+from tests.cli.support import Call
+
+pytestmark = pytest.mark.slow
+SPACE = "agent/ada"
+
+
+@pytest.fixture
+def told(record: Record) -> Record:
+    """A record with memory that was changed, refused, moved and deleted, some of it untrusted."""
+    space = record.memory(SPACE)
+    space.set_policy("off", by="eve", untrusted=["web/**"])
+    with record.run("w", agent="ada", role="writer", run="r") as session:
+        memory = session.memory
+        memory.remember("Use bullets.")
+        memory.create("old.md", "x\n")
+        memory.rename("old.md", "docs/new.md")
+        with pytest.raises(hansard.MemoryInvalid):
+            memory.create("skills/x/SKILL.md", "nothing")
+
+        @session.tool(effects="pure", gives="untrusted")
+        def page() -> str:
+            return "buy this"
+
+        memory.create("web/page.md", page())
+    with record.run("w", agent="bob", role="writer", run="s") as session:
+        session.memory.view("web/page.md", space=SPACE)
+        session.decide("Buy?", selected="yes")
+    space.remember("Two pages.", by="alice")
+    return record
+
+
+def test_files_changes_refusals_and_policies_are_rows(told: Record):
+    """What there is now, each change of it, and what rests on untrusted input."""
+
+    def rows(query: str) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in told.sql(query).rows]
+
+    assert rows("SELECT path, kind, changes, author, label FROM memory_files ORDER BY path") == [
+        ("AGENTS.md", "procedural", 2, "alice", None),
+        ("docs/new.md", "semantic", 1, "ada", None),
+        ("web/page.md", "semantic", 1, "ada", "untrusted"),
+    ]
+    assert rows("SELECT op, path, was, run FROM memory_changes WHERE was IS NOT NULL") == [
+        ("renamed", "docs/new.md", "old.md", "r")
+    ]
+    assert rows("SELECT DISTINCT path, rule, line FROM memory_rejections") == [
+        ("skills/x/SKILL.md", "frontmatter.missing", 1)
+    ]
+    assert rows("SELECT approval, author FROM memory_policies") == [("off", "eve")]
+    [[fact]] = rows("SELECT fact FROM odd_memory")
+    assert fact == "agent/ada/web/page.md rests on untrusted input, and was written by ada"
+    assert rows("SELECT run, agent FROM tainted_decisions") == [("s", "bob")]
+    joined = rows(
+        "SELECT count(*) FROM memory_changes AS c JOIN steps AS s "
+        "ON s.run = c.run AND s.agent = c.author AND s.step = c.step AND s.kind = 'memory'"
+    )
+    assert joined == [(4,)]
+
+
+def test_the_command_line_lists_follows_back_and_puts_right(told: Record, call: Call):
+    """Each command answers people and programs."""
+    assert "AGENTS.md" in call("memory", "ls", SPACE).out
+    assert call("memory", "show", SPACE, "AGENTS.md").out == "- Use bullets.\n- Two pages.\n"
+    log = call("memory", "log", SPACE, "docs/new.md", "--json").lines
+    assert [line["op"] for line in log] == ["created", "renamed"]
+    blamed = call("memory", "blame", SPACE, "AGENTS.md", "--json").lines
+    assert [line["author"] for line in blamed] == ["ada", "alice"]
+    assert "+- Two pages." in call("memory", "diff", SPACE, "--from", "@2").out
+    last = blamed[-1]["event"]
+    assert call("memory", "revert", SPACE, last, "--by", "alice").code == 0
+    assert told.memory(SPACE).view("AGENTS.md") == "- Use bullets.\n"
+    assert "unasked" in call("memory", "policy", SPACE).out
+    assert call("memory", "policy", SPACE, "ask", "--by", "alice").code == 0
+    assert "wait" in call("memory", "policy", SPACE).out
+    assert call("memory", "show", SPACE, "../x").code == 2
+    assert call("check").code == 0
