@@ -172,6 +172,38 @@ async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Comma
     assert step == ("failed" if kind.startswith("40") else "in_doubt")
 
 
+@pytest.mark.parametrize(("kept_s", "connections"), [(0.1, 2), (WAIT_S, 1)])
+async def test_an_idle_connection_is_left_before_the_server_closes_it(
+    monkeypatch: pytest.MonkeyPatch, kept_s: float, connections: int
+):
+    """A call that is sent just when the server closes it would be in doubt for nothing."""
+    from hansard.integrations.mcp.http import server as http  # noqa: PLC0415 -- it is of an extra
+
+    assert http.KEPT_S < 5  # what uvicorn and Node keep one for
+    monkeypatch.setattr(http, "KEPT_S", kept_s)
+    made: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        made.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(_response(b"{}"))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    asked = http.HttpServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", {})
+    async with server, asyncio.timeout(WAIT_S):
+        for _ in range(2):
+            async with asked.asked("GET", []) as answer:
+                assert await answer.aread() == b"{}"
+            await asyncio.sleep(0.3)
+        await asked.close()
+        for each in made:
+            each.close()
+            await each.wait_closed()
+    assert len(made) == connections
+
+
 def test_where_it_is_asked_must_be_an_address(call: Call):
     """Neither a command beside it, nor what is no URL, nor a variable that is not set."""
     for options, said in (

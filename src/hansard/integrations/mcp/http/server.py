@@ -24,6 +24,10 @@ _log = logger(__name__)
 CONNECT_S = 10.0
 """Seconds to reach it; how long an answer may take is the caller's to say."""
 
+KEPT_S = 1.0
+"""How long an idle connection is kept. Servers close theirs after 5 s (uvicorn, Node) or more: a
+call sent in that moment would be lost, and in doubt."""
+
 SESSION, VERSION, METHOD, NAME = "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"
 """Headers of the transport, as HTTP/2 writes them."""
 
@@ -82,7 +86,7 @@ class HttpServer:
         self._own = [(name.lower(), value) for name, value in headers.items()]
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
-            limits=httpx2.Limits(max_connections=None),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
         )
 
     async def close(self) -> None:
