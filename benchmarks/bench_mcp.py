@@ -1,9 +1,12 @@
-"""What does recording cost a client of an MCP server, for each call?
+"""What does recording cost a client of an MCP server, for each call? And what does a client of our
+own server wait for a read, beside a program that asks the same in its own process?
 
 One client that writes lines, and one server made with the SDK, over stdio: directly, and through
 `hansard mcp proxy` recording (the durable intent before each call included, `strict` and
-`relaxed`), and replaying without the server; call by call in turn. Then 300 calls at once. Goal:
-the median of a recorded call within 1.5 times the direct one, `relaxed`.
+`relaxed`), and replaying without the server; call by call in turn. Then 300 calls at once. Then
+`hansard mcp serve` over stdio: an entry of shared state, and a statement of SQL. Goal: the median
+of a recorded call within 1.5 times the direct one, `relaxed`. (Medians of all calls; beside them
+the median of the ratios of neighbours, which a loaded machine disturbs less.)
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -19,12 +23,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 
 SERVER = [sys.executable, str(Path(__file__).with_name("_mcp_server.py"))]
 PROXY = [sys.executable, "-m", "hansard", "mcp", "proxy"]
 TOGETHER = 300
+STATEMENT = "SELECT count(*) FROM steps"
 GREETING = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},
@@ -65,7 +71,7 @@ class Client:
         self._process.stdin.write(json.dumps(told).encode() + b"\n")
         await self._process.stdin.drain()
 
-    async def call(self, tool: str, **arguments: int) -> dict[str, Any]:
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """A tool's result."""
         return await self.ask("tools/call", name=tool, arguments=arguments)
 
@@ -132,6 +138,46 @@ async def measure(found: Findings, folder: Path) -> None:
         report(found, "a pure call", dict(zip(("direct, again", "replayed"), times, strict=True)))
 
 
+async def reads(found: Findings, folder: Path) -> None:
+    """Our server's tools beside the same in this process, in turn, each on a record of its own. A
+    question in SQL is a step of the server's, too, so that this process states a fact before it
+    asks: both answer as of a position that is new.
+    """
+    served = [sys.executable, "-m", "hansard", "mcp", "serve", "--agent", "ada"]
+    homes = {name: str(folder / name) for name in ("in process", "by our server")}
+    env = {"HANSARD_DATA_DIR": homes["by our server"], "HANSARD_DURABILITY": "relaxed"}
+    async with (
+        client(served, **env) as remote,
+        hansard.connect_async(data_dir=homes["in process"], durability="relaxed") as record,
+        record.run("reads", agent="ada") as session,
+    ):
+        begun = await remote.call("start_run")
+        run = {"run_id": begun["structuredContent"]["result"]["run_id"]}
+        put: dict[str, Any] = {"key": "findings/1", "value": {"title": "Whales"}}
+        await session.board.put(put["key"], put["value"])
+        await remote.call("board_put", **run, **put)
+
+        async def entry() -> None:
+            await session.board.entry("findings/1")
+
+        async def entry_by_tool() -> None:
+            await remote.call("board_entry", **run, key="findings/1")
+
+        async def sql() -> None:
+            await session.message("user", "how many?")
+            await record.sql(STATEMENT)
+
+        async def sql_by_tool() -> None:
+            await remote.call("sql", query=STATEMENT)
+
+        for what, rounds, works in (
+            ("an entry of the board", sized(200, 5), (entry, entry_by_tool)),
+            ("a statement of SQL", sized(40, 3), (sql, sql_by_tool)),
+        ):
+            times = await _world.turns(rounds, *works, warm_up=2)
+            report(found, what, dict(zip(homes, times, strict=True)))
+
+
 def caller(one: Client, tool: str) -> Any:
     """A call of a tool, another one each time."""
     numbers = iter(range(10_000_000))
@@ -153,6 +199,10 @@ def report(found: Findings, what: str, times: dict[str, list[float]]) -> None:
         found.results[f"{what}, {name}"] = mine
         ratio = mine.median_ms / base.median_ms
         found.ratios[f"{what}, {name} / {first}"] = ratio
+        pairs = zip(times[name], times[first], strict=True)
+        found.ratios[f"{what}, {name} / {first}, of neighbours"] = statistics.median(
+            one / other for one, other in pairs
+        )
         if name == "relaxed" and "at once" not in what:
             found.goals[f"{what}: relaxed within 1.5x direct"] = ratio <= 1.5
 
@@ -162,6 +212,7 @@ def main() -> int:
     found = Findings()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(found, Path(folder)))
+        asyncio.run(reads(found, Path(folder)))
     found.emit(__doc__)
     return 0
 

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hansard.integrations.mcp.http import parameters
 from tests.cli.support import Call
 from tests.integrations.mcp.support import (
     WAIT_S,
@@ -20,6 +22,9 @@ from tests.integrations.mcp.support import (
     text,
     wire,
 )
+
+if TYPE_CHECKING:  # see the support's
+    from mcp import Client
 
 ERAS = ("2026-07-28", "legacy")
 
@@ -214,6 +219,122 @@ def test_where_it_is_asked_must_be_an_address(call: Call):
         told = call("mcp", "proxy", *options)
         assert told.code == 2
         assert said in told.err
+
+
+def test_which_arguments_go_in_headers():
+    """Those of the schema's properties that are declared as they may be; of those what is given."""
+    region, twice = {"type": "string", "x-mcp-header": "Region"}, {"type": "integer"}
+    schema = {
+        "properties": {
+            "region": region,
+            "deep": {"type": "object", "properties": {"on": {"type": "boolean"} | header("On")}},
+            "a": twice | header("Twice"),
+            "b": twice | header("tWICE"),
+            "bad": {"type": "string"} | header("no token"),
+            "listed": {"type": "array", "items": region},
+            "n": {"type": "number"} | header("N"),
+        }
+    }
+    found = parameters.declared(schema)
+    assert found == {("region",): "mcp-param-region", ("deep", "on"): "mcp-param-on"} | {
+        ("n",): "mcp-param-n"
+    }
+    told = {"region": "eu", "deep": {"on": True}, "n": None, "a": 1}
+    assert dict(parameters.said(found, told)) == {
+        "mcp-param-region": "eu",
+        "mcp-param-on": "true",
+    }
+    assert dict(parameters.said(found, {"deep": 7, "n": 1.5})) == {"mcp-param-n": "1.5"}
+    assert parameters.declared(None) == {}
+
+
+def header(name: object) -> dict[str, object]:
+    """What a schema says of an argument that goes in a header."""
+    return {"x-mcp-header": name}
+
+
+@pytest.mark.slow
+async def test_arguments_go_in_headers_where_the_server_wants_them(setup: Setup):
+    """A client at stdin knows of no headers, and one that is answered from the record has listed no
+    tools: the server, which refuses a call without them, answers both.
+    """
+
+    async def listed(client: Client) -> Any:
+        await client.list_tools()
+        return said_by(await client.call_tool("near", {"place": "Nantucket \u2603"}))
+
+    async def more(client: Client) -> Any:
+        await client.list_tools()
+        return said_by(await client.call_tool("near", {"place": "Hull"}))
+
+    async with listening(setup) as (url, _):
+        proxy = setup.proxy("--url", url, server=False)
+        assert await ask(setup, proxy, "2026-07-28", listed) == "whales near Nantucket \u2603"
+        again = setup.proxy("--url", url, "--run", "last", server=False)
+        assert await ask(setup, again, "2026-07-28", more) == "whales near Hull"
+
+
+def said_by(result: Any) -> str:
+    """The text of a result."""
+    return text(json.loads(result.model_dump_json()))
+
+
+def broken(*resumed: bytes) -> Peer:
+    """A server that breaks a call's stream off after an event with an id, and answers who takes the
+    stream up with these events, one each time, then with 404.
+    """
+    left = list(resumed)
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"GET"):
+            rest = await reader.read(2**16)
+            if b'"tools/call"' in rest:
+                asked.append(str(json.loads(rest)["id"]).encode())
+            again = asyncio.StreamReader()
+            again.feed_data(head + rest)
+            again.feed_eof()
+            await peer(STREAM + b"id: 7\nretry: 20\ndata:\n\n")(again, writer)
+            return
+        if b"last-event-id" in head.lower():
+            told = STREAM + left.pop(0).replace(b"ID", asked[-1]) if left else NOT_FOUND
+        else:
+            told = NOT_FOUND.replace(b"404", b"405")
+        writer.write(told)
+        await writer.drain()
+        writer.close()
+
+    return serve
+
+
+NOT_FOUND = b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+DONE = b'id: 9\ndata: {"jsonrpc": "2.0", "id": ID, "result": {"content": []}}\n\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_stream_that_breaks_off_is_taken_up_again(
+    setup: Setup, command: Commands, goes_on: bool
+):
+    """From its newest event on, as often as something new comes; the call is made once. One that
+    does not go on is told, and in doubt.
+    """
+    events = [b"id: 8\ndata:\n\n", DONE] if goes_on else []
+    server = await asyncio.start_server(broken(*events), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server, wire(setup, setup.proxy("--url", url, server=False)) as client:
+        await client.greet()
+        async with asyncio.timeout(WAIT_S):
+            found = await client.call("send", to="ada", text="x")
+        assert await client.leave() == 0
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    if goes_on:
+        assert found == {"content": []}
+        assert steps["send"]["status"] == "completed"
+    else:
+        assert "does not go on after 5 tries (HTTP 404): it may have been done" in text(found)
+        assert steps["send"]["status"] == "in_doubt"
 
 
 @pytest.mark.slow

@@ -3,12 +3,22 @@
 import asyncio
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.support import Call
-from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, everything, text, wire
+from tests.integrations.mcp.support import (
+    SERVER,
+    WAIT_S,
+    Commands,
+    Setup,
+    ask,
+    everything,
+    text,
+    wire,
+)
 
 
 @pytest.mark.slow
@@ -178,6 +188,45 @@ async def test_bad_lines_are_answered_and_the_next_call_works(setup: Setup):
         assert text(await client.call("add", a=1, b=1)) == "2"
         assert len(text(await client.call("big", characters=3_000_000))) == 3_000_000
         assert await client.leave() == 0
+
+
+HOSTILE = {
+    "no JSON": ("no answer within 2 s", "in_doubt"),
+    "another id": ("no answer within 2 s", "in_doubt"),
+    "result and error": ("neither a request nor an answer", "in_doubt"),
+    "nested deeply": ("no answer within 2 s", "in_doubt"),
+    "without end": ("no answer within 2 s", "in_doubt"),
+    "no line's end": ("no answer within 2 s", "in_doubt"),
+    "huge": ("no answer within 10 s", "in_doubt"),
+    "against the schema": ("", "completed"),
+    "twice": ("done", "completed"),
+}
+"""What a server does, what its client reads, and how the call stands on record."""
+
+
+@pytest.mark.slow(cases=3)
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
+    """A clear error for the call, an exact record; what its client may judge by itself is passed on
+    as it came, and the next call works where the server still can.
+    """
+    said, status = HOSTILE[kind]
+    server = [sys.executable, str(SERVER.with_name("hostile.py")), kind]
+    timeout_s = 10 if kind == "huge" else 2
+    proxy = [*setup.proxy("--timeout", timeout_s, server=False), "--", *server]
+    async with wire(setup, proxy) as client:
+        await client.greet()
+        async with asyncio.timeout(WAIT_S):
+            found = (await client.ask("tools/call", name="send", arguments={}))["result"]
+            if kind == "against the schema":
+                assert found["content"] == 7
+            else:
+                assert said in text(found)
+            if kind not in ("without end", "no line's end"):
+                assert text(await client.call("sound")) in ("sound", "another")
+        client.process.kill()
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert steps["send"]["status"] == status
 
 
 @pytest.mark.slow

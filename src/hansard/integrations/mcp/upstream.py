@@ -195,6 +195,10 @@ class Upstream:
                 frame = frames.read(line)
             except BadFrame as bad:
                 _log.warning("the server wrote what is no frame: it is left out", why=str(bad))
+                asked = None if bad.id is None else self._waiting.get(bad.id)
+                if asked is not None and not asked.done():
+                    fact = f"the server's answer is no frame ({bad.fact})"
+                    asked.set_exception(ServerGone(f"{fact}: it may have been done"))
                 continue
             if not isinstance(frame, Answer) or frame.id not in self._waiting:
                 return frame

@@ -13,7 +13,7 @@ import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, Resolve
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 papers = MCPServer("papers", version="1")
 sent = Path(sys.argv[1])
@@ -65,6 +65,12 @@ async def delete(item: str, sure: Annotated[ElicitationResult[Sure], Resolve(ask
     """Delete something, if a person is sure."""
     accepted = isinstance(sure, AcceptedElicitation) and sure.data.sure
     return send("trash", item) if accepted else "kept"
+
+
+@papers.tool(annotations=ToolAnnotations(read_only_hint=True))
+def near(place: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Place"})]) -> str:
+    """What is read there; over HTTP its argument is to stand in a header, too."""
+    return f"whales near {place}"
 
 
 @papers.tool()

@@ -15,12 +15,14 @@ import re
 from typing import Any
 
 import httpx2
+import msgspec
 
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import INITIALIZE, VERSION_KEY
+from hansard.integrations.mcp.calls import CALL, INITIALIZE, LIST_TOOLS, VERSION_KEY
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
+from hansard.integrations.mcp.http import parameters
 from hansard.integrations.mcp.http.server import (
     EVENTS,
     JSON,
@@ -46,10 +48,31 @@ NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"
 
 INITIALIZED, CANCELLED = "notifications/initialized", "notifications/cancelled"
 
-NO_METHOD = 405
-"""The status of a server that says nothing unasked."""
+NO_METHOD = "HTTP 405"
+"""The answer of a server that says nothing unasked."""
+
+LAST_EVENT = "last-event-id"
+"""The header by which a stream is taken up where it broke off."""
+
+RESUMES_MAX = 5
+"""So often in a row a stream is taken up again that tells nothing new."""
+
+RESUME_S, RESUME_S_MAX = 1.0, 30.0
+"""Seconds before that where the server does not say how many, and the most that it may say."""
+
+PAGES_MAX = 50
+"""Pages of a list of tools that is asked for here."""
 
 _PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+class _Reached(msgspec.Struct):
+    """How far a stream was heard: the id of its newest event, if any has one, and the seconds that
+    its server wants a client to wait before it takes it up again.
+    """
+
+    last: str = ""
+    wait_s: float = RESUME_S
 
 
 class HttpUpstream:
@@ -64,6 +87,7 @@ class HttpUpstream:
         self._session: str | None = None
         self._version: str | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._in_headers: dict[str, parameters.Declared] | None = None
 
     async def send(self, raw: bytes) -> None:
         """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
@@ -93,9 +117,11 @@ class HttpUpstream:
         """
         if id_ in self._waiting:
             raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
+        frame = frames.read(raw)
+        if isinstance(frame, Request) and frame.method == CALL and _said_version(frame):
+            await self._know_headers(frame)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = waiting
-        frame = frames.read(raw)
         post = self._posts[id_] = asyncio.create_task(self._post(frame))
         try:
             either: set[asyncio.Future[Any]] = {waiting, post}
@@ -113,10 +139,42 @@ class HttpUpstream:
             del self._waiting[id_], self._posts[id_]
 
     def _greeted(self, frame: Frame, answer: Answer) -> None:
-        """After the handshake of the older eras its version is said in each request."""
+        """After the handshake of the older eras its version is said in each request; of a list of
+        tools is kept which arguments go in headers.
+        """
+        if isinstance(frame, Request) and frame.method == LIST_TOOLS:
+            self._learn(answer)
         if isinstance(frame, Request) and frame.method == INITIALIZE:
             told: Any = answer.result
             self._version = told.get("protocolVersion") if isinstance(told, dict) else None
+
+    def _learn(self, answer: Answer) -> None:
+        told: Any = answer.result
+        tools = told.get("tools") if isinstance(told, dict) else None
+        known = self._in_headers = self._in_headers or {}
+        for each in tools if isinstance(tools, list) else []:
+            if isinstance(each, dict) and isinstance(each.get("name"), str):
+                known[each["name"]] = parameters.declared(each.get("inputSchema"))
+
+    async def _know_headers(self, frame: Request) -> None:
+        """Ask what its tools take, where no list of them has passed: a client that is answered from
+        the record has it from there. What is not known goes in no header.
+        """
+        if self._in_headers is not None:
+            return
+        self._in_headers = {}
+        about = {"_meta": frame.params["_meta"]}
+        cursor: Any = None
+        for page in range(PAGES_MAX):
+            id_, params = f"hansard-headers-{page}", about | ({"cursor": cursor} if cursor else {})
+            try:
+                answer = await self.ask(id_, frames.request(id_, LIST_TOOLS, params))
+            except (NotDone, ServerGone) as error:
+                _log.warning("which arguments go in headers is not known", why=str(error))
+                return
+            cursor = answer.result.get("nextCursor") if isinstance(answer.result, dict) else None
+            if not cursor:
+                return
 
     async def next(self) -> Frame | None:
         """What the server says that is no answer `ask` waits for; None once this is closed."""
@@ -145,25 +203,40 @@ class HttpUpstream:
         told = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON}
         if self._session is not None:
             told[SESSION] = self._session
-        meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
-        said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-        version = said if isinstance(said, str) else self._version
+        said = _said_version(frame)
+        version = said or self._version
         if version is not None:
             told[VERSION] = _in_header(version)
-        if isinstance(said, str) and isinstance(frame, Request):
+        if said and isinstance(frame, Request):
             told[METHOD] = _in_header(frame.method)
             name = frame.params.get(NAMED_BY.get(frame.method, ""))
             if isinstance(name, str):
                 told[NAME] = _in_header(name)
+            if frame.method == CALL and isinstance(name, str):
+                declared = (self._in_headers or {}).get(name, {})
+                for header, value in parameters.said(declared, frame.params.get("arguments")):
+                    told[header] = _in_header(value)
         return [*told.items()]
 
     async def _post(self, frame: Frame) -> None:
-        """Pass a frame on, and take what is answered. Raises NotDone, ServerGone."""
+        """Pass a frame on, and take what is answered; a stream that breaks off is taken up again
+        where its events have ids. Raises NotDone, ServerGone.
+        """
+        reached = _Reached()
+        try:
+            await self._posted(frame, reached)
+        except ServerGone:
+            if not reached.last:
+                raise
+        if reached.last and isinstance(frame, Request):
+            await self._resume(reached, frame.id)
+
+    async def _posted(self, frame: Frame, reached: _Reached) -> None:
         async with self._server.asked("POST", self._headers(frame), frame.raw) as answer:
             if isinstance(frame, Request) and frame.method == INITIALIZE:
                 self._session = answer.headers.get(SESSION)
             if is_stream(answer):
-                await self._streamed(answer)
+                await self._streamed(answer, reached)
             elif isinstance(frame, Request):
                 found = await self._server.answer(answer, frame)
                 if found.error is not None and found.id is None:
@@ -173,10 +246,42 @@ class HttpUpstream:
             elif answer.status_code >= REFUSED_MIN:
                 raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
 
-    async def _streamed(self, answer: httpx2.Response) -> None:
-        async for _, frame in events(answer):
+    async def _streamed(self, answer: httpx2.Response, reached: _Reached) -> None:
+        async for event, frame in events(answer):
+            if not self._is_new():  # the newer era takes no stream up again
+                reached.last = event.id or reached.last
+            if event.retry is not None:
+                reached.wait_s = min(event.retry / 1000, RESUME_S_MAX)
             if frame is not None:
                 self._take(frame)
+
+    async def _resume(self, reached: _Reached, id_: Id) -> None:
+        """Take a request's stream up where it broke off, until the answer has come. Raises
+        ServerGone.
+        """
+        why, tries = "it ended", 0
+        while (waiting := self._waiting.get(id_)) is not None and not waiting.done():
+            if tries == RESUMES_MAX:
+                fact = f"{self._server.shown} broke off, and does not go on after {tries} tries"
+                raise ServerGone(f"{fact} ({why}): it may have been done")
+            await asyncio.sleep(reached.wait_s)
+            before = reached.last
+            try:
+                why = await self._listened(reached)
+            except (NotDone, ServerGone) as error:
+                why = str(error)
+            tries = tries + 1 if reached.last == before else 0
+
+    async def _listened(self, reached: _Reached) -> str:
+        """Open a stream, from where it was heard to, and take what is said; why it is over."""
+        told = dict(self._headers()) | {"accept": EVENTS}
+        if reached.last:
+            told[LAST_EVENT] = reached.last
+        async with self._server.asked("GET", [*told.items()]) as answer:
+            if not is_stream(answer):
+                return f"HTTP {answer.status_code}"
+            await self._streamed(answer, reached)
+            return "it ended"
 
     def _take(self, frame: Frame) -> None:
         """Give a frame to who waits for it."""
@@ -189,17 +294,26 @@ class HttpUpstream:
             waiting.set_result(frame)
 
     async def _listen(self) -> None:
-        """Take what the server says unasked, as long as it holds the stream open."""
-        headers = [*(dict(self._headers()) | {"accept": EVENTS}).items()]
-        try:
-            async with self._server.asked("GET", headers) as answer:
-                if is_stream(answer):
-                    await self._streamed(answer)
-                elif answer.status_code != NO_METHOD:
-                    fact = f"HTTP {answer.status_code}"
-                    _log.warning("what the server says unasked is not heard", why=fact)
-        except (NotDone, ServerGone) as error:
-            _log.warning("what the server says unasked is not heard any more", why=str(error))
+        """Take what the server says unasked; a stream that breaks off is taken up again."""
+        reached, why, tries = _Reached(), "", 0
+        while tries < RESUMES_MAX:
+            before = reached.last
+            try:
+                why = await self._listened(reached)
+            except (NotDone, ServerGone) as error:
+                why = str(error)
+            if why == NO_METHOD:
+                return
+            tries = tries + 1 if reached.last == before else 0
+            await asyncio.sleep(reached.wait_s)
+        _log.warning("what the server says unasked is not heard any more", why=why)
+
+
+def _said_version(frame: Frame | None) -> str | None:
+    """The version that a request of the newer era says."""
+    meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
+    said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    return said if isinstance(said, str) else None
 
 
 def _in_header(value: str) -> str:

@@ -1,0 +1,72 @@
+"""A server over pipes that greets, and answers a call as it may not: run with what it does."""
+
+import json
+import sys
+import time
+
+GREETING = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "hostile", "version": "1"},
+}
+MEBIBYTE = 2**20
+
+
+def say(line: bytes) -> None:
+    """Write a line."""
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def answer(id_: object, result: object) -> bytes:
+    """A result's line."""
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}).encode()
+
+
+def misbehave(kind: str, id_: int) -> None:
+    """What a call is answered with."""
+    good = {"content": [{"type": "text", "text": "done"}]}
+    match kind:
+        case "no JSON":
+            say(b"{nonsense")
+        case "another id":
+            say(answer("other", good))
+        case "result and error":
+            told = {"jsonrpc": "2.0", "id": id_, "result": good, "error": {"code": 1}}
+            say(json.dumps(told).encode())
+        case "nested deeply":
+            say(b'{"jsonrpc":"2.0","id":%d,"result":' % id_ + b"[" * 10**5 + b"]" * 10**5 + b"}")
+        case "huge":
+            say(b'{"jsonrpc":"2.0","id":%d,"result":"' % id_ + b"x" * (65 * MEBIBYTE) + b'"}')
+        case "without end":
+            told = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}}
+            while True:
+                say(json.dumps(told).encode())
+                time.sleep(0.001)
+        case "no line's end":
+            sys.stdout.buffer.write(b'{"jsonrpc":"2.0",')
+            sys.stdout.buffer.flush()
+        case "against the schema":
+            say(answer(id_, {"content": 7, "isError": "perhaps", "structuredContent": [None]}))
+        case "twice":
+            say(answer(id_, good))
+            say(answer(id_, {"content": [{"type": "text", "text": "another"}]}))
+        case _:
+            raise ValueError(kind)
+
+
+def main() -> None:
+    """Until the client leaves."""
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        if asked.get("method") == "initialize":
+            say(answer(asked["id"], GREETING))
+        elif asked.get("method") == "tools/list":
+            say(answer(asked["id"], {"tools": [{"name": "send", "inputSchema": {}}]}))
+        elif asked.get("method") == "tools/call" and asked["params"]["name"] == "send":
+            misbehave(sys.argv[1], asked["id"])
+        elif asked.get("method") == "tools/call":
+            say(answer(asked["id"], {"content": [{"type": "text", "text": "sound"}]}))
+
+
+main()

@@ -1,0 +1,166 @@
+"""What is on record, and what the other side gets, is what was on the wire: a tee on either side of
+the proxy compares, byte by byte.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integrations.mcp.support import (
+    PACKAGES_S_MAX,
+    Commands,
+    Setup,
+    ask,
+    everything,
+    programs,
+)
+from tests.integrations.mcp.test_others import calling
+
+if TYPE_CHECKING:  # see the support's
+    from mcp import Client
+
+TEE = Path(__file__).with_name("programs") / "tee.py"
+GIT = Path(__file__).with_name("git.txt")
+OWN = "hansard-"
+"""How the ids of the proxy's own requests begin."""
+
+ERAS = ("2026-07-28", "legacy")
+
+
+def tee(folder: Path, name: str, command: list[str]) -> list[str]:
+    """A command behind a tee."""
+    return [sys.executable, str(TEE), str(folder), name, *command]
+
+
+def said(file: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Its lines, but those that are the proxy's own, each with what it says."""
+    lines = [(line, json.loads(line)) for line in file.read_bytes().splitlines()]
+    return [each for each in lines if not str(each[1].get("id", "")).startswith(OWN)]
+
+
+async def check_wire(
+    setup: Setup,
+    command: Commands,
+    folder: Path,
+    server: list[str],
+    do: Callable[[Client], Any],
+    era: str,
+) -> Any:
+    """Between two tees: each side is written what the other wrote, and the record has the calls;
+    what the client got.
+    """
+    proxy = [*setup.proxy(server=False), "--", *tee(folder, "server", server)]
+    got = await ask(setup, tee(folder, "client", proxy), era, do)
+    for way in ("in", "out"):
+        client, other = said(folder / f"client.{way}"), said(folder / f"server.{way}")
+        assert Counter(line for line, _ in client) == Counter(line for line, _ in other)
+    calls = {
+        told["id"]: told["params"]
+        for _, told in said(folder / "server.in")
+        if told.get("method") == "tools/call"
+    }
+    on_wire = [
+        (calls[told["id"]]["name"], calls[told["id"]].get("arguments", {}), told["result"])
+        for _, told in said(folder / "server.out")
+        if told.get("id") in calls and "method" not in told
+    ]
+    assert on_wire
+    recorded = [
+        (step["tool"], step["arguments"], step.get("result"), step["status"])
+        for step in (await command("run", "trace", "last", "--json")).lines
+        if not step["tool"].startswith("mcp:")
+    ]
+    assert len(recorded) == len(on_wire)
+    for tool, arguments, result in on_wire:
+        status = "failed" if result.get("isError") else "completed"
+        kept = result if status == "completed" else None
+        mine = next(
+            each
+            for each in recorded
+            if each[0] == tool and given(each[1]) == arguments and each[2:] == (kept, status)
+        )
+        recorded.remove(mine)
+    return got
+
+
+def given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the tool itself: what else a call of 2026 holds has names of its own."""
+    return {name: value for name, value in arguments.items() if not name.startswith("mcp:")}
+
+
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_record_is_the_wire(setup: Setup, command: Commands, tmp_path: Path, era: str):
+    """Of each kind of request, in both eras."""
+    await check_wire(setup, command, tmp_path, setup.server, everything, era)
+
+
+@pytest.mark.thorough(quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire")
+async def test_the_record_is_the_wire_of_other_peoples_servers(
+    setup: Setup, command: Commands, tmp_path: Path
+):
+    """server-everything and mcp-server-git; git's commit is made once, and a replay
+    without the server says the same.
+    """
+    everything_server = [str(programs(tmp_path) / "mcp-server-everything")]
+    do = calling(
+        ("echo", {"message": "\u2603 \u0001 \\"}),
+        ("get-sum", {"a": 2, "b": 40.5}),
+        ("get-tiny-image", {}),
+        ("get-structured-content", {"location": "New York"}),
+        ("trigger-long-running-operation", {"duration": 1, "steps": 3}),
+    )
+    (tmp_path / "1").mkdir()
+    await check_wire(setup, command, tmp_path / "1", everything_server, do, "legacy")
+
+    repository = tmp_path / "repository"
+    git = git_server(tmp_path / "git", repository)
+    for era in ERAS:
+        folder = tmp_path / era
+        folder.mkdir()
+        (repository / f"{era}.txt").write_text("whales")
+        where = {"repo_path": str(repository)}
+        do = calling(
+            ("git_status", where),
+            ("git_add", where | {"files": [f"{era}.txt"]}),
+            ("git_commit", where | {"message": f"whales of {era}"}),
+            ("git_log", where | {"max_count": 1}),
+            ("git_show", where | {"revision": "nothing"}),
+        )
+        recorded = await check_wire(setup, command, folder, git, do, era)
+        offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
+        assert await ask(setup, offline, era, do) == recorded
+        assert f"whales of {era}" in recorded[4]["content"][0]["text"]
+    assert commits(repository) == [*(f"whales of {era}" for era in reversed(ERAS)), "first"]
+
+
+def commits(repository: Path) -> list[str]:
+    """The messages of a repository's commits, the newest first."""
+    told = ["git", "-C", str(repository), "log", "--format=%s"]
+    return subprocess.run(told, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def git_server(folder: Path, repository: Path) -> list[str]:
+    """The command of mcp-server-git for a repository with one commit."""
+    told = ["--no-deps", "--require-hashes", "--requirement", str(GIT), "--target", str(folder)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *told],
+        check=True,
+        timeout=PACKAGES_S_MAX,
+    )
+    run = ["git", "-C", str(repository)]
+    repository.mkdir()
+    subprocess.run([*run, "init", "--quiet"], check=True)
+    for name, value in (("user.name", "ada"), ("user.email", "ada@example.com")):
+        subprocess.run([*run, "config", name, value], check=True)
+    subprocess.run([*run, "commit", "--quiet", "--allow-empty", "-m", "first"], check=True)
+    module = [sys.executable, "-m", "mcp_server_git", "--repository", str(repository)]
+    return ["env", f"PYTHONPATH={folder}", *module]
