@@ -62,13 +62,14 @@ def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, sto
 
 
 def test_the_story_has_one_of_everything(store: Store):
-    """No table of the story stands empty, but those of experiments, prices, imports, the program's
-    own aggregates and windows that were compacted.
+    """No table of the story stands empty, but those of experiments, prices, imports, prompts,
+    memory, the program's own aggregates and windows that were compacted.
     """
     empty = [name for name in store.tables() if not store.all(f"SELECT count(*) FROM {name}")[0][0]]
     assert empty == [
         "arms", "assignments", "compactions", "domain_events", "experiments", "imports",
-        "metrics", "outcomes", "prices", "problems",
+        "memory_changes", "memory_policies", "memory_rejections", "metrics", "outcomes", "prices",
+        "problems", "prompt_feedback", "prompt_moves", "prompt_versions",
     ]  # fmt: skip
     statuses = store.all("SELECT DISTINCT status FROM steps ORDER BY 1")
     assert [status for (status,) in statuses] == [

@@ -39,6 +39,11 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.reopen": ("r1", "t1"),
     "record.finish": ("r1",),
     "record.cancel": ("r1",),
+    "record.prompt": ("greeting",),
+    "record.add_prompt": ("greeting", "Answer {name}."),
+    "record.alias_prompt": ("greeting@1", "production"),
+    "record.give_feedback": ("greeting@1", "too_verbose"),
+    "record.retire_prompt": ("greeting@1",),
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),
@@ -330,6 +335,8 @@ def needed(need: Need) -> str:
             return "`keys`, and to see all of the key"
         case "read":
             return "to see all of the key"
+        case "prompt":
+            return "to see all of prompts"
         case "task":
             return "to see the tasks of that role"
         case _:

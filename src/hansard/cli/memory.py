@@ -378,13 +378,13 @@ def _compaction(found: MemoryCompaction) -> Iterator[Part]:
         spot = finding.spots[0]
         yield f"{spot.path}:{spot.line}: {finding.kind.value}: {finding.says}"
     for path, text in made.changes.items():
-        yield f"{path}: {'goes' if text is None else f'{len(text):,} characters'}"
+        yield f"{path}: {'goes' if text is None else counted(len(text), 'character')}"
     yield from (f"refused: {why}" for why in made.refused)
     yield from (f"not found before either: {probe}" for probe in made.unmet)
     if found.version is not None:
         yield Hint(f"{found.space} is at version {found.version}")
     elif made.changes:
-        tokens = f"{made.tokens_before:,} to {made.tokens_after:,} tokens"
+        tokens = f"{made.tokens_before:,} to {counted(made.tokens_after, 'token')}"
         yield Hint(f"{tokens}, {counted(made.probes, 'probe')} kept; make it with --apply")
     else:
         yield Hint("nothing is changed")

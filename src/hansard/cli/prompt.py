@@ -484,7 +484,8 @@ def _optimized(found: Optimized) -> Iterator[Part]:
             ("evaluations", found.evaluations),
             (
                 "held out",
-                f"{len(found.held_out)} of {len(found.held_out) + len(found.searched)} tasks",
+                f"{len(found.held_out)} of "
+                + counted(len(found.held_out) + len(found.searched), "task"),
             ),
         ]
     )

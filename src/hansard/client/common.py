@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, Protocol, Self, Unpack
 
@@ -17,7 +17,6 @@ from hansard.agents.access.views import View
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.steps.scope import kept
 from hansard.client.options import RunOptions
-from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
 from hansard.client.reports import (
     AuditOptions,
     AuditReport,
@@ -139,13 +138,27 @@ class AsyncCommonRecord(Protocol):
         ...
 
     async def add_prompt(
-        self, name: str, text: str, **options: Unpack[PromptVersionOptions]
+        self,
+        name: str,
+        text: str,
+        *,
+        model: str = ...,
+        parameters: Mapping[str, Any] = ...,
+        parents: Sequence[int] = ...,
+        feedback_applied: Sequence[str] = ...,
+        because: str = ...,
     ) -> int:
         """Add a version to a prompt."""
         ...
 
     async def alias_prompt(
-        self, reference: str, alias: str, **options: Unpack[PromptAliasOptions]
+        self,
+        reference: str,
+        alias: str,
+        *,
+        because: str = ...,
+        expected: int | None = ...,
+        take_away: bool = ...,
     ) -> bool:
         """Have an alias name a version."""
         ...

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from hansard.agents.access.views import View, derive
 from hansard.agents.annotations.statements import Annotations
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
@@ -115,15 +117,23 @@ def given(
     for field, kind in operation.fields.items():
         value = getattr(asked, field)
         match kind:
-            case Kind.VALUE | Kind.DATA:
+            case Kind.DATA:
+                found[field] = data_of(operation, field, value)
+            case Kind.VALUE:
                 found[field] = wire.load(value)
             case Kind.VALUES:
                 found[field] = [wire.load(each) for each in value]
             case _:
                 found[field] = one(value)
-        if kind is Kind.DATA and type(found[field]) is not dict:
-            where = f"{operation.called}({field})"
-            raise BadValue(where, f"{found[field]!r:.80}", "give values by their names")
+    return found
+
+
+def data_of(operation: Operation, field: str, value: msgspec.Raw) -> dict[str, Any]:
+    """A field's values by their names. Raises BadValue."""
+    found = wire.load(value)
+    if type(found) is not dict:
+        where = f"{operation.called}({field})"
+        raise BadValue(where, f"{found!r:.80}", "give values by their names")
     return found
 
 

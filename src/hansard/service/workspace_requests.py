@@ -331,7 +331,9 @@ class WorkspaceRequests:
         draft = Draft(
             text=asked.text,
             model=asked.model,
-            parameters=wire.load(asked.parameters) or {},
+            parameters=operations.data_of(
+                OPERATIONS["record.add_prompt"], "parameters", asked.parameters
+            ),
             parents=asked.parents,
             feedback_applied=asked.feedback_applied,
             because=asked.because,
