@@ -9,10 +9,11 @@ RUN python -m build --wheel --no-isolation --outdir /dist
 
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 hansard && install -d -o hansard -g hansard /data
-COPY requirements/run.txt /tmp/run.txt
-RUN pip install --no-cache-dir --require-hashes -r /tmp/run.txt
+COPY requirements/build.txt requirements/run.txt /tmp/
+RUN pip install --no-cache-dir --require-hashes -r /tmp/build.txt \
+    && pip install --no-cache-dir --require-hashes -r /tmp/run.txt
 COPY --from=build /dist /dist
-RUN pip install --no-cache-dir --no-deps /dist/*.whl && rm -r /dist /tmp/run.txt
+RUN pip install --no-cache-dir --no-deps /dist/*.whl && rm -r /dist /tmp/build.txt /tmp/run.txt
 USER hansard
 ENV HANSARD_DATA_DIR=/data
 VOLUME /data

@@ -29,8 +29,11 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-$(STAMP): requirements/dev.txt pyproject.toml
+# The locked pip first: the one that an older Python brings fails on extras of packages that are
+# locked with hashes, as soon as there is a newer version of one.
+$(STAMP): requirements/dev.txt requirements/build.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(INSTALL) --require-hashes -r requirements/build.txt
 	$(BIN)/python $(INSTALL) --require-hashes -r requirements/dev.txt
 	$(BIN)/python $(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -108,20 +111,21 @@ docs: $(STAMP) ## Build the site of docs/ and the Python API's reference; a brok
 	$(BIN)/zensical build --strict --clean
 	@echo "made $(CURDIR)/site/index.html"
 
+# Our own locked pip installs there, too, told by PIP_PYTHON where to.
+INTO = PIP_PYTHON=$(1)/bin/python $(BIN)/python $(INSTALL)
+
 $(BSTAMP): requirements/bench.txt pyproject.toml $(STAMP)
-	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python $(INSTALL) --require-hashes -r requirements/bench.txt -r requirements/build.txt
-	$(BENCH)/bin/python $(INSTALL) --no-deps --no-build-isolation --editable .
+	$(PYTHON) -m venv --without-pip $(BENCH)
+	$(call INTO,$(BENCH)) --require-hashes -r requirements/bench.txt -r requirements/build.txt
+	$(call INTO,$(BENCH)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 bench: $(BSTAMP) ## Run every benchmark, one JSON line each (in an environment of its own)
 	@$(BENCH)/bin/python -m benchmarks
 
-# Our own pip installs, told by PIP_PYTHON where to: the one that an older Python brings fails on
-# extras of packages locked with hashes.
 $(PSTAMP): requirements/peers.txt $(STAMP)
 	$(PYTHON) -m venv --without-pip $(PEERS)
-	PIP_PYTHON=$(PEERS)/bin/python $(BIN)/python $(INSTALL) --require-hashes -r requirements/peers.txt
+	$(call INTO,$(PEERS)) --require-hashes -r requirements/peers.txt
 	@touch $@
 
 bench-peers: $(BSTAMP) $(PSTAMP) ## Measure MLflow and Phoenix beside Hansard (a third environment, 1.3 GB)

@@ -22,10 +22,12 @@ HERE = Path(__file__).parent
 def environment(folder: Path) -> Path:
     """The Python of an environment that has what the sample needs."""
     made = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", made], check=True, timeout=PACKAGES_S_MAX)
+    bare = [sys.executable, "-m", "venv", "--without-pip", made]
+    subprocess.run(bare, check=True, timeout=PACKAGES_S_MAX)
     told = ["--quiet", "--require-hashes", "--requirement", str(HERE / "sample.txt")]
     python = made / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", *told], check=True, timeout=PACKAGES_S_MAX)
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", *told]
+    subprocess.run(install, check=True, timeout=PACKAGES_S_MAX)
     return python
 
 
