@@ -46,6 +46,12 @@ keys = ["findings/**"]
 settle = true
 approve = true
 query = true
+view = ["clerk"]
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "what writers say"
+kinds = ["message.*"]
+roles = ["writer"]
 [roles.boss]
 clearance = "secret"
 [[roles.boss.sees]]

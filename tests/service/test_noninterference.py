@@ -31,6 +31,12 @@ kinds = ["message.*", "task.*", "mail.*", "agent.*", "board.*"]
 keys = ["findings/**"]
 settle = true
 approve = true
+view = ["clerk"]
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "what writers say"
+kinds = ["message.*"]
+roles = ["writer"]
 [roles.boss]
 [[roles.boss.sees]]
 name = "all"
@@ -92,6 +98,8 @@ OUTSIDE: list[Asked] = [
     of_record("record.view", "r1"),
     of_record("record.view", "hidden"),
     of_record("record.view", "r1", STRANGE),
+    *(of_record("record.view", run, None, None, "clerk") for run in ("r1", "hidden", "none")),
+    of_record("record.view", "r1", None, None, "boss"),
     of_record("record.settle", "hidden", "eve#1", "happened"),
     of_record("record.settle", "r1", "eve#1", "happened"),
     of_record("record.settle", "none", "eve#1", "happened"),
@@ -251,6 +259,11 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
     outside: list[Asked] = [
         *(of_record("record.view", each) for each in (run, f"{run}-hidden", f"{run}-not")),
         of_record("record.view", run, STRANGE),
+        *(
+            of_record("record.view", each, None, None, "clerk")
+            for each in (run, f"{run}-hidden", f"{run}-not")
+        ),
+        of_record("record.view", run, None, None, "boss"),
         *(of_record("record.settle", run, each, "happened") for each in steps),
         of_record("record.settle", f"{run}-hidden", "eve#1", "happened"),
         *(of_record("record.approve", each) for each in (APPROVAL, "1" * 32, "a")),

@@ -65,7 +65,8 @@ class Blocked(AgentError):
 class RoleRefused(Blocked):
     """The agent's role does not allow it; nothing was done. `what` is a `tool`, a `kind` of event,
     a `key` to write, one to `read`, a `task`, a `budget`, a run's `place`, a `label` to write
-    under, or what a role is trusted with; `name` which one; `reason` says what to ask for.
+    under, the `view` of a role, or what a role is trusted with; `name` which one; `reason` says
+    what to ask for.
     """
 
     what: str
@@ -95,6 +96,7 @@ _REFUSED = {
     "label": "opening a run under this label as role",
     "read": "reading key",
     "task": "claiming tasks of role",
+    "view": "the view of role",
 }
 
 

@@ -2,7 +2,8 @@
 
 A declaration is a request (`Ask`, tagged by the operation's name), what it comes to, and what the
 role of who asks needs for it. The service makes its dispatcher from it, and a restricted client
-encodes its calls from it; nothing else says which fields there are.
+encodes its calls from it; nothing else says which fields there are. It is long because all of them
+stand here, so that no second list is kept.
 
 The fields of a request have one of these types, or what JSON says itself:
 
@@ -25,7 +26,16 @@ import msgspec
 from hansard.agents.access.views import View
 from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
-from hansard.agents.policy.permits import Need, claims, prompts, reads, states, trusts, writes
+from hansard.agents.policy.permits import (
+    Need,
+    claims,
+    prompts,
+    reads,
+    states,
+    trusts,
+    views,
+    writes,
+)
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
@@ -228,13 +238,20 @@ def _operation(
 # ------------------------------------------------------------ of a record
 
 
-@_operation(View, takes=Takes.RUN)
+@_operation(
+    View,
+    needs=lambda asked: () if asked.role is None else (views(asked.role),),
+    takes=Takes.RUN,
+)
 class RecordView(Ask, frozen=True, tag="record.view"):
-    """A run as the role sees it: now, or at an event that it was shown. key: what masks hash by."""
+    """A run as the role sees it, or as another does whose view it may be shown: now, or at an event
+    that it was shown. key: what masks hash by.
+    """
 
     run: str
     at: str | None = None
     key: bytes | None = None
+    role: Name | None = None
 
 
 @_operation(SqlAnswer, needs=lambda _: (trusts(Trust.QUERY, "sql"),), takes=Takes.LONG)

@@ -1039,7 +1039,8 @@ class AsyncRecord(OnLoop):
             run: The run.
             at: A point of it; now without one. For a restricted agent the id of an event that it
                 was shown.
-            role: Which role; a restricted agent's own needs no name.
+            role: Which role; a restricted agent's own needs no name, and another is one whose view
+                it may be shown.
             key: 32 secret bytes or more, where a mask of the role hashes.
             by: Who looks; of a restricted agent its principal.
 

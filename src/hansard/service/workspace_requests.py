@@ -14,6 +14,7 @@ from hansard.agents.access import views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import Carried
 from hansard.agents.access.views import Derived, View
+from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.opening import Options
 from hansard.agents.policy import permits
@@ -59,11 +60,12 @@ from hansard.client.reports import (
     shown,
 )
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain import ids
+from hansard.domain import ids, toml
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
+from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
 from hansard.inspect.answer import Answer
@@ -137,16 +139,15 @@ class Asker(msgspec.Struct, frozen=True):
     who: Principal
     carried: Carried
     workspace: Workspace
-    rules: int = 0
-    """The version of the role's rules."""
+    rules_of: Callable[[str], int]
+    """The version of a role's rules."""
 
     @classmethod
     async def of(cls, authenticator: Authenticator, workspace: Workspace, who: Principal) -> Asker:
         """Somebody who was let in."""
         carried = authenticator.carried(who, workspace.log)
         await carried.begin()
-        rules = authenticator.rules_version(who.role)
-        return cls(who, carried, workspace.through(carried.log), rules)
+        return cls(who, carried, workspace.through(carried.log), authenticator.rules_version)
 
 
 async def _session(asker: Asker, asked: Open, nonce: str, reads: FairQueue) -> Hosted:
@@ -264,21 +265,35 @@ class WorkspaceRequests:
     # Each of these answers the operation of its name; what its role needs for it was asked before.
 
     async def view(self, asker: Asker, asked: RecordView) -> View:
-        """A run as the role sees it, on record as shown."""
-        run = ids.name("run", asked.run)
+        """A run as the role sees it, or another, on record as shown."""
+        run, role = ids.name("run", asked.run), asked.role or asker.who.role
         asker.carried.run = run
-        made = await self._derived(asker, run, asked.key)
+        if role != asker.who.role:
+            await self._demand_cleared(asker, role)
+        made = await self._derived(asker, run, asked.key, role)
         if made is None:
             raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
         await asker.carried.shown(made.label)
         if asked.at is not None:
             if all(shown.id != asked.at for _, shown in made.view.events):
                 raise operations.not_shown(asked.at)
-            role = asker.who.role
             made = await views.derive(asker.workspace.states, role, run, asked.at, asked.key)
             await asker.carried.shown(made.label)
         await views.record(asker.workspace, made, asker.who.actor)
         return made.view
+
+    async def _demand_cleared(self, asker: Asker, role: str) -> None:
+        """Refuse the view of a role that is cleared for more than who asks, whatever the run holds:
+        what it is shown there follows from that role's rules alone. Raises RoleRefused.
+        """
+        permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
+        seen = (await permits.read(asker.workspace, role, restricted=True)).rules
+        if seen is not None and not is_cleared_for(permit.rules, seen.clearance):
+            because = (
+                f"role {role!r:.80} is cleared for {seen.clearance}, and it is not; "
+                f"ask for: clearance = {toml.text(seen.clearance)} in its rules"
+            )
+            raise RoleRefused(permits.VIEW, role, permit.rule, because)
 
     async def sql(self, asker: Asker, asked: RecordSql) -> SqlAnswer:
         """The answer of the role's own database. Raises NotOffered."""
@@ -471,24 +486,27 @@ class WorkspaceRequests:
             raise Refused(message) from error
         return bool(said)
 
-    async def _derived(self, asker: Asker, run: str, key: bytes | None = None) -> Derived | None:
-        """A run as the role sees it; None where it sees nothing, whether or not there is a run:
-        that takes the same work, see `hansard.service.decoys`.
+    async def _derived(
+        self, asker: Asker, run: str, key: bytes | None = None, role: str = ""
+    ) -> Derived | None:
+        """A run as the role sees it, or another; None where it sees nothing, whether or not there
+        is a run: that takes the same work, see `hansard.service.decoys`.
         """
         await self._decoys.refresh()
-        role, log = asker.who.role, asker.workspace.log
-        decoys = self._decoys.of(run, role, asker.rules)
+        role, log = role or asker.who.role, asker.workspace.log
+        rules = asker.rules_of(role)
+        decoys = self._decoys.of(run, role, rules)
         if await log.last(RunStream(run)) is None:
             await log.last(RunStream(next(iter(decoys), _NOWHERE)))
-            await self._in_vain(asker, decoys, key)
+            await self._in_vain(asker, decoys, key, role)
             return None
         await log.last(RunStream(_NOWHERE))  # there one is found and one is not, too
         made = await views.derive(asker.workspace.states, role, run, None, key)
         return made if made.view.events else None
 
-    async def _in_vain(self, asker: Asker, decoys: list[str], key: bytes | None) -> None:
+    async def _in_vain(self, asker: Asker, decoys: list[str], key: bytes | None, role: str) -> None:
         """The work that a run would take of which the role is shown nothing."""
-        role, rules = asker.who.role, asker.rules
+        rules = asker.rules_of(role)
         for run in decoys:
             try:
                 made = await views.derive(asker.workspace.states, role, run, None, key)

@@ -319,6 +319,12 @@ roles = ["reader"]
 tools = ["**"]
 kinds = ["board.*", "message.*"]
 keys = ["findings/**"]
+view = ["clerk"]
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "findings"
+kinds = ["board.*"]
+keys = ["findings/**"]
 """
 SECRET = "the password is swordfish"
 
@@ -367,6 +373,10 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
             refused.append(json.dumps((await client.ask("resources/read", uri=uri))["error"]))
         heard.append(await client.ask("resources/read", uri=f"run://{run}/view"))
         heard.append(await client.ask("resources/list"))
+        seen = await client.ask("resources/read", uri=f"run://{run}/view?role=clerk")
+    shown = json.loads(seen["result"]["contents"][0]["text"])
+    assert shown["role"] == "clerk"
+    assert [each["key"] for _, each in shown["events"]] == ["findings/1", "findings/2"]
     everything = json.dumps([heard, refused])
     assert "whales" in everything
     assert "swordfish" not in everything

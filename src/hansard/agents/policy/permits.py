@@ -24,13 +24,14 @@ from hansard.domain.roles.model import RoleDefined
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
 BUDGET, SAVE, REBUILD, PROMPT = "budget", "save", "rebuild", "prompt"
 SEE_FILE, CHANGE_FILE = "file", "change"
+VIEW = "view"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
 
 
 class Need(msgspec.Struct, frozen=True):
     """What an operation needs: to put an event of a kind on record, to read a key of shared state
-    or to write it, to claim tasks of a role, to count on a budget, to read prompts, or to be
-    trusted with something.
+    or to write it, to claim tasks of a role, to count on a budget, to read prompts, to be shown a
+    role's view, or to be trusted with something.
     """
 
     what: str
@@ -87,6 +88,11 @@ def changes_file(space: str, path: str) -> Need:
     return Need(CHANGE_FILE, f"{space}/{path}")
 
 
+def views(role: str) -> Need:
+    """To be shown a role's view."""
+    return Need(VIEW, role)
+
+
 def trusts(trust: Trust, name: str) -> Need:
     """To be trusted with something, of which thing."""
     return Need(trust.value, name)
@@ -134,6 +140,10 @@ class Permit(msgspec.Struct, frozen=True):
                 return authorize.sees_whole_file(self.rules, need.name)
             case "change":
                 return authorize.may_change(self.rules, need.name)
+            case "view" if need.name == self.role:
+                return Permission(allowed=True, rule="every role")
+            case "view":
+                return authorize.may_view(self.rules, need.name)
             case "task":
                 return authorize.may_claim(self.rules, self.role, need.name)
             case _:

@@ -323,9 +323,8 @@ class AsyncRestrictedRecord(OnLoop):
     async def view(
         self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
     ) -> View:
-        """A run as the role sees it: now, or at an event that it was shown."""
-        _demand_own_role(self._link, role)
-        found: View = await self._ask(RecordView(run, event_point(at), key))
+        """A run as a role sees it: now, or at an event that it was shown."""
+        found: View = await self._ask(RecordView(run, event_point(at), key, role))
         return found
 
     async def sql(

@@ -45,14 +45,7 @@ from hansard.client.reports import (
 )
 from hansard.client.restricted.lacking import TRUSTED
 from hansard.client.restricted.operations import event_point
-from hansard.client.restricted.record import (
-    TABLES_BYTES_MAX,
-    OnPortal,
-    _demand_own_role,
-    ask,
-    opened,
-    wanted,
-)
+from hansard.client.restricted.record import TABLES_BYTES_MAX, OnPortal, ask, opened, wanted
 from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING, chosen
@@ -74,9 +67,8 @@ class RestrictedRecord(OnPortal):
     def view(
         self, run: str, at: str | None = None, *, role: str | None = None, key: bytes | None = None
     ) -> View:
-        """A run as the role sees it: now, or at an event that it was shown."""
-        _demand_own_role(self._link, role)
-        found: View = self._ask(RecordView(run, event_point(at), key))
+        """A run as a role sees it: now, or at an event that it was shown."""
+        found: View = self._ask(RecordView(run, event_point(at), key, role))
         return found
 
     def sql(

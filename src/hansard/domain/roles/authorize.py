@@ -15,10 +15,11 @@ from enum import StrEnum
 
 import msgspec
 
-from hansard.domain import toml
+from hansard.domain import label, toml
 from hansard.domain.roles.fields import kinds_of, names_family
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
 from hansard.domain.roles.patterns import (
+    NONE,
     SLASH,
     any_matches,
     is_version,
@@ -215,6 +216,20 @@ def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
     allowed = rules is not None and bool(getattr(rules.may, trust.value))
     name = trust.value
     return _told(rules, name if allowed else None, f"it has no {name}", f"{name} = true")
+
+
+def may_view(rules: RoleDefined | None, role: str) -> Permission:
+    """Whether a role may be shown another role's view."""
+    found = _matching(rules.may.view if rules is not None else (), NONE, role)
+    line = f"view = [{toml.text(_exactly(role))}]"
+    return _told(rules, found, f"it views no role {role!r:.80}", line)
+
+
+def is_cleared_for(rules: RoleDefined | None, clearance: str) -> bool:
+    """Whether a role is cleared for all that another clearance lets somebody see: else that one's
+    view may show more than it is ever shown.
+    """
+    return rules is not None and label.level(clearance) <= label.level(rules.clearance)
 
 
 def sees_kinds(rules: RoleDefined | None, tags: Sequence[str], key: str, role: str) -> bool:

@@ -32,7 +32,7 @@ SEPARATORS = {
 }
 """The matchers that are lists of patterns, and what separates segments in them."""
 
-MAY_SEPARATORS = {"tools": DOT, "kinds": DOT, "keys": SLASH, "paths": SLASH}
+MAY_SEPARATORS = {"tools": DOT, "kinds": DOT, "keys": SLASH, "paths": SLASH, "view": NONE}
 
 _NEAREST_MAX = 6
 

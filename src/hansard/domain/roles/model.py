@@ -81,8 +81,8 @@ class Mask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class May(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a role may do: the tools it calls, the kinds and keys it writes (patterns), and whether
-    it approves what a gate asks, settles doubts, and queries in SQL.
+    """What a role may do: the tools it calls, the kinds and keys it writes (patterns), whether it
+    approves what a gate asks, settles doubts, and queries in SQL, and whose views it is shown.
 
     Attributes:
         tools: Patterns of tools.
@@ -92,6 +92,7 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
         approve: Whether it answers questions of a gate.
         settle: Whether it settles doubts.
         query: Whether it asks in SQL.
+        view: Patterns of other roles: it is shown what they are shown of a run.
     """
 
     tools: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ class May(msgspec.Struct, frozen=True, omit_defaults=True):
     approve: bool = False
     settle: bool = False
     query: bool = False
+    view: tuple[str, ...] = ()
 
 
 @event("role.defined.v1")

@@ -2,7 +2,7 @@
 
 run://RUN/trace             its steps, as `hansard run trace --json` prints them
 run://RUN/state[?at=POINT]  its whole state, now or at a point
-run://RUN/view[?role=ROLE]  what this client's role may see of it; another's is a trusted client's
+run://RUN/view[?role=ROLE]  what this client's role may see of it, or another whose view it may
 board://RUN/KEY             an entry of its shared state
 decision://ID               why something was decided
 """
@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
+from hansard.agents.policy import permits
 from hansard.bus.log import AtPosition
 from hansard.client.protocol import shapes
 from hansard.client.protocol.errors import NotOffered
@@ -39,7 +40,11 @@ class Template(msgspec.Struct, frozen=True):
 TEMPLATES = (
     Template("run://{run}/trace", "trace", "The steps of a run, with arguments and results."),
     Template("run://{run}/state{?at}", "state", "The whole state of a run, now or at a point."),
-    Template("run://{run}/view{?role}", "view", "What this client's role, or another, may see."),
+    Template(
+        "run://{run}/view{?role}",
+        "view",
+        "What its role sees, or one whose view it may see.",
+    ),
     Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
     Template(
         "decision://{id}",
@@ -122,7 +127,10 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
 
 
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
-    _workspace(sessions)
+    if sessions.workspace is not None:  # else its service asks
+        mine = (await sessions.own()).session.role
+        permit = await permits.read(sessions.workspace, mine)
+        permit.demand(permits.views(address.role or mine))
     found = await sessions.record.view(address.of, role=address.role)
     told = msgspec.json.decode(await shapes.told(found))
     return Answer(told, replayable=False)

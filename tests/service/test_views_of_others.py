@@ -1,0 +1,104 @@
+"""A role that may be shown another's view is shown exactly that, and nothing besides."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents.errors import RoleRefused
+from hansard.bus.errors import NotFound
+from tests.service.support import House
+
+pytestmark = pytest.mark.slow
+
+ROLES = """
+[roles.writer]
+[[roles.writer.sees]]
+name = "what writers say, and findings"
+kinds = ["message.*", "board.*"]
+roles = ["writer"]
+[[roles.writer.masks]]
+name = "in short"
+kinds = ["message.added"]
+fields = ["content"]
+how = "truncate"
+characters = 5
+[roles.writer.may]
+kinds = ["message.*"]
+view = ["boss"]
+[roles.boss]
+clearance = "secret"
+[[roles.boss.sees]]
+name = "all"
+kinds = ["**"]
+[roles.boss.may]
+kinds = ["**"]
+view = ["*"]
+[roles.reviewer]
+[[roles.reviewer.sees]]
+name = "its own work"
+roles = ["reviewer"]
+[roles.reviewer.may]
+view = ["writer", "boss"]
+"""
+
+
+def seen(record: Any, run: str, **options: Any) -> bytes:
+    """A view, as it is told."""
+    return msgspec.json.encode(record.view(run, **options))
+
+
+def test_it_is_what_that_role_is_shown(house: House) -> None:
+    """Byte for byte, also at an event; a run of which that role is shown nothing is none, in the
+    words of one that there is not; a role that is not named, or is cleared for more, is refused
+    whatever the run holds, and so is what that role may be shown in its turn.
+    """
+    house.apply(ROLES)
+    with house.trusted() as record:
+        with record.run("w", run="r1", agent="wil", role="writer") as wil:
+            wil.message("user", "a long story")
+            wil.message("user", "its end")
+            wil.message("user", "a secret story", label="secret")
+        with record.run("w", run="hidden", agent="eve", role="boss") as eve:
+            eve.message("user", "to nobody")
+    with house.connect("wil", "writer") as wil, house.connect("rob", "reviewer") as rob:
+        whole = seen(wil, "r1")
+        assert seen(rob, "r1", role="writer") == whole != seen(wil, "r1", at=first(wil))
+        assert seen(rob, "r1", role="writer", at=first(wil)) == seen(wil, "r1", at=first(wil))
+        assert b"a sec" not in whole
+        for run in ("r1", "hidden", "none"):
+            with pytest.raises(RoleRefused, match="cleared for secret"):
+                rob.view(run, role="boss")
+            with pytest.raises(RoleRefused, match=r'view = \["reader"\]'):
+                rob.view(run, role="reader")
+        for run in ("hidden", "none"):
+            with pytest.raises(NotFound) as no:
+                rob.view(run, role="writer")
+            assert str(no.value).replace(run, "") == str(not_found(wil, run)).replace(run, "")
+        with pytest.raises(NotFound):
+            rob.view("r1")
+    with house.connect("eve", "boss") as eve:
+        assert seen(eve, "r1", role="writer") == whole
+        assert b"a secret story" in seen(eve, "r1")
+    served = who_was_served(house)
+    assert served.count(("rob", "writer")) == 2
+    assert ("eve", "writer") in served
+
+
+def first(record: Any) -> str:
+    """The first event that a role is shown."""
+    return str(record.view("r1").events[0][1].id)
+
+
+def not_found(record: Any, run: str) -> NotFound:
+    """How a run that is not shown is refused to the role itself."""
+    with pytest.raises(NotFound) as no:
+        record.view(run)
+    return no.value
+
+
+def who_was_served(house: House) -> list[tuple[str, str]]:
+    """Who looked, and the role whose view it was."""
+    with hansard.connect(house.workspace, data_dir=house.data_dir) as record:
+        return list(record.sql("SELECT shown_to, role FROM views_served").rows)
