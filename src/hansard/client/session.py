@@ -63,7 +63,7 @@ from hansard.agents.team.twins_sync import Team
 from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.portal import Portal, in_loop
 from hansard.client.beginning import Asked, begun_async
-from hansard.client.browser import replay
+from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, Model
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
@@ -75,6 +75,7 @@ from hansard.domain.brief import Brief
 from hansard.domain.choices import NOTHING, by_name
 from hansard.domain.compaction import Bound
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.experience.experience import Experience
 from hansard.domain.label import Label
 from hansard.domain.snapshot import Snapshot
 from hansard.inspect import snapshots
@@ -443,6 +444,37 @@ class OnLoop(_Session):
             by=self.agent,
         )
         return await replay.Replay(self, self._browser, read, path, asked).run()
+
+    async def run_experience(
+        self,
+        experience: Experience,
+        params: Mapping[str, str] = NOTHING,
+        *,
+        task: str = "",
+        once: replay.Once = "refuse",
+    ) -> experienced.Experienced:
+        """Do a task by what was learned, on the newest `browser(page)`, without a model.
+
+        What may come next is looked for in the procedure's order; the first that is there is done
+        if every check function lets it. What one refuses is not done, and ends it: the result says
+        which, and has the plan in words for whoever goes on.
+
+        Args:
+            experience: What was learned; its checks are those that a person confirmed.
+            params: A value for each slot.
+            task: In the place of `params`: the task's text, from which they are read.
+            once: `allow`, or the number of each node that is done once and may be done in this run.
+
+        Raises:
+            BadValue: A slot has no value, the text is said otherwise, or there is no page.
+            Refused: No check guards an effect, or it is done once and not allowed; nothing was
+                done.
+        """
+        self.engine.ledger.demand_open()
+        told = by_name("params", params)
+        if task:
+            told = experienced.values_of(experience, task, told)
+        return await experienced.ExperienceReplay(self, self._browser, experience, told, once).run()
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await things side by side, each in a scope of its own; their results in order.

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 def environment(folder: Path) -> Path:
     """The Python of an environment that has what the sample needs."""
     made = folder / "environment"
-    bare = [sys.executable, "-m", "venv", "--without-pip", made]
+    bare = [sys.executable, "-m", "venv", "--without-pip", str(made)]
     subprocess.run(bare, check=True, timeout=PACKAGES_S_MAX)
     told = ["--quiet", "--require-hashes", "--requirement", str(HERE / "sample.txt")]
     python = made / "bin" / "python"

@@ -39,7 +39,7 @@ POLL_S = 0.02
 
 MODEL_ANSWER = '{"id": "0-12", "method": "click", "arguments": []}'
 
-CHECKS = ("url", "text", "visible")
+CHECKS = ("url", "text", "visible", "filled")
 """The kinds of checks."""
 
 Model = Callable[[str], Any]
@@ -380,7 +380,7 @@ class AsyncBrowser:
         await _performed(found, method, arguments, self.timeout_s, trial=trial)
         changed = await self._change(where, before, url, changes)
         wanted = [msgspec.convert(each, ActionCheck) for each in checks]
-        failed = await self._unmet(where, wanted)
+        failed = await self._unmet(where, wanted, (found, arguments))
         act = PageAction(
             success=not failed,
             message=failed or f"{method} done",
@@ -440,19 +440,29 @@ class AsyncBrowser:
                 return ""
             await asyncio.sleep(POLL_S)
 
-    async def _unmet(self, where: Any, checks: Sequence[ActionCheck]) -> str:
+    async def _unmet(
+        self, where: Any, checks: Sequence[ActionCheck], acted: tuple[Found, Sequence[str]]
+    ) -> str:
         """What does not hold after an action, in words; empty where all does."""
         deadline = time.monotonic() + self.timeout_s
         for check in checks:
-            while not await self._holds(where, check):
+            while not await self._holds(where, check, acted):
                 if time.monotonic() > deadline:
+                    if check.kind == "filled":
+                        return f"the field does not hold the text within {self.timeout_s:g} s"
                     return f"{check.kind} is not {check.value!r:.200} within {self.timeout_s:g} s"
                 await asyncio.sleep(POLL_S)
         return ""
 
-    async def _holds(self, where: Any, check: ActionCheck) -> bool:
+    async def _holds(
+        self, where: Any, check: ActionCheck, acted: tuple[Found, Sequence[str]]
+    ) -> bool:
+        found, arguments = acted
         try:
             match check.kind:
+                case "filled":
+                    held: str = await elements.bounded(found.locator.input_value(timeout=500))
+                    return held == arguments[0]
                 case "url":
                     return elements.pattern(self.page.url) == elements.pattern(check.value)
                 case "text":
@@ -509,7 +519,7 @@ class AsyncBrowser:
                 attempts.append(attempt)
                 if found is not None:
                     self._held[frame, found.selector] = found
-                    return _found(found, attempts)
+                    return _found(found, attempts) | {"url": elements.pattern(self.page.url)}
         return {"selector": "", "strategy": "", "attempts": _plains(attempts)}
 
     async def _moves(self, where: Any, deadline: float) -> bool:

@@ -99,8 +99,9 @@ class ActionCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """What must hold after an action.
 
     Attributes:
-        kind: `url`, `text` (of the element at `xpath`) or `visible` (a text on the page).
-        value: The address as a pattern, or the text.
+        kind: `url`, `text` (of the element at `xpath`), `visible` (a text on the page) or
+            `filled` (the field holds what it was given).
+        value: The address as a pattern, or the text; of `filled` empty.
         xpath: Of `text`: the element.
     """
 

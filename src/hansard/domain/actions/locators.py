@@ -96,7 +96,7 @@ def locators(entry: CachedAction, *, max_variants: int = VARIANTS_MAX) -> Iterat
         yield ElementLocator(strategy="css", selector=f"css={targets.css}")
     yield from _by_targets(targets)
     if entry.xpath or targets.path:
-        for each in variants(entry.xpath or targets.path, targets.path)[:max_variants]:
+        for each in variants(entry.xpath or "", targets.path)[:max_variants]:
             yield ElementLocator(strategy="variant", selector=f"xpath={each}")
 
 

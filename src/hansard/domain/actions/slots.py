@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from hansard.domain.actions.cache import ActionCache, CachedAction
+from hansard.domain.actions.cache import ActionCache, CachedAction, ElementTargets
 from hansard.domain.errors import BadValue
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -37,17 +37,20 @@ def _replacing(told: Mapping[str, str]) -> Callable[[str], str]:
     return lambda text: pattern.sub(lambda found: "{{" + names[found.group()] + "}}", text)
 
 
+def _called(targets: ElementTargets, change: Callable[[str], str]) -> ElementTargets:
+    said = {
+        field: change(getattr(targets, field))
+        for field in ("name", "label", "placeholder", "text")
+        if getattr(targets, field)
+    }
+    made: ElementTargets = msgspec.structs.replace(targets, **said)
+    return made
+
+
 def _texts(entry: CachedAction, change: Callable[[str], str]) -> CachedAction:
     """An entry with its arguments and the texts of its targets changed."""
     arguments = [change(each) if isinstance(each, str) else each for each in entry.arguments]
-    targets = entry.targets
-    if targets is not None:
-        said = {
-            field: change(getattr(targets, field))
-            for field in ("name", "label", "placeholder", "text")
-            if getattr(targets, field)
-        }
-        targets = msgspec.structs.replace(targets, **said)
+    targets = _called(entry.targets, change) if entry.targets is not None else None
     checks = [msgspec.structs.replace(each, value=change(each.value)) for each in entry.checks]
     made: CachedAction = msgspec.structs.replace(
         entry,
@@ -133,3 +136,11 @@ def filled(cache: ActionCache, params: Mapping[str, str]) -> list[CachedAction]:
 def templated(entry: CachedAction, params: Mapping[str, str]) -> CachedAction:
     """An entry that was found with values, with slots in their place again."""
     return _texts(entry, _replacing(_checked(params)))
+
+
+def templated_targets(
+    every: Iterable[ElementTargets], params: Mapping[str, str]
+) -> list[ElementTargets]:
+    """What elements are called, with slots in the place of values."""
+    replace = _replacing(_checked(params))
+    return [_called(each, replace) for each in every]

@@ -1,0 +1,384 @@
+"""Check functions: small, pure, no model. They say whether an action may be done, and was.
+
+As data they travel with an experience (`checks.json`); what is not a known kind of check is refused
+when it is read, never passed over. A failed one stops before the effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions.cache import ActionCache, ActionsEnd, CachedAction, ElementTargets
+from hansard.domain.actions.locators import contradicts
+from hansard.domain.actions.slots import filled
+from hansard.domain.errors import BadValue
+from hansard.domain.experience.procedure import END, Procedure, Walk
+from hansard.domain.urls import host_in
+
+FORMAT = "hansard.checks.v1"
+CHECKS_MAX = 1_000
+FILE_BYTES_MAX = 1024 * 1024
+TEXT_CHARACTERS_MAX = 4_096
+
+
+class Precondition(msgspec.Struct, frozen=True, kw_only=True, tag="precondition"):
+    """Before a node: exactly one element is its own, of the recorded kind.
+
+    Attributes:
+        name: The check's.
+        node: Which.
+    """
+
+    name: str
+    node: str
+
+
+class Argument(msgspec.Struct, frozen=True, kw_only=True, tag="argument", omit_defaults=True):
+    """Before a node: its arguments are the recorded ones, with the values of this doing.
+
+    Attributes:
+        name: The check's.
+        node: Which.
+        characters_max: Of each argument.
+        host_in: Of a URL: the hosts; `.example.org` stands for every host under it.
+    """
+
+    name: str
+    node: str
+    characters_max: int = TEXT_CHARACTERS_MAX
+    host_in: tuple[str, ...] = ()
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True, tag="flow"):
+    """Before each action: an edge of the graph leads to it, within its bound.
+
+    Attributes:
+        name: The check's.
+    """
+
+    name: str
+
+
+class Postcondition(msgspec.Struct, frozen=True, kw_only=True, tag="postcondition"):
+    """After a node: the field holds what was filled in.
+
+    Attributes:
+        name: The check's.
+        node: Which.
+    """
+
+    name: str
+    node: str
+
+
+class Invariant(msgspec.Struct, frozen=True, kw_only=True, tag="invariant"):
+    """Before and after every action: the page is where the doings were.
+
+    Attributes:
+        name: The check's.
+        hosts: Of the page; empty for a file.
+        frames: Indexes of frames in which anything is done.
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    frames: tuple[int, ...]
+
+
+class Complete(msgspec.Struct, frozen=True, kw_only=True, tag="complete"):
+    """At the end: the procedure may end where it stands.
+
+    Attributes:
+        name: The check's.
+    """
+
+    name: str
+
+
+Check = Precondition | Argument | Flow | Postcondition | Invariant | Complete
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    format: str
+    checks: tuple[Check, ...]
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the page when a check is asked: told by the one who is to act.
+
+    Attributes:
+        url: The page's address.
+        done: How many actions had been done when it was looked at: an older look is stale.
+        frame: In which frame.
+        matches: How many elements are what is to be acted on.
+        element: What the one is called.
+        value: What the field holds; None where it is none.
+    """
+
+    url: str
+    done: int
+    frame: int = 0
+    matches: int = 0
+    element: ElementTargets | None = None
+    value: str | None = None
+
+
+class CheckFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an action is not done, or a doing is not at its end.
+
+    Attributes:
+        check: The check's name.
+        kind: `precondition`, `argument` ...
+        why: In words.
+    """
+
+    check: str
+    kind: str
+    why: str
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that somebody proposes: a replay, a student, a person.
+
+    Attributes:
+        method: What is done.
+        arguments: Texts.
+        element: What the element is called.
+        frame: In which frame.
+    """
+
+    method: str
+    arguments: tuple[str, ...]
+    element: ElementTargets
+    frame: int = 0
+
+
+class Guard:
+    """Asks the checks of one doing, with its values.
+
+    Args:
+        procedure: What may be done.
+        checks: Those that a person confirmed.
+        params: The values of the slots.
+
+    Raises:
+        BadValue: A slot has no value, or a check names no node.
+    """
+
+    def __init__(
+        self, procedure: Procedure, checks: Sequence[Check], params: Mapping[str, str]
+    ) -> None:
+        self.procedure = procedure
+        self.checks = checked(checks, procedure)
+        self.actions = _filled(procedure, params)
+        self.walk = Walk()
+        self.done = 0
+
+    def node_of(self, move: Move) -> str | None:
+        """The node that a proposed action is; None where it is none that may come next."""
+        for name in self.walk.candidates(self.procedure):
+            if name != END and not self._unlike(name, move):
+                return name
+        return None
+
+    def before(self, node: str, situation: Situation) -> CheckFailure | None:
+        """Why a node may not be done now; None where it may."""
+        if situation.done != self.done:
+            why = (
+                f"the page was looked at after {situation.done} actions, and {self.done} were done"
+            )
+            return CheckFailure(check="fresh", kind="precondition", why=why)
+        for check in self.checks:
+            why = self._before(check, node, situation)
+            if why:
+                return CheckFailure(check=check.name, kind=kind(check), why=why)
+        return None
+
+    def after(self, node: str, situation: Situation) -> CheckFailure | None:
+        """What does not hold after a node was done; the walk goes on to it."""
+        self.walk = self.walk.stepped(self.procedure, node)
+        self.done += 1
+        for check in self.checks:
+            why = self._after(check, node, situation)
+            if why:
+                return CheckFailure(check=check.name, kind=kind(check), why=why)
+        return None
+
+    def complete(self) -> CheckFailure | None:
+        """Why a doing may not end here; None where it may."""
+        for check in self.checks:
+            if isinstance(check, Complete) and END not in self.procedure.after(self.walk.at):
+                why = f"after {self.walk.at} no doing ended"
+                return CheckFailure(check=check.name, kind="complete", why=why)
+        return None
+
+    def _before(self, check: Check, node: str, now: Situation) -> str:
+        match check:
+            case Flow():
+                return self.walk.refusal(self.procedure, node)
+            case Invariant():
+                return _elsewhere(check, now)
+            case Precondition():
+                return self._other_element(now, node) if check.node == node else ""
+            case Argument():
+                return self._argument(check) if check.node == node else ""
+            case Postcondition() | Complete():
+                return ""
+            case _:
+                assert_never(check)
+
+    def _after(self, check: Check, node: str, now: Situation) -> str:
+        match check:
+            case Invariant():
+                return _elsewhere(check, now)
+            case Postcondition():
+                return self._unfilled(now, node) if check.node == node else ""
+            case Precondition() | Argument() | Flow() | Complete():
+                return ""
+            case _:
+                assert_never(check)
+
+    def _unlike(self, name: str, move: Move) -> str:
+        action = self.actions[name]
+        if action.action_type != caches.ACT:
+            return "it is no action on an element"
+        if (action.method, tuple(action.arguments)) != (move.method, move.arguments):
+            return "another method, or other arguments"
+        if (action.frame_index or 0) != move.frame:
+            return "another frame"
+        return other_than(action.targets, move.element)
+
+    def _other_element(self, now: Situation, node: str) -> str:
+        action = self.actions[node]
+        if action.action_type != caches.ACT:
+            return ""
+        if now.matches != 1 or now.element is None:
+            return f"{now.matches} elements are what {node} is done to, not 1"
+        if (action.frame_index or 0) != now.frame:
+            return f"frame {now.frame}, not {action.frame_index or 0}"
+        return other_than(action.targets, now.element)
+
+    def _argument(self, check: Argument) -> str:
+        for value in self.actions[check.node].arguments:
+            if not isinstance(value, str):
+                continue  # a secret by name
+            if len(value) > check.characters_max:
+                return f"{len(value):,} characters, more than {check.characters_max:,}"
+            if check.host_in and not host_in(value, check.host_in):
+                return f"its host is none of {', '.join(check.host_in)}"
+        return ""
+
+    def _unfilled(self, now: Situation, node: str) -> str:
+        [wanted, *_] = self.actions[node].arguments or [""]
+        if now.value is None or not isinstance(wanted, str) or now.value == wanted:
+            return ""
+        return "the field does not hold what was filled in"
+
+
+def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
+    """Why an element is not the recorded one; empty where it is.
+
+    Beside what a replay asks (`contradicts`), an id or a path that all doings agree on must be
+    equal where nothing else names the element.
+    """
+    if recorded is None:
+        return "nothing says which element it is"
+    why = contradicts(recorded, found)
+    if why:
+        return why
+    if any(getattr(recorded, f) for f in ("test_id", "name", "label", "placeholder", "text")):
+        return ""
+    for field in ("id", "path", "css"):
+        before, now = getattr(recorded, field), getattr(found, field)
+        if before:
+            return "" if before == now else f"its {field} is {now!r:.80}, not {before!r:.80}"
+    return "nothing says which element it is"
+
+
+def proposed(procedure: Procedure, hosts: Iterable[str] = ()) -> tuple[Check, ...]:
+    """Checks that all doings of a procedure passed: for a person to confirm."""
+    frames = sorted({each.action.frame_index or 0 for each in procedure.nodes})
+    made: list[Check] = [
+        Flow(name="flow"),
+        Invariant(name="same place", hosts=tuple(sorted(set(hosts))), frames=tuple(frames)),
+        Complete(name="complete"),
+    ]
+    for node in procedure.nodes:
+        made.append(Precondition(name=f"{node.name} is there", node=node.name))
+        if node.action.arguments:
+            made.append(Argument(name=f"{node.name} is given", node=node.name))
+        if node.action.method == "fill":
+            made.append(Postcondition(name=f"{node.name} is filled in", node=node.name))
+    return tuple(made)
+
+
+def kind(check: Check) -> str:
+    """A check's kind: `precondition` ..."""
+    return str(check.__struct_config__.tag)
+
+
+def checked(
+    checks: Sequence[Check], procedure: Procedure, where: str = "checks"
+) -> tuple[Check, ...]:
+    """Checks that name nodes of the procedure, each once. Raises BadValue."""
+    if len(checks) > CHECKS_MAX:
+        raise BadValue(where, f"{len(checks):,} checks, more than {CHECKS_MAX:,}", "give fewer")
+    names = [each.name for each in checks]
+    for at, name in enumerate(names):
+        if not name or name in names[:at]:
+            raise BadValue(where, f"two checks are called {name!r:.80}", "give each its name")
+    nodes = {each.name for each in procedure.nodes}
+    for check in checks:
+        node = getattr(check, "node", None)
+        if node is not None and node not in nodes:
+            fact = f"check {check.name!r:.80} is of {node!r:.80}, which is no node"
+            raise BadValue(where, fact, "distil it anew, or take the check away")
+    return tuple(checks)
+
+
+def encode(checks: Sequence[Check]) -> bytes:
+    """The file `checks.json`: indented, equal for equal checks."""
+    file = _File(format=FORMAT, checks=tuple(checks))
+    return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
+
+
+def decode(raw: bytes, procedure: Procedure, where: str = "checks.json") -> tuple[Check, ...]:
+    """A file, checked; one with an unknown kind of check is refused whole. Raises BadValue."""
+    if len(raw) > FILE_BYTES_MAX:
+        raise BadValue(where, f"{len(raw):,} bytes, more than {FILE_BYTES_MAX:,}", "give fewer")
+    try:
+        file = msgspec.json.decode(raw, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        remedy = f"give a file of format {FORMAT!r}, as `hansard experience` writes it"
+        raise BadValue(where, f"it cannot be read: {error}", remedy) from None
+    if file.format != FORMAT:
+        fact = f"its format is {file.format!r:.80}, not {FORMAT!r}"
+        raise BadValue(where, fact, "write it anew with this version")
+    return checked(file.checks, procedure, where)
+
+
+def _filled(procedure: Procedure, params: Mapping[str, str]) -> dict[str, CachedAction]:
+    cache = ActionCache(
+        format=caches.FORMAT,
+        actions=[each.action for each in procedure.nodes],
+        final_state=ActionsEnd(success=True, duration=0.0),
+        slots=list(procedure.slots),
+    )
+    names = [each.name for each in procedure.nodes]
+    return dict(zip(names, filled(cache, params), strict=True))
+
+
+def _elsewhere(check: Invariant, now: Situation) -> str:
+    host = urlsplit(now.url).hostname or ""
+    if host != "" and not host_in(now.url, check.hosts):
+        return f"the page is at {host!r:.80}, not at {', '.join(check.hosts) or 'a file'}"
+    if host == "" and check.hosts:
+        return f"the page is at no host, not at {', '.join(check.hosts)}"
+    if now.frame not in check.frames:
+        return f"frame {now.frame}, in which nothing was done"
+    return ""

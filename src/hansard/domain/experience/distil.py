@@ -1,0 +1,394 @@
+"""Distilling: from doings of one kind of task to a script with slots and a procedure. Pure.
+
+An action of one doing and one of another are the same node where method and arguments are equal
+and their elements are called the same, with slots in the place of the task's values. By what an
+element is called is decided by what doings have in common: a name that each page makes anew names
+nothing. The same doings give the same procedure, whatever their order within one kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions.cache import ActionCache, ActionsEnd, CachedAction, ElementTargets
+from hansard.domain.actions.slots import templated, templated_targets
+from hansard.domain.errors import BadValue
+from hansard.domain.experience import procedure as procedures
+from hansard.domain.experience.demonstration import Demonstration
+from hansard.domain.experience.procedure import (
+    END,
+    START,
+    Procedure,
+    ProcedureEdge,
+    ProcedureNode,
+)
+from hansard.domain.experience.wording import Wording, kinds, wording
+
+DEMONSTRATIONS_MAX = 10_000
+SUPPORT_MIN = 0.05
+"""Of the doings that an action must be in, beside one other: less is a slip of the hand."""
+
+_CALLED = ("test_id", "name", "label", "placeholder", "text", "id", "path", "css", "tag")
+"""By what an element is called, the better first; a name goes with its role."""
+
+_CHANCE = 0.05
+Key = tuple[str, ...]
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A doing that a procedure does not have.
+
+    Attributes:
+        source: Which.
+        why: What it did that no other did.
+    """
+
+    source: str
+    why: str
+
+
+class Distilled(msgspec.Struct, frozen=True, kw_only=True):
+    """What doings of one kind of task teach, without a model.
+
+    Attributes:
+        wording: How the task is said.
+        sources: The doings that succeeded.
+        failed: Those that did not: no action is taken from them.
+        shortest: Level 1: the actions of the shortest doing, as they were.
+        script: Level 2: the path that was taken most often, with slots; None if there is no
+            procedure.
+        procedure: Level 3; None where no two doings have a path in common.
+        left_out: Doings that the procedure does not have.
+    """
+
+    wording: Wording
+    sources: tuple[str, ...]
+    failed: tuple[str, ...]
+    shortest: ActionCache | None
+    script: ActionCache | None
+    procedure: Procedure | None
+    left_out: tuple[LeftOut, ...]
+
+
+def distilled(demonstrations: Sequence[Demonstration]) -> list[Distilled]:
+    """What doings teach, by kind of task, the kinds in the order of their first doing.
+
+    Raises BadValue for no doing, or too many.
+    """
+    if not 0 < len(demonstrations) <= DEMONSTRATIONS_MAX:
+        fact = f"{len(demonstrations):,} doings"
+        raise BadValue("distil", fact, f"give 1 to {DEMONSTRATIONS_MAX:,}")
+    by_kind = kinds([each.task for each in demonstrations])
+    return [_kind([demonstrations[at] for at in members]) for members in by_kind]
+
+
+def _kind(demonstrations: Sequence[Demonstration]) -> Distilled:
+    told = wording([each.task for each in demonstrations])
+    good = [each for each in demonstrations if each.success and each.actions]
+    shown = [_Shown(each, told) for each in good]
+    names = _Names(shown)
+    procedure, left_out, scripted = _procedure(shown, names, told)
+    return Distilled(
+        wording=told,
+        sources=tuple(each.source for each in good),
+        failed=tuple(each.source for each in demonstrations if not each.success),
+        shortest=_shortest(good),
+        script=_script(procedure, scripted, told) if procedure else None,
+        procedure=procedure,
+        left_out=left_out,
+    )
+
+
+class _Shown:
+    """A doing with slots in the place of the task's values."""
+
+    def __init__(self, of: Demonstration, told: Wording) -> None:
+        params = {name: value for name, value in (told.read(of.task) or {}).items() if value}
+        self.source = of.source
+        self.actions = [templated(each.action, params) for each in of.actions]
+        self.present = [templated_targets(each.present, params) for each in of.actions]
+        self.knows = all(each.present for each in of.actions)
+
+
+class _Names:
+    """By what elements are called in enough doings."""
+
+    def __init__(self, shown: Sequence[_Shown]) -> None:
+        support: Counter[Key] = Counter()
+        for each in shown:
+            called = {k for a in each.actions if a.targets for k in called_by(a.targets)}
+            support.update(called)
+        self._least = max(2, SUPPORT_MIN * len(shown)) if len(shown) > 1 else 1
+        self._support = support
+
+    def of(self, targets: ElementTargets | None) -> Key:
+        """What an element is called; empty where by nothing that others are called by."""
+        if targets is None:
+            return ()
+        enough = [key for key in called_by(targets) if self._support[key] >= self._least]
+        slotted = [key for key in enough if "{{" in key[-1]]
+        return next(iter((*slotted, *enough)), ())
+
+    def key(self, action: CachedAction) -> Key:
+        """What an action is: equal for the same action of two doings."""
+        arguments = (
+            each if isinstance(each, str) else f"$secret {each.get('$secret')}"
+            for each in action.arguments
+        )
+        if action.action_type == caches.TOOL:
+            said = msgspec.json.encode(action.action_params, order="deterministic").decode()
+            return (action.action_type, action.method or "", said)
+        if action.action_type != caches.ACT:
+            return (action.action_type, *arguments)
+        frame = str(action.frame_index or 0)
+        return (
+            action.action_type,
+            action.method or "",
+            frame,
+            *self.of(action.targets),
+            *arguments,
+        )
+
+    def there(self, present: Iterable[ElementTargets]) -> set[Key]:
+        """All that elements of a page are called by."""
+        return {key for each in present for key in called_by(each)}
+
+
+def called_by(targets: ElementTargets) -> list[Key]:
+    """All by which an element is called, the better first."""
+    found: list[Key] = []
+    for field in _CALLED:
+        value = getattr(targets, field)
+        if value:
+            role = (targets.role or targets.tag,) if field in ("name", "text") else ()
+            found.append((field, *role, value))
+    return found
+
+
+def _procedure(
+    shown: Sequence[_Shown], names: _Names, told: Wording
+) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
+    """The graph, the doings it does not have, and the path that was taken most often."""
+    keyed = [(each, [names.key(action) for action in each.actions]) for each in shown]
+    kept, left_out = _common_only(keyed)
+    if not kept:
+        return None, left_out, []
+    order = list(dict.fromkeys(key for _, keys in kept for key in keys))
+    named = {key: f"n{number}" for number, key in enumerate(order, 1)}
+    nodes = [_node(named[key], key, kept) for key in order]
+    edges = [edge for key in (None, *order) for edge in _edges(key, named, names, kept)]
+    always = set.intersection(*(set(keys) for _, keys in kept))
+    procedure = Procedure(
+        format=procedures.FORMAT,
+        slots=told.slots,
+        nodes=tuple(
+            msgspec.structs.replace(node, requires=_requires(key, named, kept))
+            for node, key in zip(nodes, order, strict=True)
+        ),
+        edges=tuple(edges),
+        end_requires=tuple(named[key] for key in order if key in always),
+    )
+    most, _ = Counter(tuple(named[key] for key in keys) for _, keys in kept).most_common(1)[0]
+    return procedures.checked(procedure), left_out, list(most)
+
+
+def _common_only(
+    keyed: Sequence[tuple[_Shown, list[Key]]],
+) -> tuple[list[tuple[_Shown, list[Key]]], tuple[LeftOut, ...]]:
+    """The doings all of whose actions, and what followed what, are in enough of them."""
+    least = max(2, SUPPORT_MIN * len(keyed)) if len(keyed) > 1 else 1
+    left_out: list[LeftOut] = []
+    kept = list(keyed)
+    while True:
+        support = Counter(key for _, keys in kept for key in set(keys))
+        support.update(pair for _, keys in kept for pair in set(_pairs(keys)))
+        told = [(each, _rare(*each, support, least)) for each in kept]
+        left_out += [LeftOut(source=shown.source, why=why) for (shown, _), why in told if why]
+        if not any(why for _, why in told):
+            return kept, tuple(left_out)
+        kept = [each for each, why in told if not why]
+
+
+def _pairs(keys: Sequence[Key]) -> list[Key]:
+    """What followed what, the start and the end included."""
+    return [
+        ("follows", *before, "then", *after)
+        for before, after in zip([(START,), *keys], [*keys, (END,)], strict=True)
+    ]
+
+
+def _rare(shown: _Shown, keys: Sequence[Key], support: Counter[Key], least: float) -> str:
+    """What too few others did, in words; empty where there is nothing of that."""
+    for action, key in zip(shown.actions, keys, strict=True):
+        if support[key] < least:
+            return f"{said(action)}: too few others did"
+    for at, pair in enumerate(_pairs(keys)):
+        if support[pair] < least:
+            done = said(shown.actions[at]) if at < len(keys) else "the end"
+            after = said(shown.actions[at - 1]) if at else "the start"
+            return f"{done} after {after}: too few others did"
+    return ""
+
+
+def _node(name: str, key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> ProcedureNode:
+    members = [
+        action
+        for each, keys in kept
+        for action, at in zip(each.actions, keys, strict=True)
+        if at == key
+    ]
+    return ProcedureNode(
+        name=name,
+        action=_merged(members),
+        visits_max=min(procedures.VISITS_MAX, max(keys.count(key) for _, keys in kept)),
+        support=sum(key in keys for _, keys in kept),
+    )
+
+
+def _requires(
+    key: Key, named: Mapping[Key, str], kept: Sequence[tuple[_Shown, list[Key]]]
+) -> tuple[str, ...]:
+    """What was done before an action, in every doing that has it."""
+    before = [set(keys[: keys.index(key)]) for _, keys in kept if key in keys]
+    always = set.intersection(*before)
+    return tuple(name for each, name in named.items() if each in always)
+
+
+def _merged(members: Sequence[CachedAction]) -> CachedAction:
+    """One action of several: what they agree on."""
+    [first, *others] = members
+    targets = first.targets
+    for other in others:
+        if targets is not None:
+            targets = _agreed(targets, other.targets or ElementTargets())
+    same = {each.xpath for each in members}
+    effects = {each.effects for each in members}
+    made: CachedAction = msgspec.structs.replace(
+        first,
+        step_index=0,
+        element_id=None,
+        instruction=first.instruction or said(first),
+        xpath=first.xpath if len(same) == 1 else None,
+        targets=targets,
+        page=first.page if len({each.page for each in members}) == 1 else None,
+        changed=first.changed if len({each.changed for each in members}) == 1 else "",
+        effects=first.effects if len(effects) == 1 else "once",
+        checks=[check for check in first.checks if all(check in m.checks for m in members)],
+        optional=False,
+    )
+    return made
+
+
+def _agreed(one: ElementTargets, other: ElementTargets) -> ElementTargets:
+    kept = {
+        field: value
+        for field in ElementTargets.__struct_fields__
+        if field != "alone" and (value := getattr(one, field)) == getattr(other, field)
+    }
+    return ElementTargets(**kept, alone=one.alone and other.alone)
+
+
+def _edges(
+    key: Key | None,
+    named: Mapping[Key, str],
+    names: _Names,
+    kept: Sequence[tuple[_Shown, list[Key]]],
+) -> list[ProcedureEdge]:
+    """What follows a node, or the start, in the order in which it is to be tried.
+
+    One goes before another where it was done though the other could have been, more often than
+    the other way round (exact sign test, 5 %): a popup is closed before what lies under it is used.
+    Where that does not tell, what was there less often goes first: the other would never leave it
+    its turn.
+    """
+    counts: Counter[Key] = Counter()
+    before: Counter[tuple[Key, Key]] = Counter()
+    possible: Counter[Key] = Counter()
+    successors = {
+        after
+        for _, keys in kept
+        for at, after in zip([None, *keys], [*keys, (END,)], strict=True)
+        if at == key
+    }
+    called = {each: names.of(_action_of(each, kept).targets) for each in successors - {(END,)}}
+    for shown, keys in kept:
+        there = [names.there(each) for each in shown.present] + [None]
+        for at, after, seen in zip([None, *keys], [*keys, (END,)], there, strict=True):
+            if at != key:
+                continue
+            counts[after] += 1
+            possible[after] += 1
+            for other in successors - {after}:
+                there_too = other == (END,) or (
+                    seen is not None and shown.knows and called[other] in seen
+                )
+                before[after, other] += there_too
+                possible[other] += there_too
+    net = {
+        each: sum(_sooner(before[each, o], before[o, each]) for o in successors - {each})
+        for each in successors
+    }
+    ordered = sorted(successors, key=lambda each: (-net[each], possible[each], -counts[each], each))
+    source = START if key is None else named[key]
+    return [
+        ProcedureEdge(before=source, after=named.get(each, END), count=counts[each])
+        for each in ordered
+    ]
+
+
+def _sooner(one: int, other: int) -> int:
+    """1 or -1 where the counts differ by more than chance, by an exact sign test; else 0."""
+    of, least = one + other, min(one, other)
+    chance = 2 * sum(math.comb(of, k) for k in range(least + 1)) / 2**of
+    return 0 if chance > _CHANCE else (1 if one > other else -1)
+
+
+def _action_of(key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> CachedAction:
+    return next(
+        action
+        for each, keys in kept
+        for action, at in zip(each.actions, keys, strict=True)
+        if at == key
+    )
+
+
+def said(action: CachedAction) -> str:
+    """An action in words: what is done, to what."""
+    targets = action.targets or ElementTargets()
+    named = next((getattr(targets, f) for f in _CALLED if getattr(targets, f)), "")
+    arguments = " ".join(
+        each if isinstance(each, str) else f"secret {each.get('$secret')}"
+        for each in action.arguments
+    )
+    words = (action.method or action.action_type, arguments, named)
+    return " ".join(each for each in words if each)[:300]
+
+
+def _numbered(actions: Iterable[CachedAction]) -> list[CachedAction]:
+    return [msgspec.structs.replace(each, step_index=at) for at, each in enumerate(actions)]
+
+
+def _shortest(good: Sequence[Demonstration]) -> ActionCache | None:
+    if not good:
+        return None
+    shortest = min(good, key=lambda each: (len(each.actions), each.seconds, each.source))
+    return ActionCache(
+        format=caches.FORMAT,
+        run=shortest.source,
+        actions=_numbered(each.action for each in shortest.actions),
+        final_state=ActionsEnd(success=True, duration=shortest.seconds),
+    )
+
+
+def _script(procedure: Procedure, path: Sequence[str], told: Wording) -> ActionCache:
+    return ActionCache(
+        format=caches.FORMAT,
+        actions=_numbered(procedure.node(name).action for name in path),
+        final_state=ActionsEnd(success=True, duration=0.0),
+        slots=list(told.slots),
+    )

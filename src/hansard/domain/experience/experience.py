@@ -1,0 +1,231 @@
+"""An experience: what was learned of one kind of task, and the files it is kept as.
+
+The files are a skill's folder: `SKILL.md`, `actions.json`, `graph.json`, `checks.json` and
+`parameters.schema.json`. Equal experiences make equal bytes. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions.cache import ActionCache
+from hansard.domain.errors import BadValue
+from hansard.domain.experience import checks as checking
+from hansard.domain.experience import procedure as procedures
+from hansard.domain.experience.checks import Check
+from hansard.domain.experience.distil import Distilled, said
+from hansard.domain.experience.procedure import END, START, Procedure
+from hansard.domain.experience.wording import Wording
+
+FORMAT = "hansard.experience.v1"
+SKILL, ACTIONS, GRAPH, CHECKS = "SKILL.md", "actions.json", "graph.json", "checks.json"
+PARAMETERS, ABOUT = "parameters.schema.json", "experience.json"
+FILES = (SKILL, ACTIONS, GRAPH, CHECKS, PARAMETERS, ABOUT)
+LESSONS_MAX = 200
+VALUE_CHARACTERS_MAX = 4_096
+_MARKS = "---\n"
+
+
+class Lesson(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence of what to do or to avoid.
+
+    Attributes:
+        says: The sentence.
+        rests_on: The steps it rests on, by `run/step`; one without any is dropped.
+    """
+
+    says: str
+    rests_on: tuple[str, ...]
+
+
+class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was learned of one kind of task.
+
+    Attributes:
+        name: `[a-z0-9-]`, at most 64.
+        description: What it is for, in words.
+        wording: How the task is said.
+        script: The path taken most often, with slots.
+        procedure: The graph.
+        checks: The check functions that guard it: those of `procedure` that a person confirmed.
+        sources: The doings it was distilled from.
+        failed: Doings that failed: lessons are of them, actions never.
+        left_out: How many doings the procedure does not have.
+        lessons: Sentences that a function of yours gave, each with what it rests on.
+        version: From 1.
+        format: `hansard.experience.v1`.
+    """
+
+    name: str
+    description: str
+    wording: Wording
+    script: ActionCache
+    procedure: Procedure
+    checks: tuple[Check, ...] = ()
+    sources: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    left_out: int = 0
+    lessons: tuple[Lesson, ...] = ()
+    version: int = 1
+    format: str = FORMAT
+
+    @property
+    def level(self) -> int:
+        """5 with lessons, else 3: a procedure."""
+        return 5 if self.lessons else 3
+
+    def params(self, task: str) -> dict[str, str] | None:
+        """The slots' values in a task's text; None where it is said otherwise."""
+        return self.wording.read(task)
+
+
+def made(name: str, told: Distilled, *, description: str = "", version: int = 1) -> Experience:
+    """An experience of what was distilled. Raises BadValue where that has no procedure."""
+    if told.procedure is None or told.script is None:
+        out = told.left_out[0].why if told.left_out else "no doing of it succeeded"
+        fact = (
+            f"no procedure: {len(told.sources)} doings succeeded, and none is like another: {out}"
+        )
+        raise BadValue(f"experience {name!r:.80}", fact, "give more doings of the same task")
+    return Experience(
+        name=name,
+        description=description or f"Does the task: {told.wording.said}"[:1_000],
+        wording=told.wording,
+        script=told.script,
+        procedure=told.procedure,
+        sources=told.sources,
+        failed=told.failed,
+        left_out=len(told.left_out),
+        version=version,
+    )
+
+
+def files(experience: Experience) -> dict[str, bytes]:
+    """The files of an experience, by path."""
+    about: dict[str, Any] = msgspec.to_builtins(experience)
+    for elsewhere in ("script", "procedure", "checks"):
+        about.pop(elsewhere, None)
+    return {
+        SKILL: _skill(experience).encode(),
+        ACTIONS: caches.encode(experience.script),
+        GRAPH: procedures.encode(experience.procedure),
+        CHECKS: checking.encode(experience.checks),
+        PARAMETERS: _pretty(parameters_schema(experience)),
+        ABOUT: _pretty(about),
+    }
+
+
+def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience:
+    """An experience from its files, all checked. Raises BadValue; nothing of it is run."""
+    missing = [name for name in (ABOUT, ACTIONS, GRAPH, CHECKS) if name not in told]
+    if missing:
+        raise BadValue(where, f"there is no {missing[0]}", "give the whole folder")
+    try:
+        about = msgspec.json.decode(told[ABOUT])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fact = f"{ABOUT} is no JSON, or cut: {error}"
+        raise BadValue(where, fact, "give the whole folder") from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else type(about).__name__
+        fact = f"its format is {found!r:.80}, not {FORMAT!r}"
+        raise BadValue(where, fact, "distil it anew with this version")
+    procedure = procedures.decode(told[GRAPH], f"{where}, {GRAPH}")
+    parts = {
+        "script": msgspec.to_builtins(caches.decode(told[ACTIONS], f"{where}, {ACTIONS}")),
+        "procedure": msgspec.to_builtins(procedure),
+        "checks": [
+            msgspec.to_builtins(each)
+            for each in checking.decode(told[CHECKS], procedure, f"{where}, {CHECKS}")
+        ],
+    }
+    try:
+        experience = msgspec.convert(about | parts, Experience)
+    except msgspec.ValidationError as error:
+        raise BadValue(f"{where}, {ABOUT}", str(error), "distil it anew") from None
+    _demand_one(experience, where)
+    return experience
+
+
+def _demand_one(experience: Experience, where: str) -> None:
+    """Raise BadValue where the files are not of one experience."""
+    if len(experience.wording.parts) % 2 == 0:
+        fact = "wording.parts are constants and slots in turn, and end with a slot"
+        raise BadValue(where, fact, "distil it anew")
+    slots = tuple(experience.wording.slots)
+    for name, other in ((GRAPH, experience.procedure.slots), (ACTIONS, experience.script.slots)):
+        if tuple(other) != slots:
+            has, said_has = (", ".join(each) or "none" for each in (other, slots))
+            fact = f"{name} has the slots {has:.200}, and the task has {said_has:.200}"
+            raise BadValue(where, fact, "give files that belong together")
+    if len(experience.lessons) > LESSONS_MAX:
+        fact = f"{len(experience.lessons):,} lessons, more than {LESSONS_MAX}"
+        raise BadValue(where, fact, "give fewer")
+
+
+def parameters_schema(experience: Experience) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of what a doing is given."""
+    text = {"type": "string", "minLength": 1, "maxLength": VALUE_CHARACTERS_MAX}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": dict.fromkeys(experience.wording.slots, text),
+        "required": list(experience.wording.slots),
+        "additionalProperties": False,
+    }
+
+
+def plan(experience: Experience) -> list[str]:
+    """What is done, in words, each action with what may follow it: for people and models."""
+    named = {each.name: said(each.action) for each in experience.procedure.nodes}
+    named |= {END: "done"}
+    lines = []
+    for name in (START, *(each.name for each in experience.procedure.nodes)):
+        after = [named[each] for each in experience.procedure.after(name)]
+        first = "First" if name == START else f"After `{named[name]}`"
+        lines.append(f"{first}: {', else '.join(f'`{each}`' for each in after)}")
+    return lines
+
+
+def _skill(experience: Experience) -> str:
+    """`SKILL.md`, as the specification of agent skills has it: metadata are texts."""
+    metadata = {
+        "version": str(experience.version),
+        "level": str(experience.level),
+        "sources": str(len(experience.sources)),
+        "failed": str(len(experience.failed)),
+        "left-out": str(experience.left_out),
+    }
+    lines = [f"name: {experience.name}", f"description: {json.dumps(experience.description)}"]
+    lines += ["metadata:", *(f"  {name}: {json.dumps(value)}" for name, value in metadata.items())]
+    head = "".join(f"{line}\n" for line in lines)
+    body = [f"# {experience.name}", "", "The task is said like this:", ""]
+    body += [f"> {experience.wording.said}", "", "What was done:", ""]
+    body += [f"* {line}" for line in plan(experience)]
+    if experience.lessons:
+        body += ["", "What was learned:", ""]
+        body += [f"* {each.says} ({', '.join(each.rests_on)})" for each in experience.lessons]
+    return f"{_MARKS}{head}{_MARKS}\n" + "\n".join(body) + "\n"
+
+
+def with_lessons(experience: Experience, lessons: Sequence[Lesson]) -> Experience:
+    """The experience with lessons; one that rests on no step of its doings is dropped."""
+    known = {*experience.sources, *experience.failed}
+    kept = tuple(
+        each
+        for each in lessons
+        if each.says.strip()
+        and each.rests_on
+        and all(rests.partition("/")[0] in known for rests in each.rests_on)
+    )
+    changed: Experience = msgspec.structs.replace(experience, lessons=kept)
+    return changed
+
+
+def _pretty(value: object) -> bytes:
+    raw = msgspec.json.encode(value, order="deterministic")
+    return msgspec.json.format(raw, indent=2) + b"\n"

@@ -1,0 +1,171 @@
+"""What texts of one task have in common, and what differs: the slots of an experience.
+
+The constant words are a longest common subsequence of all texts, word by word; what stands between
+them is a slot. A text in double quotes is one word, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import msgspec
+
+from hansard.domain.errors import BadValue
+
+TEXT_CHARACTERS_MAX = 4_000
+"""Of a task's text: aligning takes time by the square of its words."""
+
+TEXTS_MAX = 10_000
+ALIKE_MIN = 0.5
+"""Of the words of the shorter text that two have in common, for them to be of one kind of task."""
+
+_TOKEN = re.compile(r'"[^"]*"|\w+(?:[-\'/:.@#]\w+)*|[^\w\s]')
+_FILLING = frozenset(
+    ("a", "an", "and", "as", "at", "by", "for", "from", "in", "into", "of", "on", "or", "the", "to")
+)
+
+
+class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """How a task is said.
+
+    Attributes:
+        parts: Constant texts and slots in turn, the first a constant: always an odd number.
+    """
+
+    parts: tuple[str, ...]
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The slots' names, in order."""
+        return self.parts[1::2]
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        made = []
+        for at, part in enumerate(self.parts):
+            made.append("(.+?)" if at % 2 else r"\s*".join(map(re.escape, _tokens_of(part))))
+        return re.compile(r"\s*".join(each for each in made if each), re.DOTALL)
+
+    def read(self, text: str) -> dict[str, str] | None:
+        """The slots' values in a text; None where it is not said like that."""
+        found = self._pattern.fullmatch(" ".join(text[:TEXT_CHARACTERS_MAX].split()))
+        if found is None:
+            return None
+        return {name: value.strip() for name, value in zip(self.slots, found.groups(), strict=True)}
+
+    @property
+    def said(self) -> str:
+        """It with the slots by name, `{{name}}` each."""
+        return " ".join(
+            f"{{{{{part}}}}}" if at % 2 else part for at, part in enumerate(self.parts) if part
+        )
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text; what is in double quotes is one. Raises BadValue for one too long."""
+    if len(text) > TEXT_CHARACTERS_MAX:
+        fact = f"{len(text):,} characters, more than {TEXT_CHARACTERS_MAX:,}"
+        raise BadValue("the task's text", fact, "give what is asked for, not what it is about")
+    return _TOKEN.findall(text)
+
+
+def wording(texts: Sequence[str]) -> Wording:
+    """What texts of one kind of task have in common. Of one text what is quoted is a slot.
+
+    Raises BadValue for no text, or too many.
+    """
+    if not 0 < len(texts) <= TEXTS_MAX:
+        raise BadValue("texts of a task", f"{len(texts):,}", f"give 1 to {TEXTS_MAX:,}")
+    split = [tokens(each) for each in dict.fromkeys(texts)]
+    common = _skeleton(split)
+    gaps = [_gaps(each, common) for each in split]
+    parts: list[str] = [""]
+    taken: list[str] = []
+    for at in range(len(common) + 1):
+        values = [each[at] for each in gaps]
+        if all(values):
+            quoted = all(len(each) == 1 and each[0].startswith('"') for each in values)
+            name = _name(common[:at], taken)
+            taken.append(name)
+            parts[-1] = _joined(parts[-1], '"') if quoted else parts[-1]
+            parts += [name, '"' if quoted else ""]
+        if at < len(common):
+            parts[-1] = _joined(parts[-1], common[at])
+    return Wording(parts=tuple(parts))
+
+
+def kinds(texts: Iterable[str]) -> list[list[int]]:
+    """Texts by kind of task: the indexes of those that are said alike, by their first."""
+    found: list[tuple[list[str], list[int]]] = []
+    for index, text in enumerate(texts):
+        mine = [each for each in tokens(text) if not each.startswith('"')]
+        for at, (common, members) in enumerate(found):
+            both = _common(common, mine)
+            if len(both) >= ALIKE_MIN * max(1, len(mine)):
+                found[at] = (both, [*members, index])
+                break
+        else:
+            found.append((mine, [index]))
+    return [members for _, members in found]
+
+
+def _tokens_of(part: str) -> list[str]:
+    return part.split(" ") if part else []
+
+
+def _joined(before: str, word: str) -> str:
+    return f"{before} {word}" if before else word
+
+
+def _skeleton(split: Sequence[Sequence[str]]) -> list[str]:
+    common = list(split[0])
+    for other in split[1:]:
+        common = _common(common, other)
+    return [each for each in common if len(split) > 1 or not each.startswith('"')]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """A longest common subsequence, the earlier words first."""
+    rows = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i in range(len(one) - 1, -1, -1):
+        for j in range(len(other) - 1, -1, -1):
+            same = one[i] == other[j]
+            rows[i][j] = rows[i + 1][j + 1] + 1 if same else max(rows[i + 1][j], rows[i][j + 1])
+    i = j = 0
+    made = []
+    while i < len(one) and j < len(other):
+        if one[i] == other[j]:
+            made.append(one[i])
+            i, j = i + 1, j + 1
+        elif rows[i + 1][j] >= rows[i][j + 1]:
+            i += 1
+        else:
+            j += 1
+    return made
+
+
+def _gaps(words: Sequence[str], common: Sequence[str]) -> list[list[str]]:
+    """What stands before each common word, and after the last."""
+    made: list[list[str]] = [[]]
+    for word in words:
+        if len(made) <= len(common) and word == common[len(made) - 1]:
+            made.append([])
+        else:
+            made[-1].append(word)
+    return made
+
+
+def _name(before: Sequence[str], taken: Sequence[str]) -> str:
+    """A slot's name: the nearest word before it that says something."""
+    words = (each.lower() for each in reversed(before))
+    base = next(
+        (w for w in words if re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", w) and w not in _FILLING),
+        "slot",
+    )
+    number = 2
+    name = base
+    while name in taken:
+        name, number = f"{base}{number}", number + 1
+    return name
