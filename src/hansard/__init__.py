@@ -242,6 +242,7 @@ if TYPE_CHECKING:
     from hansard.domain.merges import Merge
     from hansard.domain.prompt import PromptConflict, PromptText
     from hansard.domain.refusal import AgentRefused, Refusal
+    from hansard.domain.reuse import Reuse, ReuseScope, reuse
     from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
     from hansard.domain.roles.state import ShownAgent, ShownKey, ShownState
     from hansard.domain.roles.view import ShownEvent
@@ -267,6 +268,7 @@ if TYPE_CHECKING:
         ToolExecution,
     )
     from hansard.domain.steps import (
+        AnswerSource,
         Effects,
         Failure,
         Join,
@@ -547,6 +549,7 @@ _HOME = {
     "hansard.domain.memory.space": ("MemoryConflict", "MemoryInvalid"),
     "hansard.domain.merges": ("Merge",),
     "hansard.domain.refusal": ("AgentRefused", "Refusal"),
+    "hansard.domain.reuse": ("Reuse", "ReuseScope", "reuse"),
     "hansard.domain.roles.model": ("Mask", "Masking", "May", "RoleDefined", "RoleRule"),
     "hansard.domain.roles.state": ("ShownAgent", "ShownKey", "ShownState"),
     "hansard.domain.roles.view": ("ShownEvent",),
@@ -572,6 +575,7 @@ _HOME = {
         "ToolExecution",
     ),
     "hansard.domain.steps": (
+        "AnswerSource",
         "Effects",
         "Failure",
         "Join",
@@ -631,6 +635,7 @@ __all__ = [
     "Ahead",
     "Alternative",
     "AnswerCut",
+    "AnswerSource",
     "AppendUnknown",
     "Approval",
     "ApprovalRequested",
@@ -823,6 +828,8 @@ __all__ = [
     "RestrictedSession",
     "ResultNotRecordable",
     "Resumable",
+    "Reuse",
+    "ReuseScope",
     "RoleDefined",
     "RoleRefused",
     "RoleRule",
@@ -920,6 +927,7 @@ __all__ = [
     "path_under",
     "plan",
     "reconcile",
+    "reuse",
     "sessions",
     "tool",
     "value_type",

@@ -32,6 +32,8 @@ SINCE = {
     "prompt.feedback_given.v1",
     "prompt.retired.v1",
     "prompt.version_added.v1",
+    "reuse.invalidated.v1",
+    "reuse.offered.v1",
     "step.withheld.v1",
 }
 """Tags that are newer than the archive."""

@@ -44,6 +44,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.alias_prompt": ("greeting@1", "production"),
     "record.give_feedback": ("greeting@1", "too_verbose"),
     "record.retire_prompt": ("greeting@1",),
+    "record.invalidate": ("search", "", "", "the index was rebuilt"),
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),

@@ -89,6 +89,12 @@ COMMANDS = {
     "actions script": "Write a program that does the actions of a file, and needs no Hansard.",
     "actions revert": "Go back to what a file said at an earlier version; that is the next version "
     "of it.",
+    "reuse": "Look at answers that calls of later runs are given, and declare some stale.",
+    "reuse list": "List the answers that later runs may be given, the newest of each key.",
+    "reuse used": "List the calls that were given an answer of an earlier run, and what that "
+    "saved.",
+    "reuse invalidate": "Declare answers stale: those on record, and those of calls that are under "
+    "way.",
     "search": "Search what events say, the best fit first.",
     "schema": "Print a JSON Schema: of snapshots, of stored events, of what is exported.",
     "credentials": "Make a login that reaches the service in one role, and nothing else.",
@@ -167,6 +173,7 @@ GROUPS = (
     "mcp",
     "conversation",
     "prompt",
+    "reuse",
 )
 
 MODULES = {

@@ -173,6 +173,12 @@ class AsyncCommonRecord(Protocol):
         """Have a version not be used any more."""
         ...
 
+    async def invalidate(
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = ""
+    ) -> None:
+        """Declare answers stale that later runs might be given."""
+        ...
+
     async def close(self, error: BaseException | None = None) -> None:
         """End what is open, and let go."""
         ...

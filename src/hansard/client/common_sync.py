@@ -171,6 +171,12 @@ class CommonRecord(Protocol):
         """Have a version not be used any more."""
         ...
 
+    def invalidate(
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = ""
+    ) -> None:
+        """Declare answers stale that later runs might be given."""
+        ...
+
     def close(self, error: BaseException | None = None) -> None:
         """End what is open, and let go."""
         ...

@@ -12,6 +12,8 @@ The fields of a request have one of these types, or what JSON says itself:
     Value, Data     a program's value, as it is recorded (`hansard.domain.values`); one with names
     Function        a function of the client's program, which runs there
     Claim, Raised   a task that was claimed; an error of the client's program
+
+Long because all that can be asked stands in this one list.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ from hansard.domain.prompt import (
     PromptRetired,
     PromptVersionAdded,
 )
+from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
@@ -393,6 +396,16 @@ class RecordRetirePrompt(Ask, frozen=True, tag="record.retire_prompt"):
     """Have a version not be used any more."""
 
     reference: str
+    because: str = ""
+
+
+@_operation(needs=_states(AnswersInvalidated.tag))
+class RecordInvalidate(Ask, frozen=True, tag="record.invalidate"):
+    """Declare answers stale that later runs might be given: of a tool, a run or a key."""
+
+    tool: Name = ""
+    run: Name = ""
+    key: Name = ""
     because: str = ""
 
 

@@ -35,6 +35,7 @@ from hansard.agents.prompts.evolve import Evolver
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
+from hansard.agents.steps import reused
 from hansard.agents.steps.scope import kept
 from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.agents.workspace import Workspace
@@ -79,6 +80,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.memory.events import ORG
+from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
@@ -895,6 +897,26 @@ class AsyncRecord(OnLoop):
         """
         scrub = clean(self._defaults, "retire_prompt", reference=reference, by=by)
         return await prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
+
+    async def invalidate(
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = PERSON
+    ) -> None:
+        """Declare answers stale that later runs might be given by `reuse=`: those on record, and
+        those of calls that are under way. What was given already stays as it is.
+
+        Args:
+            tool: Those of a tool, whatever its version.
+            run: Those of a run.
+            key: Those of one call (`hansard reuse list`).
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            BadValue: Not exactly one of them is named.
+        """
+        scrub = clean(self._defaults, "invalidate", tool=tool, run=run, key=key, by=by)
+        told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+        await reused.invalidate(self.workspace, told, by=by, scrub=scrub)
 
     async def prompt_log(self, name: str) -> PromptLog:
         """All versions of a prompt, with the means of what their runs came to, and the history of

@@ -23,6 +23,7 @@ from hansard.agents.prompts import store as prompts
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
+from hansard.agents.steps import reused
 from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
 from hansard.client.promotion import PRODUCTION, Promotion
@@ -49,6 +50,7 @@ from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
+from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
@@ -547,6 +549,26 @@ class Record(OnPortal):
         return self._portal.run(
             prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
         )
+
+    def invalidate(
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = PERSON
+    ) -> None:
+        """Declare answers stale that later runs might be given by `reuse=`: those on record, and
+        those of calls that are under way. What was given already stays as it is.
+
+        Args:
+            tool: Those of a tool, whatever its version.
+            run: Those of a run.
+            key: Those of one call (`hansard reuse list`).
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            BadValue: Not exactly one of them is named.
+        """
+        scrub = clean(self._defaults, "invalidate", tool=tool, run=run, key=key, by=by)
+        told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+        self._portal.run(reused.invalidate(self.workspace, told, by=by, scrub=scrub))
 
     def prompt_log(self, name: str) -> PromptLog:
         """All versions of a prompt, with the means of what their runs came to, and the history of

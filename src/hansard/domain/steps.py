@@ -195,10 +195,29 @@ class StepYielded(Event, frozen=True, kw_only=True):
     items: tuple[msgspec.Raw, ...]
 
 
+class AnswerSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The step of an earlier run whose answer a call was given.
+
+    Attributes:
+        run: Its run.
+        agent: Its agent there.
+        step: Its number there.
+        event: The id of the event that holds the answer.
+        key: What it was found by (`hansard.domain.reuse.key_of`).
+    """
+
+    run: str
+    agent: str
+    step: int
+    event: str
+    key: str
+
+
 @event("step.completed.v1")
 class StepCompleted(Event, frozen=True, kw_only=True):
     """The outcome. `digest` is that of the result; `items` says how many of a stream; `closed`
-    that its reader stopped early; `reused` names the step whose outcome this is.
+    that its reader stopped early; `reused` names the step whose outcome this is, `reused_from` the
+    step of an earlier run: then nothing ran here.
     """
 
     step: int
@@ -209,6 +228,7 @@ class StepCompleted(Event, frozen=True, kw_only=True):
     items: int | None = None
     closed: bool = False
     reused: int | None = None
+    reused_from: AnswerSource | None = None
 
 
 @event("step.failed.v1")
@@ -331,6 +351,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
         streamed: Whether its result was told as items.
         closed: Whether its stream's reader closed it before the end.
         reused: The step whose outcome it took; None for none.
+        reused_from: The step of an earlier run whose answer it took; None for none.
         verdict: What was said to be true of it.
         settled_by: Who said so.
         outcome_version: Of the event that ended it; None while it is open.
@@ -373,6 +394,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
     happened: bool = False
     withheld: Withheld | None = None
     would: str = ""
+    reused_from: AnswerSource | None = None
 
     @property
     def is_of_world(self) -> bool:
@@ -427,6 +449,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 streamed=event.items is not None,
                 closed=event.closed,
                 reused=event.reused,
+                reused_from=event.reused_from,
                 outcome_version=version,
             )
         case StepFailed():

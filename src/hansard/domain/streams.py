@@ -19,6 +19,7 @@ from hansard.domain import (
     principal,
     prompt,
     query,
+    reuse,
     run,
     view,
 )
@@ -57,6 +58,7 @@ _LASTING: dict[str, frozenset[Any]] = {
     principal.KIND: frozenset(get_args(principal.PrincipalEvent)),
     prompt.KIND: frozenset(get_args(prompt.PromptEvent)),
     query.KIND: frozenset({query.QueryAnswered}),
+    reuse.KIND: frozenset(get_args(reuse.ReuseEvent)),
     role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
 }
 

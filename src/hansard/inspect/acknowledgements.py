@@ -147,6 +147,14 @@ class PromptEnded(msgspec.Struct, kw_only=True):
     retired: bool
 
 
+class Invalidated(msgspec.Struct, kw_only=True):
+    """Answers that are stale now: of a tool, a run or a key; the others are empty."""
+
+    tool: str
+    run: str
+    key: str
+
+
 class PromptsImported(msgspec.Struct, kw_only=True):
     """A prompt whose versions were imported: how many its source has, how many are new, and how
     many parents they name.

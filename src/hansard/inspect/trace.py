@@ -13,6 +13,7 @@ from hansard.bus.log import Stored
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
 from hansard.domain.steps import (
+    AnswerSource,
     Failure,
     Step,
     StepAttempted,
@@ -77,6 +78,7 @@ class TracedStep(msgspec.Struct, kw_only=True):
     after: tuple[int, ...]
     scope: str
     reused: int | None
+    reused_from: AnswerSource | None
     verdict: Verdict | None
     settled_by: str | None
     withheld: Withheld | None
@@ -188,6 +190,7 @@ class Trace(Answer):
             after=step.after,
             scope=step.scope,
             reused=step.reused,
+            reused_from=step.reused_from,
             verdict=step.verdict,
             settled_by=step.settled_by or None,
             withheld=step.withheld,

@@ -14,7 +14,7 @@ from tenacity import wait_chain, wait_fixed
 from hansard.agents.board.operations import SPECS as BOARD
 from hansard.agents.errors import ToolError
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec
+from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec, check_reuse
 from hansard.client.protocol import wire
 from hansard.client.protocol.faults import Doubtful
 from hansard.client.protocol.program import settlement
@@ -23,6 +23,7 @@ from hansard.client.protocol.wire import Call, Came, Declared
 from hansard.domain import ids, label
 from hansard.domain.errors import BadValue
 from hansard.domain.prompt import checked
+from hansard.domain.reuse import Reuse, reuse
 from hansard.domain.steps import Effects
 
 ATTEMPTS_MAX = 1_000
@@ -85,7 +86,7 @@ class Proxy:
         effects = Effects(declared.effects)
         function: Callable[..., Any] = _generating(self) if streams else _coroutine(self)
         waits = [wait_fixed(wait_s) for wait_s in declared.waits]
-        return ToolSpec(
+        spec = ToolSpec(
             function=function,
             name=ids.name("tool", declared.name),
             effects=effects,
@@ -103,7 +104,10 @@ class Proxy:
             takes=label.level(declared.takes, "takes").value if declared.takes else "",
             signature=_signature(names),
             prompts=self.prompts,
+            reuse=_reuse(declared),
         )
+        check_reuse(spec.reuse, spec)
+        return spec
 
     async def run(self, what: str, given: dict[str, Any]) -> Came:
         """Have the client run a part of the tool, in the scope that is current."""
@@ -146,6 +150,13 @@ class Proxy:
         finally:
             if not ended:
                 await self.run("shut", {})
+
+
+def _reuse(declared: Declared) -> Reuse | None:
+    if declared.reuse is None:
+        return None
+    ttl_s, scope = declared.reuse
+    return reuse(ttl_s=ttl_s, scope=scope)
 
 
 def _coroutine(proxy: Proxy) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ from hansard.agents.policy.approvals import answer, listed
 from hansard.agents.prompts import store
 from hansard.agents.prompts.store import Draft, Move, Prompt
 from hansard.agents.runs import settle
+from hansard.agents.steps import reused
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -36,6 +37,7 @@ from hansard.client.operations import (
     RecordDeny,
     RecordFinish,
     RecordGiveFeedback,
+    RecordInvalidate,
     RecordPrompt,
     RecordReopen,
     RecordRetirePrompt,
@@ -65,6 +67,7 @@ from hansard.domain import prompt as prompts
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
+from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
@@ -383,6 +386,13 @@ class WorkspaceRequests:
         return await store.retire(
             asker.workspace, asked.reference, because=asked.because, by=asker.who.actor
         )
+
+    async def invalidate(self, asker: Asker, asked: RecordInvalidate) -> None:
+        """Declare answers stale."""
+        told = AnswersInvalidated(
+            tool=asked.tool, run=asked.run, key=asked.key, because=asked.because
+        )
+        await reused.invalidate(asker.workspace, told, by=asker.who.actor)
 
     async def _demand_shown(self, asker: Asker, reference: str) -> None:
         """Have it on record that a prompt is shown, where there is one: what is said of it goes by

@@ -6,6 +6,7 @@ that waits is a flow (see `hansard.agents.flow`).
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from hansard.agents.errors import (
     ToolChanged,
     doubt,
 )
-from hansard.agents.flow import Body, Flow, Pause
+from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
@@ -30,6 +31,7 @@ from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.probed import Probed
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder
 from hansard.agents.steps.replayed import before
+from hansard.agents.steps.reused import Answer, Looked, Reuser
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import ToolSpec
@@ -64,6 +66,7 @@ class StepEngine(Gated):
         if settings.parent is not None:
             self.parent_calls = {step.call: step for step in settings.parent.steps.values()}
         self._probed = Probed(self.doubts, self.parent_calls)
+        self._reuser = Reuser(self, workspace)
 
     # Resolve
 
@@ -168,11 +171,14 @@ class StepEngine(Gated):
         )
 
     def _converted(self, spec: ToolSpec, value: Any) -> Any:
+        return self._given(spec, converted(value, spec.returns))
+
+    def _given(self, spec: ToolSpec, value: Any) -> Any:
         if spec.gives:
             declared = self.ledger.state.tools.get(spec.name)
             if declared is None or declared.gives != spec.gives:  # not as when this was recorded
                 self.ledger.shown(parse(spec.gives))
-        return converted(value, spec.returns)
+        return value
 
     def execute(
         self,
@@ -318,6 +324,9 @@ class StepEngine(Gated):
         spec = call.spec
         again = call.told
         held = yield from self.gate(call)
+        looked = yield from self._looked(call, held)
+        if looked is not None and looked.answer is not None:
+            return (yield from self._taken(call, looked.answer, held))
         arguments = yield from self.revealed(call, held)
         if not call.number:
             call.number = self.ledger.next_step()
@@ -350,7 +359,40 @@ class StepEngine(Gated):
                 yield from self.outcomes.completed(call, result, took, scope.usage)
             finally:
                 yield from self.spend(held, name, scope)
+            if looked is not None:
+                yield from self._reuser.offer(call, looked)
             return result
+
+    def _looked(self, call: Call, held: list[gates.Budget]) -> Flow[Looked | None]:
+        """What earlier runs have of a call that asks for it. One whose intent is on record, or that
+        has run here before, is about an effect of this run.
+        """
+        if call.spec.reuse is None or call.told or call.key is not None:
+            return None
+        try:
+            return (yield from self._reuser.look(call, call.spec.reuse))
+        except BaseException:
+            yield from self.release(call, held)
+            raise
+
+    def _taken(self, call: Call, answer: Answer, held: list[gates.Budget]) -> Flow[Any]:
+        """Record an earlier run's answer as that of a call, which then does not run. On a budget it
+        is a call, and has used nothing.
+        """
+        name = self.budget_call(call) if held else ""
+        if not call.number:
+            call.number = self.ledger.next_step()
+        yield from self.start(call, held)
+        self.ledger.shown(answer.label)
+        try:
+            packed = yield from self.outcomes.packed_result(call, answer.plain)
+            record = self.outcomes.completed_as
+            yield from record(call, answer.plain, packed, 0.0, {}, answer.source)
+        finally:
+            for budget in held:
+                amount = budget.used({}) if budget.unit == "calls" else 0.0
+                yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+        return self._given(call.spec, answer.value)
 
     def start(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
         """A body begins; where the session has ended meanwhile, its attempt never began."""

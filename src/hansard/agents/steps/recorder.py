@@ -33,6 +33,7 @@ from hansard.domain.payload.references import Fetch
 from hansard.domain.refusal import Refuse, refusal_key
 from hansard.domain.run import Swap
 from hansard.domain.steps import (
+    AnswerSource,
     Effects,
     Failure,
     PromptUse,
@@ -341,8 +342,11 @@ class StepRecorder:
         packed: payloads.Packed,
         took: float,
         usage: dict[str, float],
+        source: AnswerSource | None = None,
     ) -> Flow[None]:
-        """Record an outcome that is packed already."""
+        """Record an outcome that is packed already; `source` is the step of an earlier run whose
+        answer it is.
+        """
         blobs = packed.blobs
         told: list[Any] = []
         if not call.told:
@@ -355,6 +359,7 @@ class StepRecorder:
             digest=digest(canonical(plain)),
             duration_ms=round(took, 3),
             usage=usage,
+            reused_from=source,
         )
         yield from self.record(*told, *self.withheld(call), Tell(done))
         if told:

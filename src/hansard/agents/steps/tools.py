@@ -21,6 +21,7 @@ from hansard.agents.steps.scope import ambient
 from hansard.domain import ids, label
 from hansard.domain.brief import Brief
 from hansard.domain.choices import check_options, nearest
+from hansard.domain.reuse import Reuse
 from hansard.domain.steps import Effects, PromptUse
 
 P = ParamSpec("P")
@@ -69,6 +70,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         signature: The function's parameters.
         returns: What results are converted to; None for as they are.
         prompts: Versions of prompts that its caller says it is given, besides those in sight.
+        reuse: Which answers of earlier runs its calls may be given; None for none.
     """
 
     function: Callable[..., Any]
@@ -94,6 +96,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     signature: inspect.Signature
     returns: Any = None
     prompts: tuple[PromptUse, ...] = ()
+    reuse: Reuse | None = None
 
     @property
     def is_async(self) -> bool:
@@ -215,6 +218,7 @@ OPTIONS = (
     "gives",
     "takes",
     "placeholders",
+    "reuse",
 )
 """What a tool may be declared with."""
 
@@ -287,10 +291,29 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
     if declared.attempts < 1:
         message = f"attempts={declared.attempts} of {name}: give 1 or more"
         raise ToolError(message)
+    check_reuse(declared.reuse, declared)
     if declared.key_argument and declared.key_argument not in declared.signature.parameters:
         message = f"key_argument={declared.key_argument!r} is not a parameter of {name}"
         raise ToolError(message)
     return declared
+
+
+def check_reuse(wanted: object, declared: ToolSpec) -> None:
+    """Raise ToolError where a tool's calls cannot be answered by earlier runs."""
+    if wanted is None:
+        return
+    if not isinstance(wanted, Reuse):
+        message = f"reuse={wanted!r:.80} of {declared.name}: give hansard.reuse(ttl_s=...)"
+        raise ToolError(message)
+    if declared.effects not in (Effects.PURE, Effects.IDEMPOTENT):
+        message = (
+            f"reuse= of {declared.name}, which is {declared.effects.value}: only what is pure or "
+            "idempotent may be answered by an earlier run"
+        )
+        raise ToolError(message)
+    if declared.is_stream:
+        message = f"reuse= of {declared.name}, which is a generator: give the answer in one piece"
+        raise ToolError(message)
 
 
 def operation(name: str, *fields: str, kind: str, writes: bool = False) -> ToolSpec:
@@ -413,6 +436,7 @@ class Declare:
         gives: str = ...,
         takes: str = ...,
         placeholders: bool | Placeholders = ...,
+        reuse: Reuse | None = ...,
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
     def __call__(  # type: ignore[misc] # mypy does not match **options with the overload's names
         self, function: Any = None, /, *, effects: Any = "once", **options: Any
@@ -443,6 +467,8 @@ class Declare:
             placeholders (bool | Placeholders): Whether it is given placeholders for e-mail
                 addresses, phone and card numbers, IBANs and keys in its arguments, which are put
                 back in what it gives. The record has the values.
+            reuse (Reuse): Which answers of earlier runs its calls may be given, by
+                `hansard.reuse(ttl_s=...)`: of a tool that is pure or idempotent.
 
         Raises:
             ToolError: The declaration contradicts itself, or says what can never be recorded.

@@ -197,6 +197,9 @@ def _settled(step: Step) -> str:
 
 def _verdict(step: Step) -> str:
     told = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
+    if step.reused_from is not None:
+        source = step.reused_from
+        return f"{told} answer of {source.agent}#{source.step} of run {source.run}".strip()
     return told if step.reused is None else f"{told} outcome of step {step.reused}".strip()
 
 

@@ -151,7 +151,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool as the client declared it. `asks`: the name of the function that asks the world
     whether it happened. `shadows`: whether it has a shadow. `does`: what it says of itself.
-    `waits`: the seconds before further attempts.
+    `waits`: the seconds before further attempts. `reuse`: seconds and scope of the answers of
+    earlier runs that its calls may be given.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     does: str = ""
     gives: str = ""
     takes: str = ""
+    reuse: tuple[float, str] | None = None
 
 
 class Next(msgspec.Struct, frozen=True):

@@ -405,4 +405,5 @@ def declared(spec: ToolSpec) -> Declared:
         does=spec.does,
         gives=spec.gives,
         takes=spec.takes,
+        reuse=(spec.reuse.ttl_s, spec.reuse.scope.value) if spec.reuse is not None else None,
     )

@@ -37,6 +37,7 @@ from hansard.client.operations import (
     RecordDeny,
     RecordFinish,
     RecordGiveFeedback,
+    RecordInvalidate,
     RecordPrompt,
     RecordReopen,
     RecordRetirePrompt,
@@ -443,6 +444,16 @@ class AsyncRestrictedRecord(OnLoop):
         all of prompts.
         """
         return bool(await self._ask(RecordRetirePrompt(reference, self._text(because))))
+
+    async def invalidate(
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = ""
+    ) -> None:
+        """Declare answers stale that later runs might be given, where the role may state
+        `reuse.invalidated`.
+        """
+        scrub = scrubber(self._defaults.redact)
+        check_names("record.invalidate", {"tool": tool, "run": run, "key": key}, scrub)
+        await self._ask(RecordInvalidate(tool=tool, run=run, key=key, because=self._text(because)))
 
     async def _ask(self, asked: Ask) -> Any:
         return await ask(self._link, asked)

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.prompts.store import Prompt
+from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.client.operations import (
     Ask,
     RecordApprove,
@@ -21,6 +22,7 @@ from hansard.client.operations import (
     RecordDeny,
     RecordFinish,
     RecordGiveFeedback,
+    RecordInvalidate,
     RecordPrompt,
     RecordReopen,
     RecordRetirePrompt,
@@ -183,6 +185,16 @@ class RestrictedRecord(OnPortal):
         all of prompts.
         """
         return bool(self._ask(RecordRetirePrompt(reference, self._text(because))))
+
+    def invalidate(
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = ""
+    ) -> None:
+        """Declare answers stale that later runs might be given, where the role may state
+        `reuse.invalidated`.
+        """
+        scrub = scrubber(self._defaults.redact)
+        check_names("record.invalidate", {"tool": tool, "run": run, "key": key}, scrub)
+        self._ask(RecordInvalidate(tool=tool, run=run, key=key, because=self._text(because)))
 
     def _ask(self, asked: Ask) -> Any:
         return self._portal.run(ask(self._link, asked))

@@ -9,7 +9,8 @@ versions. So a reader compares each commit with its subject and with who is in t
 * what is written to shared state, tasks and messages is written by an agent of the run, and names
   its role; only the agent itself claims a task for it or is served a view as it;
 * what a step did to an aggregate of a program's own, or to memory, is written by an agent of the
-  step's run, in one transaction with the step.
+  step's run, in one transaction with the step;
+* an answer is offered to later runs by the agent whose step it is.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from hansard.domain.ids import (
 from hansard.domain.integrity.content import families
 from hansard.domain.integrity.membership import Members
 from hansard.domain.memory.events import KIND as MEMORY
+from hansard.domain.reuse import KIND as REUSE
+from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
 from hansard.domain.run import AgentJoined, RunAgentLeft, RunResumed
 from hansard.domain.steps import StepSettled
 from hansard.domain.team.mail import MailSent
@@ -71,6 +74,14 @@ class _Claims(msgspec.Struct):
     step: int = 0
 
 
+class _Offer(msgspec.Struct):
+    """What the data of an offer says of whose it is, and to what."""
+
+    agent: str = ""
+    key: str = ""
+
+
+_offers = msgspec.json.Decoder(_Offer)
 _claims = msgspec.json.Decoder(_Claims)
 
 
@@ -94,6 +105,8 @@ def misfit(stream: StreamId, commit: Commit, members: Members | None = None) -> 
         case KeyStream():
             return _of_board(stream, commit, members)
         case WorkspaceStream():
+            if stream.kind == REUSE:
+                return _of_offers(stream, commit)
             return _of_steps(commit, members) if stream.kind in _BY_STEPS else ""
         case _:
             assert_never(stream)
@@ -247,6 +260,24 @@ def _of_steps(commit: Commit, members: Members | None) -> str:
         role = members.roles.get(actor) if members is not None and one is not None else None
         if one is not None and one.role and role is not None and one.role != role:
             return f"{actor!r} wrote it as {one.role!r}, and is a {role!r} in run {one.run!r}"
+    return ""
+
+
+def _of_offers(stream: WorkspaceStream, commit: Commit) -> str:
+    """An agent offers its own answers alone, each under its key."""
+    for recorded in commit.events:
+        if (recorded.type == AnswersInvalidated.tag) != (stream == STALE):
+            return f"a {recorded.type} does not belong into stream {stream}"
+        if recorded.type != AnswerOffered.tag:
+            continue
+        try:
+            said = _offers.decode(recorded.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue  # it cannot be read, and that is another fault
+        if said.agent != commit.actor.agent:
+            return f"{commit.actor.agent!r} offers an answer of agent {said.agent!r}"
+        if said.key != stream.id:
+            return f"it offers an answer to key {said.key!r:.80}, in stream {stream}"
     return ""
 
 

@@ -59,6 +59,8 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "memory.rejected.v1": frozenset({"run", "step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
     "run.forked.v1": frozenset({"at", "swap"}),
+    "reuse.offered.v1": frozenset({"digest", "key", "outcome", "run", "stale", "step"}),
+    "step.completed.v1": frozenset({"reused_from"}),
     "step.requested.v1": frozenset({"key"}),
     "view.served.v1": frozenset({"at", "digest", "events", "seen"}),
 }
@@ -80,12 +82,12 @@ SIZES: Mapping[str, Mapping[str, str]] = {
 """What tells how large another field is: hidden with it, unless a rule names it."""
 
 
-APART = frozenset({"access", "aggregate", "memory", "principal", "query", "view"})
+APART = frozenset({"access", "aggregate", "memory", "principal", "query", "reuse", "view"})
 """Families of kinds that only a rule which names them shows, whatever else it takes in: what was
 served or answered is no part of what is served, so that reading does not feed itself; and who may
 log in, and who was refused, is for those alone who keep that. What a program's own aggregates hold
 is the program's business, and what an agent or a user has in memory theirs: who may see it is to be
-said.
+said. Of which runs an answer was offered to others tells of those runs.
 """
 
 

@@ -191,6 +191,13 @@ def judge(rules: RoleDefined | None, facts: Facts) -> Verdict:
     return Verdict(True, names[0], names, fields, masks, shown)  # noqa: FBT003 -- that it is visible
 
 
+def shows_whole(verdict: Verdict, field: str) -> bool:
+    """Whether all of a field is shown, as it is on record."""
+    if not verdict.visible or verdict.whole:
+        return verdict.visible
+    return field in verdict.names and _is_clear(field, verdict.fields, verdict.masks)
+
+
 def clearance(rules: RoleDefined) -> Confidentiality:
     """A role's clearance; public for what is no level, which no check lets through."""
     try:

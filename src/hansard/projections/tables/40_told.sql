@@ -9,7 +9,8 @@ SELECT run, agent, role, ordinal, version, position, happened_at, type, true AS 
         "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
         "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
         "attempt": "BIGINT", "retry_in_ms": "DOUBLE", "fingerprint": "VARCHAR", "full": "VARCHAR",
-        "by_result": "VARCHAR", "how": "VARCHAR",
+        "by_result": "VARCHAR", "how": "VARCHAR", "reused_from": {"run": "VARCHAR",
+            "agent": "VARCHAR", "step": "BIGINT", "event": "VARCHAR", "key": "VARCHAR"},
         "prompts": [{"prompt": "VARCHAR", "version": "BIGINT", "alias": "VARCHAR"}]}'))
 FROM batch
 WHERE type IN ('step.requested.v1', 'step.attempted.v1', 'step.completed.v1', 'step.failed.v1',

@@ -11,7 +11,8 @@ SELECT f.run, e.agent, e.role, e.position << 16 | e.event_index, e.version, e.po
         "reused": "BIGINT", "error": {"type": "VARCHAR", "message": "VARCHAR"}, "rule": "VARCHAR",
         "reason": "VARCHAR", "verdict": "VARCHAR", "by": "VARCHAR", "because": "VARCHAR",
         "attempt": "BIGINT", "retry_in_ms": "DOUBLE", "fingerprint": "VARCHAR", "full": "VARCHAR",
-        "by_result": "VARCHAR", "how": "VARCHAR",
+        "by_result": "VARCHAR", "how": "VARCHAR", "reused_from": {"run": "VARCHAR",
+            "agent": "VARCHAR", "step": "BIGINT", "event": "VARCHAR", "key": "VARCHAR"},
         "prompts": [{"prompt": "VARCHAR", "version": "BIGINT", "alias": "VARCHAR"}]}'))
 FROM fresh AS f
 JOIN ancestry AS a ON a.run = f.run

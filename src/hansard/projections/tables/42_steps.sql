@@ -36,7 +36,8 @@ SELECT
     arg_max({'version': version, 'position': position, 'at': happened_at}, ordinal)
         FILTER (status <> 'requested') AS outcome,
     arg_max({'result': result}, ordinal) FILTER (status = 'completed') AS done,
-    arg_max({'step': reused}, ordinal) FILTER (type = 'step.completed.v1') AS reused,
+    arg_max({'step': reused, 'from': reused_from}, ordinal)
+        FILTER (type = 'step.completed.v1') AS reused,
     arg_max(if(status = 'blocked', {'type': 'Blocked', 'message': reason},
         if(status = 'requested', {'type': NULL, 'message': NULL},
             {'type': error.type, 'message': error.message})), ordinal)
@@ -68,7 +69,7 @@ SELECT
     asked.version AS requested_version, outcome.version AS outcome_version,
     asked.position AS requested_position, outcome.position AS outcome_position,
     asked.by_result AS fingerprint_result, asked."full" AS fingerprint_full,
-    withheld.how AS withheld, asked.prompts
+    withheld.how AS withheld, asked.prompts, reused."from" AS reused_from
 FROM changes
 WHERE fresh;
 
@@ -84,6 +85,7 @@ UPDATE steps SET
     cost = CASE WHEN c.used IS NULL THEN steps.cost ELSE try_cast(c.used.usage->>'cost' AS DOUBLE) END,
     result = CASE WHEN c.done IS NULL THEN steps.result ELSE c.done.result END,
     reused_step = CASE WHEN c.reused IS NULL THEN steps.reused_step ELSE c.reused.step END,
+    reused_from = CASE WHEN c.reused IS NULL THEN steps.reused_from ELSE c.reused."from" END,
     error_type = CASE WHEN c.error IS NULL THEN steps.error_type ELSE c.error.type END,
     error = CASE WHEN c.error IS NULL THEN steps.error ELSE c.error.message END,
     rule = coalesce(c.rule, steps.rule),

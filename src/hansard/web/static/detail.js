@@ -69,6 +69,11 @@ function outcomeNodes(item, point, find) {
         if (!yielded.length) out.push(payload("result", told.result ?? null, { open: true, find }));
         if (told.closed) out.push(el("p", { class: "dim" }, "its reader stopped early"));
         if (told.reused) out.push(el("p", { class: "dim" }, `the outcome of step ${told.reused}`));
+        if (told.reused_from) {
+          const { run, agent, step } = told.reused_from;
+          const named = ["the answer of ", rec(agent), `#${step} of run `, rec(run), ": nothing ran here"];
+          out.push(el("p", { class: "dim" }, ...named));
+        }
         if (told.usage) out.push(payload("usage", told.usage, { find }));
         break;
       case "step.failed.v1":

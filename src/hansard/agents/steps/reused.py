@@ -1,0 +1,287 @@
+"""Calls that are answered by what came of them in an earlier run; what is offered to later ones.
+
+What must be passed to run is passed before: permit, labels, rules, a person, budgets. What cannot
+be taken, for whatever reason, runs, and nothing says why: a role is given no hint of what it may
+not see. Two runs that come to a key at the same time both run, and one of them offers its answer.
+
+Killed before the outcome is stored, a call that was answered was not; killed after the outcome of
+one that ran and before its offer, it is on record, and later runs run it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from typing import Any
+
+import msgspec
+
+from hansard.agents.flow import Flow, Io
+from hansard.agents.policy.permits import states
+from hansard.agents.steps import payloads
+from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.gating import Gated
+from hansard.agents.steps.recorder import Call
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive, revive_all
+from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.log import Append, Stored
+from hansard.domain import reuse, values
+from hansard.domain.agent import AgentState
+from hansard.domain.errors import RecordError
+from hansard.domain.events import Actor
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import AgentStream, WorkspaceStream
+from hansard.domain.label import Label
+from hansard.domain.reuse import AnswerOffered, AnswersInvalidated, Reuse, ReuseScope
+from hansard.domain.roles.judge import facts, judge, shows_whole
+from hansard.domain.steps import AnswerSource, Effects, Step, StepCompleted, StepStatus
+from hansard.domain.values import Scrub, recordable
+
+SECRET = b'"$secret"'
+"""In an argument: its value is no part of the key. In an answer: it is not what was returned."""
+
+NS = 1_000_000_000
+
+
+class Answer(msgspec.Struct):
+    """An answer that may be taken: as plain values, as the program gets it, and whose it is."""
+
+    plain: Any
+    value: Any
+    source: AnswerSource
+    label: Label | None
+
+
+class Looked(msgspec.Struct):
+    """What was found of a key: the version of its newest offer, and that of what is stale."""
+
+    key: str
+    workflow: str
+    version: int
+    stale: int
+    answer: Answer | None = None
+
+
+class _Source(msgspec.Struct):
+    """A step that was offered, as it stands on record."""
+
+    state: AgentState
+    step: Step
+    stored: Stored
+    event: str
+    labels: dict[str, str]
+
+
+class Reuser:
+    """The part of a session's steps that looks for answers of earlier runs."""
+
+    def __init__(self, gated: Gated, workspace: Workspace) -> None:
+        self._gated = gated
+        self._workspace = workspace
+        self._workflow: str | None = None
+        self._stale = reuse.initial()
+
+    def look(self, call: Call, wanted: Reuse) -> Flow[Looked | None]:
+        """What there is for a call, its answer included where it may be taken; None where nothing
+        may be, by anybody: it was given a secret, and the key cannot tell which.
+
+        Costs two small requests at once, and of an answer that is taken what reading its step does.
+        """
+        if SECRET in call.canonical:
+            return None
+        looked: Looked
+        newest: Stored | None
+        looked, newest = yield Io(functools.partial(self._look, call, wanted))
+        if newest is not None:
+            looked.answer = yield from self._answer(call, wanted, looked, newest)
+        return looked
+
+    async def _look(self, call: Call, wanted: Reuse) -> tuple[Looked, Stored | None]:
+        workflow = await self._of_workflow() if wanted.scope is ReuseScope.WORKFLOW else ""
+        key = reuse.key_of(call.spec.name, call.spec.version, workflow, call.canonical)
+        log = self._workspace.log
+        newest, stale = await asyncio.gather(
+            log.last(WorkspaceStream(reuse.KIND, key)), log.last(reuse.STALE)
+        )
+        known = self._stale
+        if stale is not None and stale.commit.last_version > known.version:
+            news = await log.read(reuse.STALE, after=known.version)
+            with contextlib.suppress(RecordError):  # of a newer version: then all may be stale
+                known = reuse.fold(known, revive_all(stored.commit for stored in news))
+            if known.version > self._stale.version:
+                self._stale = known
+        version = newest.commit.last_version if newest is not None else 0
+        looked = Looked(key, workflow, version, known.version)
+        whole = stale is None or stale.commit.last_version <= known.version
+        return looked, newest if whole else None
+
+    async def _of_workflow(self) -> str:
+        if self._workflow is None:
+            life = await self._workspace.states.life(self._gated.stream.run)
+            self._workflow = life.workflow
+        return self._workflow
+
+    def _answer(
+        self, call: Call, wanted: Reuse, looked: Looked, newest: Stored
+    ) -> Flow[Answer | None]:
+        """The answer that was offered last, if it may be taken."""
+        try:
+            offered = revive(newest.commit.events[-1])
+        except RecordError:  # of a newer version
+            return None
+        if not isinstance(offered, AnswerOffered) or not self._is_of(call, looked, offered):
+            return None
+        if not self._is_fresh(newest, wanted):
+            return None
+        found: _Source | None = yield Io(functools.partial(self._source, call, offered))
+        if found is None or not self._is_fresh(found.stored, wanted):
+            return None
+        label = found.stored.commit.label
+        if not (yield Io(functools.partial(self._may_see, found, offered))):
+            return None
+        try:
+            reader = payloads.Reader(lambda: found.state)
+            arguments = yield from self._gated.outcomes.fetch(reader.arguments(found.step))
+            plain = yield from self._gated.outcomes.fetch(reader.result(found.step))
+        except (NotFound, RecordError):  # a blob of it was erased, or it is damaged
+            return None
+        told = canonical(plain)
+        if canonical(arguments) != call.canonical or digest(told) != found.step.digest:
+            return None
+        if SECRET in told:
+            return None
+        try:
+            value = converted(values.revive(plain), call.spec.returns)
+        except Exception:  # noqa: BLE001 -- a class of the program's own that is another one now
+            return None
+        source = AnswerSource(
+            run=offered.run,
+            agent=offered.agent,
+            step=offered.step,
+            event=found.event,
+            key=looked.key,
+        )
+        return Answer(plain, value, source, label)
+
+    def _is_of(self, call: Call, looked: Looked, offered: AnswerOffered) -> bool:
+        """Whether an offer is one for a call: of an earlier run, not stale, and by the same source
+        where both tell theirs.
+        """
+        sources = {offered.source, call.spec.source} - {""}
+        return (
+            (offered.key, offered.tool) == (looked.key, call.spec.name)
+            and offered.run != self._gated.stream.run
+            and self._stale.holds(offered)
+            and len(sources) <= 1
+        )
+
+    def _is_fresh(self, stored: Stored, wanted: Reuse) -> bool:
+        """Whether what was stored then is not older than wanted: by the log's time, now by this
+        machine's.
+        """
+        now = self._workspace.clock.now().timestamp()
+        return now - stored.stamp / NS <= wanted.ttl_s
+
+    async def _source(self, call: Call, offered: AnswerOffered) -> _Source | None:
+        """The step that an offer names, if it is on record as the offer says."""
+        stream = AgentStream(offered.run, offered.role, offered.agent)
+        workspace = self._workspace
+        try:
+            state = await workspace.states.agent(stream, offered.outcome)
+            position = await workspace.states.position_of(stream, offered.outcome)
+            life = await workspace.states.life(offered.run)
+            stored = await workspace.log.at(position) if position is not None else None
+        except (NotFound, RecordError):
+            return None
+        step = state.steps.get(offered.step)
+        if step is None or stored is None or stored.stream != stream:
+            return None
+        if not is_answer(step, offered.outcome) or step.tool != call.spec.name:
+            return None
+        index = offered.outcome - stored.commit.version
+        recorded = stored.commit.events[index : index + 1]
+        if not recorded or recorded[0].type != StepCompleted.tag:
+            return None
+        return _Source(state, step, stored, recorded[0].id, dict(life.labels))
+
+    async def _may_see(self, found: _Source, offered: AnswerOffered) -> bool:
+        """Whether the session's role is cleared for an answer, and sees all of it."""
+        commit = found.stored.commit
+        cleared = await self._gated.clearances.mine()
+        if commit.label is not None and not commit.label.flows_to(cleared):
+            return False
+        permit = self._gated.settings.permit
+        if not permit.is_limited:
+            return True
+        judged = facts(
+            StepCompleted.tag,
+            found.stored.stream,
+            commit.actor.agent,
+            {offered.agent: offered.role},
+            found.labels,
+            label=commit.label,
+        )
+        return shows_whole(judge(permit.rules, judged), "result")
+
+    def offer(self, call: Call, looked: Looked) -> Flow[None]:
+        """Offer the answer of a call that ran to later runs, where the role may. A run that offered
+        one since the look has, and this one is not needed.
+        """
+        step = self._gated.ledger.state.steps[call.number]
+        version = step.outcome_version
+        if version is None or not is_answer(step, version):
+            return
+        if not self._gated.settings.permit.ask(states(AnswerOffered.tag)).allowed:
+            return
+        stream = self._gated.stream
+        told = AnswerOffered(
+            key=looked.key,
+            tool=call.spec.name,
+            version=call.spec.version,
+            workflow=looked.workflow,
+            run=stream.run,
+            role=stream.role,
+            agent=stream.agent,
+            step=call.number,
+            outcome=version,
+            digest=step.digest,
+            source=call.spec.source,
+            stale=looked.stale,
+        )
+        yield Io(functools.partial(self._offer, told, looked.version + 1))
+
+    async def _offer(self, told: AnswerOffered, version: int) -> None:
+        ledger = self._gated.ledger
+        stream = WorkspaceStream(reuse.KIND, told.key)
+        commit = self._workspace.commit(version, ledger.actor, [told], label=ledger.label.stored)
+        try:
+            await self._workspace.log.append(Append(stream, commit))
+        except Conflict:
+            return
+
+
+def is_answer(step: Step, outcome: int) -> bool:
+    """Whether what came of a step at this version of its stream is an answer that others may take:
+    it ran there, and told its result itself.
+    """
+    return (
+        step.status is StepStatus.COMPLETED
+        and step.outcome_version == outcome
+        and step.effects in (Effects.PURE, Effects.IDEMPOTENT)
+        and step.verdict is None
+        and step.reused is None
+        and step.reused_from is None
+        and not step.streamed
+    )
+
+
+async def invalidate(
+    workspace: Workspace, told: AnswersInvalidated, *, by: str | Actor, scrub: Scrub | None = None
+) -> None:
+    """Declare the answers of a tool, a run or a key stale: those that are on record, and those of
+    calls that are under way. Raises BadValue, BadName, Conflict after 50 lost races.
+    """
+    event = msgspec.structs.replace(told, because=recordable(told.because, scrub))
+    await workspace.tell_lasting(reuse.STALE, by, lambda _: reuse.decide(event))

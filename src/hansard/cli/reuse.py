@@ -1,0 +1,99 @@
+"""`hansard reuse`: answers of earlier runs, which calls were given one, and which are stale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from hansard.agents.steps import reused as reusing
+from hansard.cli import output
+from hansard.cli.answers import answering
+from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.opening import reading
+from hansard.cli.output import Column, Part
+from hansard.domain.counted import counted
+from hansard.domain.reuse import AnswersInvalidated
+from hansard.inspect import reuse as inspected
+from hansard.inspect.acknowledgements import Invalidated
+from hansard.inspect.find_in_tables import find_run
+from hansard.inspect.reuse import OfferedAnswers, ReusedAnswers
+
+app = noun()
+
+Tool = Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tool.")]
+Run = Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run; 'last' works.")]
+
+LIST = (
+    Column("key", whole=True),
+    Column("tool"),
+    Column("workflow", lambda row: row.workflow or "any"),
+    Column("of", lambda row: f"{row.run} {row.agent}#{row.step}"),
+    Column("offered", lambda row: f"{row.offered_at:%Y-%m-%d %H:%M:%S}"),
+    Column("ran", lambda row: str(row.times), right=True),
+    Column("stale", lambda row: f"{row.stale_since:%Y-%m-%d %H:%M:%S}" if row.stale_since else ""),
+)
+USED = (
+    Column("call", lambda row: f"{row.run} {row.agent}#{row.step}"),
+    Column("tool"),
+    Column("answer of", lambda row: f"{row.from_run} {row.from_agent}#{row.from_step}"),
+    Column("age", lambda row: _known(row.age_s, "{:,.1f} s"), right=True),
+    Column("seconds", lambda row: _known(row.seconds_saved, "{:,.2f}"), right=True),
+    Column("USD", lambda row: _known(row.cost_saved, "{:,.4f}"), right=True),
+)
+
+
+@app.command("list")
+@work
+async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
+    """List the answers that later runs may be given, the newest of each key."""
+    async with answering() as reader:
+        of = find_run(reader, run) if run is not None else None
+        found = inspected.offered(reader, tool, of)
+    output.show(found, _listed, json=json)
+
+
+@app.command()
+@work
+async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
+    """List the calls that were given an answer of an earlier run, and what that saved."""
+    async with answering() as reader:
+        of = find_run(reader, run) if run is not None else None
+        found = inspected.reused(reader, tool, of)
+    output.show(found, _used, json=json)
+
+
+@app.command()
+@work
+async def invalidate(
+    tool: Annotated[str, typer.Option(metavar="NAME", help="The answers of a tool.")] = "",
+    run: Annotated[str, typer.Option(metavar="RUN", help="Those of a run, by its id.")] = "",
+    key: Annotated[str, typer.Option(metavar="KEY", help="Those of one call.")] = "",
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Declare answers stale: those on record, and those of calls that are under way."""
+    told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
+    async with reading() as workspace:
+        await reusing.invalidate(workspace, told, by=by)
+    of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"
+    said = f"the answers of {of} until now are stale"
+    output.show(Invalidated(tool=tool, run=run, key=key), said, json=json)
+
+
+def _known(amount: float | None, form: str) -> str:
+    return "unknown" if amount is None else form.format(amount)
+
+
+def _listed(found: OfferedAnswers) -> Iterator[Part]:
+    if found.answers:
+        yield output.listing(LIST, found.answers)
+    yield f"{counted(len(found.answers), 'answer')}, as of position {found.position}"
+
+
+def _used(found: ReusedAnswers) -> Iterator[Part]:
+    if found.reused:
+        yield output.listing(USED, found.reused)
+    yield f"{found.line()}, as of position {found.position}"

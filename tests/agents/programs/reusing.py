@@ -1,0 +1,27 @@
+"""Asks what an earlier run has asked, and what none has; may stop for ever around one of its
+appends, by number.
+"""
+
+import hansard
+from tests.aggregates.programs.trading import NumberedLog
+from tests.faults._inside import Inside, run_program
+
+
+def main(inside: Inside) -> list[str]:
+    """What was answered."""
+    job = inside.job
+    with hansard.connect(workspace=job.workspace) as record:
+        workspace = record.workspace
+        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+        with record.run(job.settings["workflow"], run=job.run) as session:
+
+            @session.tool(effects="idempotent", reuse=hansard.reuse(ttl_s=3_600))
+            def ask(text: str) -> str:
+                inside.world.note("ran", text=text)
+                return text.upper()
+
+            return [ask(text) for text in job.settings["texts"]]
+
+
+if __name__ == "__main__":
+    run_program(main)

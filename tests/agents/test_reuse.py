@@ -1,0 +1,429 @@
+"""Answers of earlier runs: who is given which, and what never is."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+from hansard.bus import subjects
+from hansard.bus.codec import record as recorded
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.server.lease import peek
+from hansard.client.record_sync import Record
+from hansard.domain import reuse
+from hansard.domain.errors import BadName, BadValue
+from hansard.domain.events import Actor, Commit
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.integrity.authorship import misfit
+from hansard.domain.reuse import AnswerOffered, AnswersInvalidated
+from hansard.domain.roles import file as role_file
+from tests.agents.twins import Lab, twins
+from tests.cli.support import Call
+
+HOUR_S = 3_600.0
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+arguments = st.dictionaries(st.sampled_from("abc"), json_values, max_size=3)
+names = st.sampled_from(["", "x", "xy", "y"])
+calls = st.tuples(st.sampled_from(["x", "xy"]), names, names, arguments)
+
+
+def key(call) -> str:
+    """The key of (tool, version, workflow, arguments)."""
+    tool, version, workflow, given_ = call
+    return reuse.key_of(tool, version, workflow, canonical(given_))
+
+
+@given(calls, calls)
+def test_a_key_is_that_of_equal_calls_alone(one, other):
+    """Two calls have one key where tool, version, workflow and arguments are equal, and only there:
+    whatever order the arguments are named in, and wherever the borders between the parts lie.
+    """
+    assert (key(one) == key(other)) is (one == other and canonical(one[3]) == canonical(other[3]))
+    turned = {name: one[3][name] for name in reversed(one[3])}
+    assert key((*one[:3], turned)) == key(one)
+
+
+def offered(stale=0, **fields) -> AnswerOffered:
+    """An offer, made when so much was stale."""
+    told: dict[str, Any] = {"key": "k0", "tool": "t0", "run": "r0", **fields}
+    told |= {"role": "a", "agent": "a", "step": 1, "outcome": 2, "digest": "d"}
+    return AnswerOffered(stale=stale, **told)
+
+
+words = st.tuples(st.sampled_from(["tool", "run", "key"]), st.integers(0, 1))
+
+
+@given(st.lists(words, max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_an_answer_counts_where_nothing_that_concerns_it_is_stale_since(told, seen, cut):
+    """Whatever was declared stale, and however the fold is cut in two: an answer counts where none
+    of it since its look names its tool, run or key.
+    """
+    events = [AnswersInvalidated(**{kind: f"{kind[0]}{number}"}) for kind, number in told]
+    state = reuse.fold(reuse.fold(reuse.initial(), events[:cut]), events[cut:])
+    assert state.version == len(events)
+    since = told[seen:]
+    assert state.holds(offered(seen)) is not any(number == 0 for _, number in since)
+
+
+def test_one_thing_is_declared_stale_at_a_time():
+    """None, several, or a name that is none: an error that says what to name."""
+    for told in ({}, {"tool": "a", "run": "b"}):
+        with pytest.raises(BadValue, match="name one tool, one run or one key"):
+            reuse.decide(AnswersInvalidated(**told))
+    with pytest.raises(BadName):
+        reuse.decide(AnswersInvalidated(tool="a\n"))
+
+
+@pytest.mark.parametrize(
+    ("given_", "remedy"),
+    [
+        ({"ttl_s": 0}, "seconds"),
+        ({"ttl_s": float("nan")}, "seconds"),
+        ({"ttl_s": True}, "seconds"),
+        ({"ttl_s": "1"}, "seconds"),
+        ({"ttl_s": 1, "scope": "run"}, "workflow, workspace"),
+    ],
+)
+def test_what_is_no_time_or_scope_is_refused(given_, remedy):
+    """An error with the value, and what to give."""
+    with pytest.raises(BadValue, match=remedy):
+        hansard.reuse(**given_)
+
+
+def test_only_what_may_run_again_is_answered_by_others():
+    """A tool that does something once, a generator, or no `Reuse`: refused where it is declared."""
+    wanted = hansard.reuse(ttl_s=1)
+
+    def plain() -> int:
+        return 1
+
+    def items():
+        yield 1
+
+    for effects in ("once", "composite", hansard.reconcile(lambda: None)):
+        with pytest.raises(hansard.ToolError, match="pure or idempotent"):
+            hansard.tool(effects=effects, reuse=wanted)(plain)
+    with pytest.raises(hansard.ToolError, match="generator"):
+        hansard.tool(effects="pure", reuse=wanted)(items)
+    with pytest.raises(hansard.ToolError, match=r"hansard\.reuse\(ttl_s="):
+        hansard.tool(effects="pure", reuse=60)(plain)  # type: ignore[call-overload] # it is refused
+
+
+@twins
+async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
+    """A call that an earlier run made with equal arguments does not run: its step holds the answer,
+    names the step that it came from, and stands on its own in a resume and a strict replay. Only
+    runs of the same workflow share it, unless the whole workspace does.
+    """
+    ran: list[str] = []
+
+    async def work(record, run, workflow="flow", mode=None):
+        async with record.run(None if mode else workflow, run=run, mode=mode) as session:
+            near = hansard.reuse(ttl_s=HOUR_S)
+            wide = hansard.reuse(ttl_s=HOUR_S, scope="workspace")
+
+            @session.tool(effects="pure", kind="model", reuse=near)
+            async def ask(text: str, limit: int = 3) -> tuple[str, int]:
+                ran.append(f"ask {run}")
+                session.usage(input_tokens=10, cost=0.5)
+                return text, limit
+
+            @session.tool(effects="idempotent", reuse=wide)
+            async def put(text: str) -> list[str]:
+                ran.append(f"put {run}")
+                return [text] * 20_000
+
+            return await ask("x"), await ask(text="x", limit=3), len(await put("long"))
+
+    async with lab.connect() as record:
+        first = await work(record, "a")
+        assert first == (("x", 3), ("x", 3), 20_000)
+        assert ran == ["ask a", "ask a", "put a"]  # within a run nothing is shared
+        assert await work(record, "b") == first
+        assert await work(record, "c", "other") == first
+        assert ran[3:] == ["ask c", "ask c"]
+        assert await work(record, "b") == await work(record, "b", mode="strict") == first
+        assert len(ran) == 5
+        steps = (await record.state("b")).agent("ada").steps
+        found = [
+            (s.reused_from.run, s.reused_from.step, s.usage)
+            for s in steps.values()
+            if s.reused_from is not None
+        ]
+        assert found == [("a", 2, {}), ("a", 2, {}), ("a", 3, {})]
+        assert {s.digest for s in steps.values()} == {
+            s.digest for s in (await record.state("a")).agent("ada").steps.values()
+        }
+        rows = await record.sql(
+            "SELECT run, step, from_run, from_step, source_on_record, age_s >= 0, cost_saved "
+            "FROM reused_answers ORDER BY run, step"
+        )
+        assert rows.rows == [
+            ("b", 1, "a", 2, True, True, 0.5),
+            ("b", 2, "a", 2, True, True, 0.5),
+            ("b", 3, "a", 3, True, True, None),
+            ("c", 3, "a", 3, True, True, None),
+        ]
+
+
+def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **options):
+    """A run of `flow` with one call, which adds itself to `ran` where it runs."""
+    named = {name: options.pop(name) for name in ("agent", "role") if name in options}
+    gate = options.pop("gate", ())
+    wanted = options.pop("reuse", hansard.reuse(ttl_s=HOUR_S))
+    given_ = options.pop("given", {"text": "x"})
+    with record.run("flow", run=run, gate=gate, **named) as session:
+
+        @session.tool(effects="pure", name="ask", reuse=wanted, **options)
+        def ask(text: object) -> object:
+            ran.append(run)
+            if stop:
+                raise ValueError("no answer")
+            return text
+
+        return ask(**given_)
+
+
+def test_what_is_stale_old_failed_or_secret_runs(record: Record):
+    """What was declared stale by tool, run or key, is older than asked for, failed, is of another
+    version, or was given a secret, runs; off unless asked for.
+    """
+    ran: list[str] = []
+    with pytest.raises(ValueError, match="no answer"):
+        once(record, "failed", ran, stop=True)
+    once(record, "a", ran)
+    once(record, "a2", ran)
+    assert ran == ["failed", "a"]
+    [(stored_key,)] = record.sql("SELECT key FROM answers").rows
+    for number, what in enumerate([{"tool": "ask"}, {"run": "b0"}, {"key": stored_key}]):
+        record.invalidate(**what, because="the source changed", by="eve")
+        once(record, f"b{number}", ran)
+        once(record, f"c{number}", ran)
+    assert ran[2:] == ["b0", "b1", "b2"]
+    record.invalidate(run="a")  # nothing rests on it any more
+    once(record, "d", ran)
+    assert ran[5:] == []
+    once(record, "e", ran, reuse=hansard.reuse(ttl_s=1e-6))
+    once(record, "f", ran, reuse=None)
+    once(record, "g", ran, version="2")
+    assert ran[5:] == ["e", "f", "g"]
+    secret = {"text": hansard.Secret("token")}
+    for run in ("h", "i"):
+        with record.run("flow", run=run, secrets={"token": "hunter2"}) as session:
+
+            @session.tool(effects="pure", reuse=hansard.reuse(ttl_s=HOUR_S))
+            def login(text: object) -> int:
+                ran.append(session.run)
+                return 1
+
+            login(**secret)
+    assert ran[8:] == ["h", "i"]
+    told = record.sql("SELECT kind, count(*) FROM odd_reuse GROUP BY kind").rows
+    assert told == [("stale answer in use", 3)]
+
+
+def test_what_ran_while_it_was_declared_stale_is_stale(record: Record):
+    """A call that was under way when its tool was declared stale may have read what was before: no
+    later run is given its answer.
+    """
+    ran: list[str] = []
+    for run in ("a", "b", "c"):
+        with record.run("flow", run=run) as session:
+
+            @session.tool(effects="pure", reuse=hansard.reuse(ttl_s=HOUR_S))
+            def read() -> str:
+                if not ran:
+                    record.invalidate(tool="read")
+                ran.append(session.run)
+                return ran[-1]
+
+            assert read() == ("a" if run == "a" else "b")
+    assert ran == ["a", "b"]
+
+
+def test_what_must_be_passed_to_run_is_passed_to_be_answered(record: Record):
+    """A rule of the gate and a budget refuse a call that would be answered; one that is let through
+    is a call on the budget.
+    """
+    ran: list[str] = []
+    once(record, "a", ran)
+    with pytest.raises(hansard.Blocked, match="no asking"):
+        once(record, "b", ran, gate=[hansard.deny("ask", name="no asking", reason="closed")])
+    budget = hansard.budget("one", limit=1, unit="calls", tool="ask")
+    once(record, "c", ran, gate=[budget])
+    with pytest.raises(hansard.Blocked, match="one"):
+        once(record, "c", ran, gate=[budget], given={"text": "another"})
+    assert ran == ["a"]
+
+
+def test_an_answer_of_another_source_is_none(record: Record):
+    """A tool of the same name and version whose source is another one runs."""
+    ran: list[str] = []
+    once(record, "a", ran)
+    with record.run("flow", run="b") as session:
+
+        @session.tool(effects="pure", name="ask", reuse=hansard.reuse(ttl_s=HOUR_S))
+        def other(text: object) -> object:
+            ran.append("other")
+            return text
+
+        assert other("x") == "x"
+    assert ran == ["a", "other"]
+
+
+def source(record: Record, run: str, agent: str) -> str:
+    """The run whose answer the first call of an agent was given."""
+    found = record.state(run).agent(agent).steps[1].reused_from
+    assert found is not None
+    return found.run
+
+
+ROLES = """
+[roles.sees]
+[[roles.sees.sees]]
+name = "all"
+kinds = ["**"]
+[roles.sees.may]
+tools = ["**"]
+[roles.blind]
+[[roles.blind.sees]]
+name = "own"
+kinds = ["**"]
+roles = ["blind"]
+[roles.blind.may]
+tools = ["**"]
+kinds = ["reuse.offered"]
+[roles.masked]
+[[roles.masked.sees]]
+name = "all"
+kinds = ["**"]
+[[roles.masked.masks]]
+name = "results"
+kinds = ["step.completed"]
+fields = ["result.deep"]
+how = "drop"
+[roles.masked.may]
+tools = ["**"]
+"""
+
+
+def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
+    """A role that does not see an answer, sees it masked, or is not cleared for its label, runs its
+    call, and its steps are as if there had been none; one that sees it is given it, with its label.
+    Who may not state `reuse.offered` offers nothing.
+    """
+    for name, rules in role_file.parse(ROLES).items():
+        record.apply_role(name, rules)
+    ran: list[str] = []
+    once(record, "a", ran)
+    for role in ("blind", "masked"):
+        once(record, f"{role}-1", ran, agent=role, role=role)
+        state = record.state(f"{role}-1").agent(role)
+        once(record, f"{role}-0", ran, agent=role, role=role, given={"text": "unheard"})
+        alone = record.state(f"{role}-0").agent(role)
+        assert [msgspec.structs.asdict(s).keys() for s in state.steps.values()] == [
+            msgspec.structs.asdict(s).keys() for s in alone.steps.values()
+        ]
+        assert all(s.reused_from is None for s in state.steps.values())
+        assert state.version == alone.version
+    assert ran == ["a", "blind-1", "blind-0", "masked-1", "masked-0"]
+    once(record, "blind-2", ran, agent="blind", role="blind")
+    once(record, "sees-1", ran, agent="sees", role="sees")
+    assert ran[5:] == []  # of its own role's run, and of all that there is
+    given_ = [source(record, run, name) for run, name in (("blind-2", "blind"), ("sees-1", "sees"))]
+    assert given_ == ["blind-1", "blind-1"]
+    told = record.sql("SELECT DISTINCT role FROM offered_answers ORDER BY 1").rows
+    assert told == [("agent",), ("blind",)]
+    plan = {"text": "plan"}
+    once(record, "s", ran, given=plan, gives="secret untrusted")
+    once(record, "t", ran, given=plan, gives="secret untrusted")
+    assert source(record, "t", "agent") == "s"
+    assert record.state("t").agent("agent").label == "secret untrusted"
+    once(record, "u", ran, agent="sees", role="sees", given=plan)
+    assert ran[5:] == ["s", "u"]
+    assert record.state("u").agent("sees").label == ""
+
+
+async def erase(data_dir: Path, workspace: str, sha256: str) -> None:
+    """Erase a blob, as whoever may administer can."""
+    info = peek(data_dir)
+    assert info is not None
+    login = BrokerOptions(urls=(info.url,), user=info.admin.user, password=info.admin.password)
+    admin = await Broker.open(login)
+    purge = {"filter": f"{subjects.blob_subject(workspace, sha256, 0).rpartition('.')[0]}.*"}
+    await api(admin, f"STREAM.PURGE.{subjects.blob_stream(workspace)}", purge)
+    await admin.close()
+
+
+def test_an_answer_whose_bytes_were_erased_is_none(record: Record, workspace: str, data_dir: Path):
+    """A large answer whose blob was erased is gone from every run that has it: the call runs."""
+    ran: list[str] = []
+    large = {"text": "x" * 100_000}
+    once(record, "a", ran, given=large)
+    once(record, "b", ran, given=large)
+    assert ran == ["a"]
+    step = record.state("a").agent("agent").steps[1]
+    [sha256] = re.findall(rb'"sha256":"([0-9a-f]{64})"', bytes(step.result))
+    record._portal.run(erase(data_dir, workspace, sha256.decode()))
+    once(record, "c", ran, given=large)
+    assert ran == ["a", "c"]
+
+
+def test_an_offer_is_its_agent_s_own_and_under_its_key():
+    """An offer of another's answer, or one under another key, does not fit where it stands."""
+
+    def why(actor: str, stream: WorkspaceStream, event) -> str:
+        at = datetime(2026, 11, 24, tzinfo=UTC)
+        commit = Commit(
+            id="c", version=1, at=at, actor=Actor(actor), events=(recorded(event, "e"),)
+        )
+        return misfit(stream, commit)
+
+    mine = WorkspaceStream(reuse.KIND, "k0")
+    assert why("a", mine, offered()) == ""
+    assert "offers an answer of agent 'a'" in why("eve", mine, offered())
+    assert "offers an answer to key 'k0'" in why("a", WorkspaceStream(reuse.KIND, "k1"), offered())
+    assert "does not belong" in why("a", reuse.STALE, offered())
+    assert "does not belong" in why("a", mine, AnswersInvalidated(tool="t0"))
+    assert why("eve", reuse.STALE, AnswersInvalidated(tool="t0")) == ""
+
+
+def test_the_command_lists_answers_and_declares_them_stale(record: Record, call: Call):
+    """`hansard reuse list`, `used` and `invalidate`, for people and as JSON."""
+    ran: list[str] = []
+    once(record, "a", ran)
+    once(record, "b", ran)
+    [answer, last] = call("reuse", "list", "--json").lines
+    assert (answer["tool"], answer["run"], answer["times"], answer["stale_since"]) == (
+        "ask", "a", 1, None,
+    )  # fmt: skip
+    assert last["count"] == 1
+    assert last["position"] > 0
+    [used, total] = call("reuse", "used", "--json").lines
+    assert (used["run"], used["from_run"], used["source_on_record"]) == ("b", "a", True)
+    assert (total["calls"], total["cost_saved"]) == (1, None)
+    assert "1 call answered by earlier runs" in call("reuse", "used", "--run", "b").out
+    assert "no call was given" in call("reuse", "used", "--tool", "none").out
+    said = call("reuse", "invalidate", "--key", answer["key"], "--because", "new index")
+    assert "are stale" in said.out
+    assert call("reuse", "invalidate").code == 2
+    assert "1 answer," in call("reuse", "list").out
+    [answer, _] = call("reuse", "list", "--json").lines
+    assert answer["stale_because"] == "new index"
+    assert "answer of agent#1 of run a" in call("run", "trace", "b").out
+    once(record, "c", ran)
+    assert ran == ["a", "c"]
