@@ -18,7 +18,7 @@ from hansard.domain.actions.cache import (
 )
 from hansard.domain.actions.locators import contradicts, locators, normalized, variants
 from hansard.domain.actions.slots import compared, filled, templated, with_slots
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, Refused
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -222,3 +222,11 @@ def test_a_secret_is_never_a_slot(params):
     """It stays a name, whatever values there are."""
     told = cache(entry(arguments=[{"$secret": "pw"}]))
     assert with_slots(told, params).actions[0].arguments == [{"$secret": "pw"}]
+
+
+def test_the_sync_client_says_what_to_take_instead(record):
+    """A page's actions are the async client's: the sync session's methods name it."""
+    with record.run("w") as session:
+        for refused in (session.browser, session.run_actions):
+            with pytest.raises(Refused, match="connect_async"):
+                refused("page")

@@ -268,6 +268,28 @@ class OnPortal(_Session):
         answered, value = self.engine.answer(call)
         return value if answered else self._drive(self.engine.execute(call))
 
+    def browser(self, *_: object, **__: object) -> NoReturn:
+        """Not in the sync client: playwright's sync API runs an event loop in the thread that calls
+        it, in which no sync session may wait. Take the async client (docs/actions.md).
+
+        Raises:
+            Refused: Always, with what to take instead.
+        """
+        message = (
+            "a page's actions are steps of the async client alone, since playwright's sync API "
+            "runs an event loop in this thread: take hansard.connect_async, `async with "
+            "record.run(...) as session`, and a page of playwright.async_api"
+        )
+        raise Refused(message)
+
+    def run_actions(self, *_: object, **__: object) -> NoReturn:
+        """Not in the sync client, as `browser`; `hansard actions run FILE` does them by itself.
+
+        Raises:
+            Refused: Always, with what to take instead.
+        """
+        self.browser()
+
     def thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> SessionThread[T]:
         """Run a function in a thread with a scope of its own; `.result()` joins it."""
         parent, [child] = self._spawn(1)
