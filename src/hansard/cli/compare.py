@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +19,9 @@ from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks, sections
 from hansard.inspect.texts import plain_text
 from hansard.projections.report import Question, Report, task_labels
-from hansard.web.pages import Draw, comparison_page
+
+if TYPE_CHECKING:  # only a page takes it
+    from hansard.web.pages import Draw
 
 app = noun()
 
@@ -225,6 +227,8 @@ def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
     """The comparison as one HTML file that asks nobody for anything; without matplotlib it has no
     pictures.
     """
+    from hansard.web.pages import comparison_page
+
     return comparison_page(made, _draw(), show, labels)
 
 

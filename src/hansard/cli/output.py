@@ -4,6 +4,8 @@ A command asks `hansard.inspect` or `hansard.agents` and hands the answer to `sh
 people are to read of it. That alone knows which of the two is wanted.
 
 Recorded text is shown, never obeyed: control characters are escaped and markup is not read.
+
+rich is imported by what is shown to people: programs, which take NDJSON, wait for none of it.
 """
 
 from __future__ import annotations
@@ -16,12 +18,9 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from hansard.bus.whole_file import write_whole
 from hansard.domain.counted import counted
@@ -30,6 +29,11 @@ from hansard.domain.steps import Failure, Step
 from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.texts import plain_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
 T = TypeVar("T")
 
@@ -80,7 +84,7 @@ class Bytes(msgspec.Struct, frozen=True):
     data: bytes
 
 
-Part = RenderableType | Lines | Hint | Bytes
+Part: TypeAlias = "RenderableType | Lines | Hint | Bytes"
 
 STDOUT = Path("-")
 """A file's name that is stdout."""
@@ -137,6 +141,8 @@ def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
 
     Texts are escaped as `plain_text` does.
     """
+    from rich.console import Console
+
     console = Console(
         file=sys.stdout, width=LINE_COLUMNS, highlight=False, markup=False, emoji=False
     )
@@ -159,6 +165,8 @@ def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
 
 def styled(text: str, style: str = "") -> Lines:
     """A text's lines in one style, escaped."""
+    from rich.text import Text
+
     return Lines([Text(line, style) for line in plain_text(text, lines=True).split("\n")])
 
 
@@ -181,6 +189,7 @@ def progress(*whats: str) -> Generator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda _what, _done, _total: None
         return
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -228,6 +237,8 @@ def emit(value: Any) -> None:
 
 def cell(text: object, style: str = "") -> Text:
     """A table's cell."""
+    from rich.text import Text
+
     return Text(plain_text("" if text is None else str(text)), style=style)
 
 
@@ -253,6 +264,8 @@ class Column(msgspec.Struct, frozen=True):
 
     def cell(self, row: Any) -> Text:
         """What stands in this column of a row."""
+        from rich.text import Text
+
         value = self.of(row) if self.of else getattr(row, self.name.replace(" ", "_"))
         if isinstance(value, Text):
             return value
@@ -282,7 +295,7 @@ def listing(columns: Sequence[Column], rows: Iterable[object]) -> Lines:
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Lines:
     """A table without lines. On a narrow terminal, what may be cut is cut, and nothing else."""
-    cells = [[item if isinstance(item, Text) else cell(item) for item in row] for row in rows]
+    cells = [[cell(item) if isinstance(item, str) else item for item in row] for row in rows]
     for index, width in _cuts(columns, cells).items():
         for row in cells:
             row[index].truncate(width, overflow="ellipsis")
@@ -293,6 +306,8 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Li
 
 def _line(row: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
     """A table's cells side by side."""
+    from rich.text import Text
+
     made = Text()
     for item, column, width in zip(row, columns, widths, strict=True):
         missing = " " * (width - item.cell_len)
@@ -322,6 +337,9 @@ def _cuts(columns: Sequence[Column], cells: list[list[Text]]) -> dict[int, int]:
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
     """Names and values, one a line."""
+    from rich.table import Table
+    from rich.text import Text
+
     made = Table(box=None, pad_edge=False, show_header=False, padding=_PADDING)
     made.add_column(no_wrap=True, style="bold")
     made.add_column(overflow="fold")

@@ -19,7 +19,6 @@ from hansard.cli import output
 from hansard.cli.answers import place_of, published
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings
-from hansard.client.role_answers import ask_as
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
@@ -208,6 +207,8 @@ async def _asked(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
+    from hansard.client.role_answers import ask_as
+
     return await ask_as(given, role, statement, limits, by, tables=tables, take=take)
 
 

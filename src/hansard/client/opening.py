@@ -27,7 +27,7 @@ from hansard.bus.marks import Witness
 from hansard.bus.server import private_copy
 from hansard.bus.server.hosting import Host
 from hansard.bus.server.lease import Durability, Login
-from hansard.client.options import OpenTables, Tables
+from hansard.client.open_tables import OpenTables, Tables
 from hansard.domain.choices import chosen
 from hansard.settings import Settings, SettingsError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any, Protocol, Self, TypedDict, TypeVar
+from typing import Any, Self, TypedDict
 
 import msgspec
 
@@ -19,14 +19,10 @@ from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
 from hansard.client.person import ask_person
-from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.choices import NOTHING, check_options, chosen
+from hansard.domain.choices import check_options, chosen
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
-from hansard.projections.reader import Reader
 from hansard.settings import Settings
-
-T = TypeVar("T")
 
 AGENT = "agent"
 """The agent and its role, where neither a program nor a setting names one."""
@@ -87,31 +83,6 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
             agent if agent is not None else self.agent or AGENT,
             role if role is not None else self.role or AGENT,
         )
-
-
-class Tables(Protocol):
-    """Answers questions in SQL for a record; `hansard.client.tables` takes long to import."""
-
-    async def ask(
-        self,
-        question: str,
-        parameters: tuple[object, ...],
-        tables: Mapping[str, Any] = NOTHING,
-    ) -> SqlAnswer:
-        """The answer."""
-        ...
-
-    async def read(self, reads: Callable[[Reader], T]) -> T:
-        """What one of our own reads finds."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of what answers."""
-        ...
-
-
-OpenTables = Callable[[], Tables]
-"""Opens the tables when the first question comes."""
 
 
 class BrokerSettings(TypedDict, total=False):

@@ -44,6 +44,7 @@ from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import ended
+from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.optimizing import (
     Evaluate,
     Optimized,
@@ -52,7 +53,7 @@ from hansard.client.optimizing import (
     optimize,
     wanted_of,
 )
-from hansard.client.options import Defaults, OpenTables, RunOptions, Tables, wanted
+from hansard.client.options import Defaults, RunOptions, wanted
 from hansard.client.promotion import PRODUCTION, Promotion
 from hansard.client.promotion import promote as promoted
 from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions, drafted, moving

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
@@ -21,10 +21,11 @@ from hansard.projections.publish import snapshots as generations
 from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
 from hansard.projections.rows import digest
-from hansard.projections.runner import Projector
 from hansard.projections.sql_sandbox.errors import TooCostly
-from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
+
+if TYPE_CHECKING:
+    from hansard.projections.runner import Projector
 
 WAIT_S = 10.0
 """How long the tables may take to get to where they are wanted, if another process makes them."""
@@ -47,6 +48,8 @@ async def answering(
 ) -> AsyncGenerator[Reader, None]:
     """The newest generation, opened for our own questions. Raises as `published`."""
     async with published(place, open_raw, tell, wait_for=wait_for) as generation:
+        from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
+
         store = await asyncio.to_thread(Store, generation.path, read_only=True)
         try:
             yield Reader(store)
@@ -110,6 +113,8 @@ async def reach(
     stands = generations.newest(place)
     if stands is not None and wanted <= stands.position and await _is_of(raw, stands, head):
         return
+    from hansard.projections.runner import Projector  # noqa: PLC0415 -- DuckDB takes long
+
     while True:
         try:
             projector = await Projector.open(raw, place)

@@ -25,7 +25,7 @@ from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.fold import Fold
 from hansard.domain.streams import may_hold
-from hansard.projections._arrow import chunk, schema
+from hansard.projections._arrow import Shape
 
 EVENT_BITS = 16
 """Room for an event's index in its order: a message of a megabyte holds fewer than 65,536."""
@@ -74,7 +74,7 @@ POSITION = list(COLUMNS).index("position")
 KNOWN_AS = list(COLUMNS).index("known_as")
 RUN = list(COLUMNS).index("run")
 LABEL = list(COLUMNS).index("label")
-SHAPE = schema(COLUMNS)
+SHAPE = Shape(COLUMNS)
 
 CHUNK_ROWS = 4_096
 """Rows that are made into Arrow at once, while DuckDB works on the batch before."""
@@ -225,7 +225,7 @@ class Rows:
 
     def _chunk(self) -> None:
         if len(self._rows) > self._chunked:
-            self._chunks.append(chunk(self._rows[self._chunked :], SHAPE))
+            self._chunks.append(SHAPE.chunk(self._rows[self._chunked :]))
             self._chunked = len(self._rows)
 
     def _release(self) -> None:

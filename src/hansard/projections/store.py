@@ -22,7 +22,7 @@ import msgspec
 
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.integrity.membership import TELLING, Told
-from hansard.projections._arrow import chunk, schema, table
+from hansard.projections._arrow import Shape
 from hansard.projections._loaders import LABELLED, fillers
 from hansard.projections.columns import meaning
 from hansard.projections.empty_file import empty_file
@@ -62,7 +62,7 @@ FORKED = "run.forked.v1"
 FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 """What DuckDB says of values that it cannot take; all else is about the file or the machine."""
 
-_PROBLEMS = schema(
+_PROBLEMS = Shape(
     {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
 )
 
@@ -265,10 +265,10 @@ class Store:
     ) -> None:
         if problems:
             found = [msgspec.structs.astuple(each) for each in problems]
-            self._con.register("problems_found", table([chunk(found, _PROBLEMS)], _PROBLEMS))
+            self._con.register("problems_found", _PROBLEMS.table([_PROBLEMS.chunk(found)]))
             self._run("INSERT INTO problems SELECT * FROM problems_found")
         if rows:
-            self._con.register("incoming", table(chunks or [chunk(rows, SHAPE)], SHAPE))
+            self._con.register("incoming", SHAPE.table(chunks or [SHAPE.chunk(rows)]))
             types = {row[KNOWN_AS] or "" for row in rows}
             if any(row[LABEL] for row in rows):
                 types.add(LABELLED)

@@ -25,13 +25,13 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hansard.bus.file_lock import take
 from hansard.projections.errors import Behind, ProjectionError
 from hansard.projections.migrations import migrations
-from hansard.projections.store import Progress, Store
 from hansard.projections.table_files import (
     COPY_BYTES,
     PRIVATE_DIR,
@@ -43,6 +43,9 @@ from hansard.projections.table_files import (
     new_folder,
     wal,
 )
+
+if TYPE_CHECKING:  # whoever only asks waits for no DuckDB here
+    from hansard.projections.store import Progress, Store
 
 TABLES = "tables.duckdb"
 """The database in a generation's folder."""
@@ -146,6 +149,8 @@ def restore(place: TableFiles) -> int:
             with contextlib.suppress(FileNotFoundError):
                 copied(wal(found.path), wal(place.fresh))
             try:
+                from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
+
                 store = Store(place.fresh)
                 position = store.progress.position
                 store.close()  # DuckDB's log is worked into the file
