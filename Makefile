@@ -24,7 +24,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo browser test test-slow test-full check format-check lint types imports fmt docs bench bench-peers lock clean
+.PHONY: help demo browser test test-slow test-full check format-check lint types types-full imports fmt docs bench bench-peers lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -70,7 +70,7 @@ test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=1, WORKERS=4, PYTEST_AR
 test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, packages, real data, documents
 	$(QUICK) --tier slow $(PYTEST_ARGS)
 
-test-full: $(STAMP) browser ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
+test-full: $(STAMP) browser types-full ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --tier full --timeout=3600 $(PYTEST_ARGS)
 
 # Types, imports and site are checked beside the tests, which wait for their servers for a third of the
@@ -93,8 +93,11 @@ format-check: $(STAMP) ## Fail if `make fmt` would change a file
 lint: $(STAMP) ## Lint with ruff
 	$(BIN)/ruff check .
 
-types: $(STAMP) ## Check types with mypy and with basedpyright, side by side
-	@$(BIN)/mypy $(CODE) & mypy=$$!; $(BIN)/basedpyright; other=$$?; wait $$mypy && exit $$other
+types: $(STAMP) ## Check types with mypy, and with basedpyright what users' editors read of us
+	@$(BIN)/mypy $(CODE) & mypy=$$!; $(BIN)/basedpyright tests/typing; other=$$?; wait $$mypy && exit $$other
+
+types-full: $(STAMP) ## Check the whole package with basedpyright, too (a part of test-full)
+	$(BIN)/basedpyright
 
 imports: $(STAMP) ## Check the import contracts
 	$(BIN)/lint-imports
