@@ -86,7 +86,9 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
 
 
 async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_path):
-    """The model's answer is written back as a version; then nobody is asked any more."""
+    """The model's answer is written back as a version, for each entry of the element; then nobody
+    is asked any more.
+    """
     questions = []
 
     def model(question):  # a key written by hand: no recording of such an answer exists
@@ -100,7 +102,8 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         cache = await record.actions(run)
         _, user, _, click = cache.actions
         goto = msgspec.structs.replace(cache.actions[0], arguments=[site(MOVED, "moved.html")])
-        cache = msgspec.structs.replace(cache, actions=[goto, user, click])
+        later = msgspec.structs.replace(user, step_index=7)
+        cache = msgspec.structs.replace(cache, actions=[goto, user, click, later])
         file = tmp_path / "moved.json"
         file.write_bytes(msgspec.json.encode(cache))
         async with record.run("again", agent="ada", role="agent") as session:
@@ -113,8 +116,10 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         assert (told.model_calls, len(questions)) == (2, 2)
         assert await page.inner_text("#sent") == "ok"
         healed = decode(file.read_bytes())
-        assert healed.version == 3
-        assert [(each.by, each.step_index) for each in healed.history] == [("ada", 1), ("ada", 3)]
+        assert healed.version == 4
+        assert [(each.by, each.step_index) for each in healed.history] == [
+            *(("ada", 1), ("ada", 3), ("ada", 7)),
+        ]
         assert "matches 0" in healed.history[0].why
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=3.0)

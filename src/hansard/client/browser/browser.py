@@ -370,15 +370,23 @@ class AsyncBrowser:
                 if not optional:
                     raise
                 return _not_there(at, method, frame)
-        before = await elements.snapshot(where)
+        watched = found.watched and bool(changes)
+        before = "" if watched else await elements.snapshot(where)
         url = self.page.url
         number, told_of = 0, found.targets
         if not changes:  # what is done again was told when it was done first
-            number = await elements.backend_id(self.page, where, found.handle)
+            number = await elements.backend_id(self.page, where, await found.node())
             alone = await elements.alike(where, told_of) == 1
             told_of = msgspec.structs.replace(told_of, alone=alone)
         await _performed(found, method, arguments, self.timeout_s, trial=trial)
-        changed = await self._change(where, before, url, changes)
+        if watched:
+            changed = await self._changed(
+                where, found, url, changes, filled=_filled(method, arguments)
+            )
+        else:
+            if _filled(method, arguments):
+                await _demand_filled(found.locator)
+            changed = await self._change(where, before, url, changes)
         wanted = [msgspec.convert(each, ActionCheck) for each in checks]
         failed = await self._unmet(where, wanted, (found, arguments))
         act = PageAction(
@@ -391,7 +399,7 @@ class AsyncBrowser:
             targets=told_of,
             page=PageMark(
                 address=elements.pattern(url),
-                digest=elements.digest(before),
+                digest=elements.digest(before) if before else "",
                 frame=elements.pattern(where.url) if frame else "",
             ),
             changed=changed,
@@ -440,6 +448,28 @@ class AsyncBrowser:
                 return ""
             await asyncio.sleep(POLL_S)
 
+    async def _changed(
+        self, where: Any, found: Found, url: str, expected: str, *, filled: bool
+    ) -> str:
+        """As `_change`, of an element that the page has watched since it was looked for."""
+        if expected == "nothing" and not filled:
+            return ""
+        if expected == "address":
+            waited = {"wait_until": "commit", "timeout": CHANGE_WAIT_S * 1e3}
+            with contextlib.suppress(Exception):  # no other address: what else changed is told
+                await self.page.wait_for_url(lambda now: now != url, **waited)
+        if self.page.is_closed() or where.is_detached():
+            return "page"
+        if self.page.url != url:
+            return await self._change(where, "", url, expected)
+        wait_s = 0.0 if expected == "nothing" else CHANGE_WAIT_S
+        changed, empty = await elements.changed(where, wait_s)
+        if filled and empty is not False:
+            await _demand_filled(found.locator)
+        if self.page.url != url:
+            return await self._change(where, "", url, expected)
+        return "page" if changed else ""
+
     async def _unmet(
         self, where: Any, checks: Sequence[ActionCheck], acted: tuple[Found, Sequence[str]]
     ) -> str:
@@ -485,7 +515,8 @@ class AsyncBrowser:
     ) -> dict[str, Any]:
         where = frame_of(self.page, frame)
         found = await self._first_of(where, instruction, asked_for(at, None))
-        reading = found.handle.get_attribute(attribute) if attribute else found.handle.inner_text()
+        node = await found.node()
+        reading = node.get_attribute(attribute) if attribute else node.inner_text()
         value = await elements.bounded(reading)
         return {
             "value": (value or "").strip(),
@@ -510,6 +541,7 @@ class AsyncBrowser:
         kind = msgspec.convert(recorded, ElementTargets) if recorded else None
         attempts: list[ElementAttempt] = []
         deadline = time.monotonic() + self.timeout_s
+        hidden: Found | None = None
         for retry in range(max(1, retries)):
             # While the page still changes only the first way counts: another may match too early.
             last = retry + 1 >= retries
@@ -517,10 +549,16 @@ class AsyncBrowser:
             for way in looks if quiet else looks[:1]:
                 attempt, found = await elements.one(where, way, kind)
                 attempts.append(attempt)
-                if found is not None:
-                    self._held[frame, found.selector] = found
-                    return _found(found, attempts) | {"url": elements.pattern(self.page.url)}
+                if found is not None and found.description["seen"]:
+                    return self._hold(frame, found, attempts)
+                hidden = hidden or found
+        if hidden is not None:  # it may yet be shown: what is done to it waits for that
+            return self._hold(frame, hidden, attempts)
         return {"selector": "", "strategy": "", "attempts": _plains(attempts)}
+
+    def _hold(self, frame: int, found: Found, attempts: list[ElementAttempt]) -> dict[str, Any]:
+        self._held[frame, found.selector] = found
+        return _found(found, attempts) | {"url": elements.pattern(self.page.url)}
 
     async def _moves(self, where: Any, deadline: float) -> bool:
         """Whether a page still changes: waited for, until it is quiet for `UNKNOWN_WAIT_S`."""
@@ -543,9 +581,8 @@ class AsyncBrowser:
         found = await elements.candidate(where, at)
         if found is None:
             return {"selector": "", "strategy": "model", "attempts": []}
-        self._held[frame, found.selector] = found
         chosen = ElementAttempt(strategy="model", selector=found.selector, matches=1)
-        return _found(found, [chosen])
+        return self._hold(frame, found, [chosen])
 
     # A model
 
@@ -642,8 +679,11 @@ async def _performed(
         # Whether it reached the page is not known: a page may close while it is clicked.
         message = f"{method} was begun and did not end: {told}"
         raise TimeoutError(message) from None
-    if method == "fill" and arguments[0]:
-        await _demand_filled(element)
+
+
+def _filled(method: str, arguments: Sequence[str]) -> bool:
+    """Whether a field must hold something after an action."""
+    return method == "fill" and bool(arguments[0])
 
 
 async def _demand_filled(element: Any) -> None:

@@ -25,6 +25,9 @@ from hansard.domain.errors import BadValue
 LOOK_TIMEOUT_S = 5.0
 """For a look at a page: one whose script runs for ever answers none."""
 
+ROWS_MAX = 200
+"""Elements of one role and name whose rows are read."""
+
 _SNAPSHOT_LINE = re.compile(r'\s*- ([a-z]+)(?: ("(?:[^"\\]|\\.)*"|/(?:[^/\\]|\\.)*/))?')
 
 
@@ -73,7 +76,10 @@ class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Found(NamedTuple):
-    """An element: playwright's handle and locator, what it is, and how it was found."""
+    """An element: playwright's handle and locator, what it is, and how it was found.
+
+    One that is `watched` has no handle: the page itself tells what an action changes.
+    """
 
     handle: Any
     locator: Any
@@ -81,6 +87,11 @@ class Found(NamedTuple):
     description: dict[str, Any]
     targets: ElementTargets
     strategy: str
+    watched: bool = False
+
+    async def node(self) -> Any:
+        """Playwright's handle."""
+        return self.handle or await self.locator.element_handle(timeout=LOOK_TIMEOUT_S * 1e3)
 
 
 @cache
@@ -133,7 +144,7 @@ def located(frame: Any, locator: ElementLocator) -> Any:
     match locator.strategy:
         case "testId":
             return frame.get_by_test_id(locator.value)
-        case "role":
+        case "role" | "row":
             return frame.get_by_role(locator.role, name=locator.value, exact=True)
         case "label":
             return frame.get_by_label(locator.value, exact=True)
@@ -149,6 +160,10 @@ async def one(
     frame: Any, locator: ElementLocator, recorded: ElementTargets | None = None
 ) -> tuple[ElementAttempt, Found | None]:
     """The element that a way to look leads to, if it is exactly one and of the recorded kind."""
+    if locator.strategy == "xpath" and recorded is not None and recorded.look:
+        seen = await _unchanged(frame, locator, recorded)
+        if seen is not None:
+            return _attempt(locator, 1), seen
     try:
         handles = await bounded(located(frame, locator).element_handles())
     except Exception as error:
@@ -156,16 +171,63 @@ async def one(
             raise
         why = str(error).splitlines()[0][:200]
         return _attempt(locator, 0, f"it cannot be looked for: {why}"), None
+    single = located(frame, locator)
+    if locator.strategy == "row" and handles:
+        asked = f"(elements) => {_script()}.rowsOf(elements)"
+        rows: list[list[str]] = await bounded(frame.evaluate(asked, handles[:ROWS_MAX]))
+        at = [number for number, said in enumerate(rows) if locator.row in said]
+        single = single.nth(at[0] if at else 0)
+        handles = [handles[number] for number in at]
     if len(handles) != 1:
         return _attempt(locator, len(handles)), None
-    single = located(frame, locator)
     description, targets = await described(frame, handles[0], single)
+    if recorded is not None and recorded.row in description["rows"]:
+        targets = msgspec.structs.replace(targets, row=recorded.row)
     refused = contradicts(recorded, targets) or await _alike(frame, locator, recorded)
     selector = selector_of(description) or locator.selector
     if recorded is not None and recorded.alone and not refused:
         targets = msgspec.structs.replace(targets, alone=True)
     found = Found(handles[0], single, selector, description, targets, locator.strategy)
     return _attempt(locator, 1, refused), None if refused else found
+
+
+async def _unchanged(frame: Any, locator: ElementLocator, recorded: ElementTargets) -> Found | None:
+    """The element of an xpath in one look, if it is as it was recorded; None where it takes more
+    looks to say so.
+    """
+    asked = [locator.selector.removeprefix("xpath="), recorded.name]
+    try:
+        told = await bounded(frame.evaluate(f"(asked) => {_script()}.only(asked)", asked))
+    except Exception as error:
+        if isinstance(error, PageGone) or frame.is_detached():
+            raise
+        return None
+    if told["matches"] != 1 or _digest(told["look"]) != recorded.look:
+        return None
+    if recorded.alone and told["rivals"]:
+        return None
+    targets = _targets(told, recorded.role, recorded.name)
+    targets = msgspec.structs.replace(targets, alone=recorded.alone)
+    if recorded.row in told["rows"]:
+        targets = msgspec.structs.replace(targets, row=recorded.row)
+    if contradicts(recorded, targets):
+        return None
+    single, selector = frame.locator(locator.selector), selector_of(told) or locator.selector
+    return Found(None, single, selector, told, targets, locator.strategy, watched=True)
+
+
+async def changed(frame: Any, wait_s: float) -> tuple[bool, bool | None]:
+    """Whether an action changed something since its element was looked for, waited for; and
+    whether the element is empty, None where that is not known. Another page is a change.
+    """
+    asked = f"(ms) => {_script()}.after(ms)"
+    try:
+        told = await bounded(frame.evaluate(asked, round(wait_s * 1e3)))
+    except PageGone:
+        raise
+    except Exception:  # noqa: BLE001 -- the page that was watched is gone, as after a link
+        told = None
+    return (True, None) if told is None else (told["changed"], told["empty"])
 
 
 async def _alike(frame: Any, locator: ElementLocator, recorded: ElementTargets | None) -> str:
@@ -197,9 +259,23 @@ async def described(frame: Any, handle: Any, single: Any) -> tuple[dict[str, Any
     """Where an element stands, and by what it is found again."""
     told = await bounded(frame.evaluate(f"(element) => {_script()}.describe(element)", handle))
     role, name = await _role_and_name(single) if told["hasRole"] else ("", "")
-    fields = {each: told[each] for each in ("label", "placeholder", "text", "path", "css", "tag")}
-    targets = ElementTargets(**fields, role=role, name=name, test_id=told["testId"], id=told["id"])
-    return told, targets
+    return told, _targets(told, role, name)
+
+
+def _targets(told: dict[str, Any], role: str, name: str) -> ElementTargets:
+    fields = ("label", "placeholder", "text", "path", "css", "tag", "row")
+    return ElementTargets(
+        **{each: told[each] for each in fields},
+        role=role,
+        name=name,
+        test_id=told["testId"],
+        id=told["id"],
+        look=_digest(told["look"]),
+    )
+
+
+def _digest(look: str) -> str:
+    return hashlib.sha256(look.encode(errors="replace")).hexdigest()[:16] if look else ""
 
 
 async def _role_and_name(single: Any) -> tuple[str, str]:

@@ -48,7 +48,8 @@ class ReplayedAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         success: Whether it was done.
         message: What came of it, or why not.
         strategy: How its element was found: `xpath`, `variant`, `role` ..., `model`.
-        healed: Whether a model found it, and the file has it from now on.
+        healed: Whether a model found it, for this action or an earlier one of the same element; the
+            file has it from now on.
         seconds: What it took.
         value: What an `extract` or a tool gave.
         attempts: Every look for the element; with `debug=True`.
@@ -152,6 +153,7 @@ class Replay:
         self._path = path
         self._asked = asked
         self._model_calls = 0
+        self._moved: dict[bytes, CachedAction] = {}
         self._done: list[ReplayedAction] = []
 
     async def run(self) -> Replayed:
@@ -201,6 +203,7 @@ class Replay:
     async def _all(self, entries: list[CachedAction]) -> dict[str, Any]:
         error = ""
         self._done.clear()
+        self._moved.clear()
         for entry in entries:
             begun = time.perf_counter()
             done = await self._tried(entry)
@@ -268,17 +271,12 @@ class Replay:
 
     async def _of_element(self, browser: AsyncBrowser, entry: CachedAction) -> ReplayedAction:
         index, frame = entry.step_index, entry.frame_index or 0
-        ways = list(locators(entry))
-        told = await browser.find(
-            entry.instruction or "",
-            ways[:1] if self._asked.xpath_only else ways,
-            frame=frame,
-            mark=entry.page,
-            recorded=entry.targets,
-            retries=1 if entry.optional else self._asked.max_xpath_retries,
-            entry=index,
-        )
+        told = await self._find(browser, entry)
         attempts = msgspec.convert(told["attempts"], list[ElementAttempt])
+        moved = None if told["selector"] else self._moved.get(_place(entry))
+        if moved is not None:
+            told = await self._find(browser, moved)
+            attempts += msgspec.convert(told["attempts"], list[ElementAttempt])
         if not told["selector"] and entry.optional:
             return ReplayedAction(step_index=index, success=True, message="not there")
         if not told["selector"] and self._asked.fallback is not None and entry.instruction:
@@ -303,7 +301,7 @@ class Replay:
                 strategy=told["strategy"],
                 attempts=shown,
             )
-        healed = told["strategy"] == "model"
+        healed = moved is not None or told["strategy"] == "model"
         act = await browser.done(
             {
                 "instruction": entry.instruction or "",
@@ -329,6 +327,18 @@ class Replay:
             attempts=shown,
         )
 
+    async def _find(self, browser: AsyncBrowser, entry: CachedAction) -> dict[str, Any]:
+        ways = list(locators(entry))
+        return await browser.find(
+            entry.instruction or "",
+            ways[:1] if self._asked.xpath_only else ways,
+            frame=entry.frame_index or 0,
+            mark=entry.page,
+            recorded=entry.targets,
+            retries=1 if entry.optional else self._asked.max_xpath_retries,
+            entry=entry.step_index,
+        )
+
     def _heal(self, entry: CachedAction, act: PageAction, attempts: list[ElementAttempt]) -> None:
         """What the model found is the entry from now on, in the file, too."""
         stored = next(e for e in self._cache.actions if e.step_index == entry.step_index)
@@ -339,6 +349,7 @@ class Replay:
             targets=act.targets,
             page=act.page,
         )
+        self._moved[_place(entry)] = found
         found = templated(found, self._asked.params)
         after = msgspec.structs.replace(
             stored,
@@ -358,6 +369,11 @@ class Replay:
         )
         if self._path is not None:
             saved(self._cache, self._path)
+
+
+def _place(entry: CachedAction) -> bytes:
+    """Equal for entries whose element is the same one."""
+    return msgspec.json.encode((entry.frame_index, entry.xpath, entry.targets))
 
 
 def _value(argument: caches.Argument) -> str | Secret:

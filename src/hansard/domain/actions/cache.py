@@ -66,6 +66,9 @@ class ElementTargets(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         tag: The element's, in lower case.
         id: The element's own `id`.
         alone: Whether no other element had its role and name.
+        row: Of one of several that are called the same: what its row says, of at most 80
+            characters, without what can be pressed or filled in there.
+        look: A digest of all that its role and name come of; empty where a slot is in them.
     """
 
     role: str = ""
@@ -79,6 +82,8 @@ class ElementTargets(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     tag: str = ""
     id: str = ""
     alone: bool = False
+    row: str = ""
+    look: str = ""
 
 
 class PageMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

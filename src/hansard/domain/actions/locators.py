@@ -32,18 +32,21 @@ class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
         strategy: `xpath`, `variant` or the target's: `role`, `label`, `path` ...
         selector: Of `xpath`, `variant`, `path` and `css`: what playwright's `locator` takes.
         value: Else the text; of `role` the name.
-        role: Of `role`.
+        role: Of `role` and `row`.
+        row: Of `row`: what the row of the element says.
     """
 
     strategy: str
     selector: str = ""
     value: str = ""
     role: str = ""
+    row: str = ""
 
     @property
     def said(self) -> str:
         """It in words."""
-        return self.selector or f"{self.role} {self.value!r}".strip()
+        within = f" in the row {self.row!r}" if self.row else ""
+        return self.selector or f"{self.role} {self.value!r}{within}".strip()
 
 
 def normalized(xpath: str) -> str:
@@ -104,7 +107,10 @@ def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
     if targets.test_id:
         yield ElementLocator(strategy="testId", value=targets.test_id)
     if targets.role and targets.name:
-        yield ElementLocator(strategy="role", role=targets.role, value=targets.name)
+        named = ElementLocator(strategy="role", role=targets.role, value=targets.name)
+        yield named
+        if targets.row and not targets.alone:
+            yield msgspec.structs.replace(named, strategy="row", row=targets.row)
     if targets.label:
         yield ElementLocator(strategy="label", value=targets.label)
     if targets.placeholder:
@@ -116,11 +122,15 @@ def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
 def contradicts(recorded: ElementTargets | None, found: ElementTargets) -> str:
     """Why an element that was found is not the recorded one; empty where it may be.
 
-    An equal test id settles it. Else tag and role must be equal, and of what it is called
-    (name, label, placeholder, text) something must be, where the record has any of it.
+    Of several that are called the same, the row must be equal: a list may be in another order, or
+    hold another row there. An equal test id settles the rest. Else tag and role must be equal, and
+    of what it is called (name, label, placeholder, text) something must be, where the record has
+    any of it.
     """
     if recorded is None:
         return ""
+    if recorded.row and not recorded.alone and recorded.row != found.row:
+        return f"its row says {found.row!r}, not {recorded.row!r}"
     if recorded.test_id and recorded.test_id == found.test_id:
         return ""
     for field in ("tag", "role"):

@@ -40,9 +40,11 @@ def _replacing(told: Mapping[str, str]) -> Callable[[str], str]:
 def _called(targets: ElementTargets, change: Callable[[str], str]) -> ElementTargets:
     said = {
         field: change(getattr(targets, field))
-        for field in ("name", "label", "placeholder", "text")
+        for field in ("name", "label", "placeholder", "text", "row")
         if getattr(targets, field)
     }
+    if any(getattr(targets, field) != text for field, text in said.items()):
+        said["look"] = ""  # it is of the value that was there
     made: ElementTargets = msgspec.structs.replace(targets, **said)
     return made
 

@@ -1,0 +1,142 @@
+"""A model's provider on this machine: it counts requests, and answers in wire form by a key.
+
+The key is written by hand, and no model: no recording of such answers exists. The SDKs are the
+real ones, and speak to it over HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import anthropic
+import openai
+
+Key = Callable[[str], str]
+"""A question to its answer."""
+
+USAGE = {"input": 1_200, "output": 20}
+"""Tokens of each answer, as the wire form tells them."""
+
+
+class Provider:
+    """Answers as OpenAI and Anthropic do; `requests` counts what came in."""
+
+    def __init__(self, key: Key) -> None:
+        self.requests = 0
+        self.key = key
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                provider.requests += 1
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                said = provider.key(asked["messages"][-1]["content"])
+                answer = _openais(said) if "chat/completions" in self.path else _anthropics(said)
+                body = json.dumps(answer).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[Provider]:
+        """Until the block ends."""
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def openai(self, session: Any) -> Callable[[str], Awaitable[str]]:
+        """A model through OpenAI's SDK, whose usage is the session's."""
+        client = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+        async def ask(question: str) -> str:
+            told = await client.chat.completions.create(
+                model="gpt-4o", messages=[{"role": "user", "content": question}]
+            )
+            assert told.usage is not None
+            used = told.usage.prompt_tokens, told.usage.completion_tokens
+            session.usage(input_tokens=used[0], output_tokens=used[1], cost=_cost(*used))
+            return told.choices[0].message.content or ""
+
+        return ask
+
+    def anthropic(self, session: Any) -> Callable[[str], Awaitable[str]]:
+        """A model through Anthropic's SDK, whose usage is the session's."""
+        client = anthropic.AsyncAnthropic(base_url=self.url, api_key="none", max_retries=0)
+
+        async def ask(question: str) -> str:
+            told = await client.messages.create(
+                model="claude-sonnet-5",
+                max_tokens=100,
+                messages=[{"role": "user", "content": question}],
+            )
+            used = told.usage.input_tokens, told.usage.output_tokens
+            session.usage(input_tokens=used[0], output_tokens=used[1], cost=_cost(*used))
+            return "".join(each.text for each in told.content if each.type == "text")
+
+        return ask
+
+
+def _cost(asked: int, answered: int) -> float:
+    """Dollars at 2.5 and 10 a million tokens."""
+    return asked * 2.5e-6 + answered * 10e-6
+
+
+def _openais(said: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": said}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-4o",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+        "usage": {
+            "prompt_tokens": USAGE["input"],
+            "completion_tokens": USAGE["output"],
+            "total_tokens": sum(USAGE.values()),
+        },
+    }
+
+
+def _anthropics(said: str) -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-5",
+        "content": [{"type": "text", "text": said}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": USAGE["input"], "output_tokens": USAGE["output"]},
+    }
+
+
+ANSWER_COST = _cost(USAGE["input"], USAGE["output"])
+"""Dollars of each answer."""
+
+LINE = re.compile(r"(?P<id>\d+-\d+) <(?P<tag>[\w-]+)(?P<about>[^>]*)> ?(?P<says>.*)")
+
+
+def read(question: str) -> tuple[str, list[dict[str, str]]]:
+    """What a question asks for, and the lines of the page."""
+    [asked] = re.findall(r"^Instruction: (.*)$", question, re.MULTILINE)
+    lines = [found.groupdict() for found in LINE.finditer(question.partition("\nPage:\n")[2])]
+    return asked, lines

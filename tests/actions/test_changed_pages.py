@@ -1,0 +1,162 @@
+"""What a change of a page does to a replay: exactly one match counts, and nothing else is touched.
+
+Each page says itself what was touched. What must be touched has `data-is`, which no replay reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+
+import msgspec
+import pytest
+
+from hansard import testing
+from tests.actions.provider import read
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+NAME = "<label>Name <input data-is=name></label>"
+SAVE = "<button data-is=save>Save</button>"
+ADA = "<li><span>Ada</span> <button>Remove</button></li>"
+BOB = "<li><span>Bob</span> <button data-is=remove>Remove</button></li>"
+OTHER_BOB = "<li><span>Bo</span> <button>Remove</button></li>"
+FORM, LIST = f"<form>{NAME} {SAVE}</form>", f"<ul>{ADA}{BOB}</ul>"
+PAGE = f"<main><h1>Guests</h1>{FORM}{LIST}</main>"
+
+SAYS = """<script>
+globalThis.touched = [];
+for (const kind of ["click", "input", "submit"]) {
+  addEventListener(kind, (event) => {
+    if (kind === "submit") return event.preventDefault();
+    const at = event.composedPath()[0];
+    if (kind === "click" && at.tagName === "INPUT" && at.type !== "submit") return;
+    touched.push(at.dataset.is ?? at.outerHTML);
+  }, true);
+}
+</script>"""
+
+SHADOW = f"""<div id=host></div><script>host.attachShadow({{mode: "open"}}).innerHTML =
+`{FORM}{LIST}`; host.shadowRoot.querySelector("form").onsubmit = () => false</script>"""
+LATE = f"""<main id=late></main><script>setTimeout(() => {{ late.innerHTML =
+`<h1>Guests</h1>{FORM}{LIST}` }}, 150)</script>"""
+FRAME = f"<main><h1>Guests</h1></main><iframe srcdoc='{FORM}{LIST}'></iframe>"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A page as it is now, how each element is found, and which a model means by each word."""
+
+    name: str
+    body: str
+    found: tuple[str, ...]
+    means: Mapping[str, tuple[str, str]] = {}
+
+
+ALL = ("enter", "save", "remove")
+CHANGES = (
+    Change("unchanged", PAGE, ("xpath",) * 3),
+    Change("wrapped", f"<div><div>{FORM}<div>{LIST}</div></div></div>", ("role", "role", "row")),
+    Change(
+        "reordered",
+        f"<main><ul>{BOB}{ADA}</ul><h1>Guests</h1><form>{SAVE}{NAME}</form></main>",
+        ("xpath", "xpath", "row"),
+    ),
+    Change(
+        "renamed",
+        PAGE.replace("<ul", "<ol class=b").replace("</ul", "</ol").replace("<form", "<form id=f"),
+        ("xpath", "xpath", "row"),
+    ),
+    Change(
+        "re-labelled",
+        PAGE.replace("Name", "Full name").replace(">Save<", ">Store<"),
+        ("model", "model", "xpath"),
+        {"enter": ("input", ""), "save": ("button", "Store")},
+    ),
+    Change(
+        "translated",
+        PAGE.replace("Name", "Nom").replace(">Save<", ">Enregistrer<").replace("Remove", "Ôter"),
+        ("model",) * 3,
+        {
+            "enter": ("input", ""),
+            "save": ("button", "Enregistrer"),
+            "remove": ("button", "Ôter"),
+        },
+    ),
+    Change(
+        "a look-alike added",
+        PAGE.replace("</main>", "<p>News <button>Save</button></p></main>"),
+        ("xpath", "model", "xpath"),
+        {"save": ("button", "Save")},
+    ),
+    Change(
+        "another in its place",
+        PAGE.replace(SAVE, f"<button>Discard</button> {SAVE}"),
+        ("xpath", "role", "xpath"),
+    ),
+    Change("into a frame", FRAME, ("",)),
+    Change("all of it twice", f"<main><h1>Guests</h1>{FORM}{LIST}{FORM}{LIST}</main>", ("",)),
+    Change("gone", f"<main><h1>Guests</h1><form>{NAME}</form>{LIST}</main>", ("xpath", "")),
+    Change("its row gone", PAGE.replace(BOB, ""), ("xpath", "xpath", "")),
+    Change("another row there", PAGE.replace(BOB, OTHER_BOB), ("xpath", "xpath", "")),
+    Change(
+        "another element",
+        PAGE.replace(SAVE, "<input type=submit value=Save data-is=save>"),
+        ("xpath", "model", "xpath"),
+        {"save": ("input", "submit")},
+    ),
+    Change(
+        "hidden twins before it",
+        PAGE.replace("<main>", "<main hidden>").replace("data-is", "data-was") + PAGE,
+        ("role", "role", "row"),
+    ),
+    Change("into a shadow root", SHADOW, ("role", "role", "row")),
+    Change("late", LATE, ("xpath",) * 3),
+)
+
+
+def key(change: Change, question: str) -> str:
+    """A key written by hand, no model: the last line that is what an instruction means."""
+    asked, lines = read(question)
+    tag, said = change.means.get(asked.split()[0], ("", ""))
+    fits = [
+        each["id"]
+        for each in lines
+        if each["tag"] == tag and (each["says"] == said or f'"{said}"' in each["about"])
+    ]
+    if change.name == "a look-alike added":
+        fits = fits[:1]
+    return json.dumps({"id": fits[-1] if fits else None})
+
+
+async def test_each_change_is_healed_or_refused_and_nothing_else_is_touched(page, site, evidence):
+    """By the xpath, another target, the row, a model; where none is the one, nothing is done."""
+    start = site(PAGE + SAYS)
+    async with testing.record_async() as record:
+        async with record.run("guests", agent="ada", role="agent") as session:
+            browser = session.browser(page, timeout_s=3.0)
+            await browser.goto(start)
+            await browser.act("enter a guest", at="input", method="fill", arguments=["Eve"])
+            await browser.act("save it", at="text=Save", effects="idempotent")
+            at = "li:has-text('Bob') >> button"
+            await browser.act("remove Bob", at=at, effects="idempotent")
+            run = session.run
+        cache = await record.actions(run, params={"address": start})
+        for change in CHANGES:
+            address = site(change.body + SAYS, "changed.html")
+            async with record.run("again", agent="ada", role="agent") as session:
+                session.browser(page, timeout_s=3.0)
+                told = await session.run_actions(
+                    cache,
+                    params={"address": address},
+                    fallback=partial(key, change),
+                    debug=True,
+                )
+            found = tuple(each.strategy for each in told.actions[1:])
+            evidence.record(f"actions.changed.{change.name}", found=", ".join(found))
+            done = [name for name, how in zip(ALL, found, strict=False) if how]
+            touched = await page.evaluate("touched")
+            named = {"enter": "name"}
+            assert touched == [named.get(each, each) for each in done], change.name
+            assert found == change.found, (change.name, told.error)
+            assert told.success is all(found)
