@@ -1,16 +1,29 @@
 """Scripts of a cache run with playwright alone, and end where the replay ends."""
 
+from __future__ import annotations
+
+import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import pytest_asyncio
 
-from hansard.domain.actions.cache import ActionCheck
+from hansard import testing
+from hansard.domain.actions.cache import ActionCache, ActionCheck
 from hansard.inspect.action_scripts import ScriptFormat, script
 from hansard.integrations.browser.chromium import program
+from tests.actions import task_pages
 from tests.actions.test_cache import cache, entry
+
+HERE = Path(__file__).parent
+INSTALL_S_MAX = 300
 
 RUN_S_MAX = 120
 PAGE = """<!doctype html><form onsubmit="event.preventDefault(); said.textContent =
@@ -60,3 +73,178 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
     assert code("made.py", "--who", "Eve") != 0
     page.write_text(PAGE.replace("who.value +", "'nobody' +"))
     assert code(*as_test) == 1
+
+
+class Workflow(msgspec.Struct):
+    """What was recorded on a page, what that told the server at its end, and how it breaks."""
+
+    page: str
+    cache: ActionCache
+    end: str
+    broken: tuple[str, str]
+
+
+WORKFLOWS = {
+    "plain": ("Left: 1", ("filter((each) => !each.done)", "filter((each) => each.done === 3)")),
+    "shadow": ("1 to do", ("filter((each) => !each.done)", "filter((each) => each.done === 3)")),
+}
+"""What each page says at the end, and what is exchanged in a broken one."""
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[str]:
+    """What pages told of themselves."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages, which a test may break."""
+    copied: Path = tmp_path_factory.mktemp("pages")
+    for each in WORKFLOWS:
+        shutil.copy(task_pages.SOURCES / f"{each}.html", copied)
+    return copied
+
+
+@pytest.fixture(scope="module")
+def here(folder: Path, reports: list[str]) -> Iterator[str]:
+    """Their address."""
+    with task_pages.served(folder, reports) as address:
+        yield address
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def workflows(chromium: Any, here: str, reports: list[str]) -> list[Workflow]:
+    """Each recorded, its address a slot."""
+    made: list[Workflow] = []
+    async with testing.record_async() as record:
+        for name, (says, broken) in WORKFLOWS.items():
+            context = await chromium.new_context()
+            page = await context.new_page()
+            address = f"{here}/{name}.html"
+            async with record.run("tasks", agent="ada", role="agent") as session:
+                await task_pages.worked(session.browser(page, timeout_s=5.0), address, says)
+                run = session.run
+            await task_pages.shows(page, task_pages.END)
+            await context.close()
+            recorded = await record.actions(run, params={"address": address})
+            made.append(Workflow(name, recorded, reports[-1], broken))
+    return made
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with playwright and pytest alone."""
+    room, locked = tmp_path_factory.mktemp("alone"), ("-r", str(HERE / "scripts.txt"))
+    for command in (
+        [sys.executable, "-m", "venv", "venv"],
+        ["venv/bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", *locked],
+    ):
+        subprocess.run(command, cwd=room, check=True, capture_output=True, timeout=INSTALL_S_MAX)
+    return room / "venv/bin/python"
+
+
+def ran(command: list[str], where: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command as it ended; its environment has a browser and nothing of Hansard's."""
+    found = program()
+    assert found is not None
+    given = {"PATH": os.environ["PATH"], "HOME": str(where), "BROWSER": found, **variables}
+    return subprocess.run(
+        command,
+        cwd=where,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_exported.py::"
+    "test_a_script_is_green_and_red_where_what_it_checks_is_not_so"
+)
+@pytest.mark.timeout(900)
+def test_scripts_of_each_workflow_end_equal_in_a_fresh_environment(
+    workflows: list[Workflow], python: Path, here: str, folder: Path, reports: list[str], tmp_path
+):
+    """As a program and as a test; on a broken page the test is red."""
+    for work in workflows:
+        address = f"{here}/{work.page}.html"
+        alone = tmp_path / f"{work.page}.py"
+        alone.write_bytes(script(work.cache, ScriptFormat.PLAYWRIGHT_PY))
+        test = tmp_path / f"test_{work.page}.py"
+        test.write_bytes(script(work.cache, ScriptFormat.PYTEST))
+        as_test = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", test.name]
+        for command in ([str(python), alone.name, "--address", address], as_test):
+            reports.clear()
+            done = ran(command, tmp_path, SLOT_address=address)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert reports[-1] == work.end
+        page = folder / f"{work.page}.html"
+        before = page.read_text()
+        page.write_text(before.replace(*work.broken))
+        broken = ran(as_test, tmp_path, SLOT_address=address)
+        page.write_text(before)
+        assert broken.returncode == 1, broken.stdout
+        assert "1 failed" in broken.stdout
+
+
+@pytest.mark.thorough(quick="tests/actions/test_scripts.py::test_equal_caches_are_equal_bytes")
+@pytest.mark.timeout(900)
+def test_scripts_in_typescript_are_compiled_and_end_equal(
+    workflows: list[Workflow], here: str, reports: list[str], tmp_path: Path
+):
+    """By the strict compiler, without a word from it."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("npm or node is not installed: no script in TypeScript was compiled")
+    for each in (HERE / "typescript").iterdir():
+        shutil.copy(each, tmp_path)
+    install = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(install, cwd=tmp_path, check=True, capture_output=True, timeout=INSTALL_S_MAX)
+    for work in workflows:
+        made = script(work.cache, ScriptFormat.PLAYWRIGHT_TS)
+        (tmp_path / f"{work.page}.ts").write_bytes(made)
+    compiled = ran(["node_modules/.bin/tsc"], tmp_path)
+    assert (compiled.returncode, compiled.stdout) == (0, "")
+    for work in workflows:
+        reports.clear()
+        told = ["--address", f"{here}/{work.page}.html"]
+        done = ran([node, f"made/{work.page}.js", *told], tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert reports[-1] == work.end
+
+
+TOOLS = """import json
+
+def note(text, times=1):
+    with open("notes.jsonl", "a") as file:
+        file.write(json.dumps([text, times]) + "\\n")
+    return text * times
+"""
+
+
+@pytest.mark.slow
+def test_a_script_of_tools_calls_them_as_they_were_called(tmp_path: Path):
+    """With another value for its slot; asynchronous ones, too."""
+    (tmp_path / "office.py").write_text(TOOLS + "async def later(text): return note(text, 3)\n")
+    params = {"text": "{{who}}", "times": 2}
+    told = {"action_type": "tool", "xpath": None}
+    made = cache(
+        entry(0, method="note", action_params=params, **told),
+        entry(1, method="later", action_params={"text": "to {{who}}"}, **told),
+        slots=["who"],
+    )
+    (tmp_path / "made.py").write_bytes(script(made, ScriptFormat.PYTHON, "office"))
+    done = subprocess.run(
+        [sys.executable, "made.py", "--who", "Eve"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    notes = [json.loads(line) for line in (tmp_path / "notes.jsonl").read_text().splitlines()]
+    assert notes == [["Eve", 2], ["to Eve", 3]]

@@ -73,8 +73,7 @@ async def test_a_task_that_people_showed_is_done_on_another_seed(page, pages):
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_miniwob.py::"
-    "test_a_task_that_people_showed_is_done_on_another_seed"
+    quick="tests/experience/test_miniwob.py::test_a_task_that_people_showed_is_done_on_another_seed"
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
@@ -86,8 +85,6 @@ async def test_tasks_that_people_showed_are_done_on_other_seeds(
     count = rounds(quick=5, full=50)
     share, seconds = await rate(page, pages, task, range(1_000, 1_000 + count))
     people = statistics.median(each.seconds for each in demonstrations(task) if each.success)
-    evidence.record(
-        f"experience.{task}", seeds=count, done=share, seconds=seconds, people=people
-    )
+    evidence.record(f"experience.{task}", seeds=count, done=share, seconds=seconds, people=people)
     if task in SURE:
         assert share >= 0.95

@@ -1,0 +1,192 @@
+"""One page of tasks, in many builds: what is specified, how it is used and read.
+
+1. A text field and a button beside it: the button adds a task of that title at the end, and
+   empties the field. Without a title it adds nothing.
+2. A task has a checkbox that its title names, and a button that removes it.
+3. A `status` says how many tasks are not done, as its first number.
+4. `localStorage.tasks` holds `[{title, done}]`, and the page shows that again when it is loaded.
+
+Nothing else is said: markup, class names and other words are each build's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.domain.actions.cache import ActionCheck
+from tests.actions.provider import read
+
+SOURCES = Path(__file__).with_name("tasks")
+BUILD_S_MAX = 300
+SHOWN_S_MAX = 10.0
+FRAMEWORKS = ("react", "vue", "preact", "svelte", "lit")
+
+_CHECKBOX = re.compile(r'^\s*- checkbox "(.*?)"( \[checked\])?', re.MULTILINE)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What a page of tasks shows and stores."""
+
+    tasks: list[tuple[str, bool]]
+    left: int
+    stored: list[tuple[str, bool]]
+
+
+END = Shown(
+    tasks=[("Buy milk", True), ("Write home", False)],
+    left=1,
+    stored=[("Buy milk", True), ("Write home", False)],
+)
+"""Where `worked` ends."""
+
+
+async def shown(page: Any) -> Shown:
+    """By roles, through open shadow roots."""
+    tree: str = await page.locator("body").aria_snapshot()
+    said: str = await page.get_by_role("status").inner_text()
+    stored: str = await page.evaluate("localStorage.getItem('tasks')") or "[]"
+    found = re.search(r"\d+", said)
+    return Shown(
+        tasks=[(name, bool(checked)) for name, checked in _CHECKBOX.findall(tree)],
+        left=int(found.group()) if found else -1,
+        stored=[(each["title"], each["done"]) for each in json.loads(stored)],
+    )
+
+
+async def shows(page: Any, wanted: Shown) -> None:
+    """Wait until a page shows that: one may take what was removed away slowly."""
+    deadline = time.monotonic() + SHOWN_S_MAX
+    while (now := await shown(page)) != wanted:
+        assert time.monotonic() < deadline, now
+        await asyncio.sleep(0.02)
+
+
+async def worked(browser: Any, address: str, says: str = "") -> None:
+    """What is recorded: three tasks are entered, one is ticked, one removed; then it says that."""
+    field, button = "role=textbox", "role=button[name=/add|create/i]"
+    row = ":is(li, [role=listitem]):has-text('{}')"
+    await browser.goto(address)
+    for title in ("Buy milk", "Bake bread", "Write home"):
+        await browser.act(f"enter {title}", at=field, method="fill", arguments=[title])
+        await browser.act("add the task", at=button, effects="idempotent")
+    box = row.format("Buy milk") + " >> input"
+    await browser.act("tick Buy milk", at=box, method="check")
+    remove = row.format("Bake bread") + " >> button"
+    checks = [ActionCheck(kind="visible", value=says)] if says else []
+    await browser.act("remove Bake bread", at=remove, effects="idempotent", checks=checks)
+
+
+def key(question: str) -> str:
+    """A key written by hand for the pages of tasks: which line an instruction means."""
+    asked, lines = read(question)
+    verb, _, title = asked.partition(" ")
+    boxes = [at for at, each in enumerate(lines) if "checkbox" in each["about"]]
+    buttons = [at for at, each in enumerate(lines) if each["tag"] == "button"]
+    field = next(at for at, each in enumerate(lines) if each["tag"] == "input" and at not in boxes)
+    add = next(at for at in buttons if at > field)
+    removes = [at for at in buttons if at != add]
+    said = [at for at, each in enumerate(lines) if title and each["says"] == title]
+    box = min(boxes, key=lambda at: abs(at - said[0])) if said and boxes else None
+    chosen: int | None = None
+    match verb:
+        case "enter":
+            chosen = field
+        case "add":
+            chosen = add
+        case "tick":
+            chosen = box
+        case "remove" if box is not None:
+            chosen = removes[boxes.index(box)]
+        case _:
+            pass
+    return json.dumps({"id": None if chosen is None else lines[chosen]["id"]})
+
+
+def built(folder: Path) -> Path:
+    """The folder with all pages, built with what npm's lock file names; or a skip."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        pytest.skip("npm or node is not installed: no framework's page was built")
+    shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
+    install = (npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+    for command in (install, (node, "build.mjs", "out")):
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=BUILD_S_MAX, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2_000:]
+    for page in SOURCES.glob("*.html"):
+        shutil.copy(page, folder / "out")
+    return folder / "out"
+
+
+REPORTS = b"""<script>
+const report = () => {
+  const asked = new XMLHttpRequest();
+  asked.open("POST", "/shown", false);
+  const shadow = document.querySelector("task-list")?.shadowRoot;
+  const shown = [...(shadow ?? document).querySelectorAll("li, output, footer")].map((each) =>
+    [each.textContent.trim(), each.querySelector("input")?.checked]);
+  asked.send(JSON.stringify({ shown, stored: localStorage.tasks }));
+};
+const setItem = Storage.prototype.setItem;
+Storage.prototype.setItem = function (...told) {
+  setItem.apply(this, told);
+  setTimeout(report);
+};
+</script>"""
+"""What makes a page tell the server what it shows and stores, after each change."""
+
+
+@contextlib.contextmanager
+def served(folder: Path, reports: list[str] | None = None) -> Iterator[str]:
+    """The address of a folder over HTTP, on this machine. Where `reports` is given, its pages tell
+    what they show and store.
+    """
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if reports is None or not self.path.endswith(".html"):
+                return super().do_GET()
+            body = folder.joinpath(self.path[1:]).read_bytes()
+            body = body.replace(b"<meta", REPORTS + b"<meta", 1)
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return None
+
+        def do_POST(self) -> None:
+            assert reports is not None
+            told = self.rfile.read(int(self.headers["Content-Length"]))
+            reports.append(told.decode())
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,122 @@
+"""What a page or a file does to a replay: an error with fact and remedy, in bounded time.
+
+Nothing is half done, and the browser is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+import hansard
+from hansard import testing
+from hansard.domain.actions.cache import ElementTargets, encode
+from hansard.integrations.browser import chromium as browsers
+from tests.actions.test_cache import cache, entry
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+REPLAY_S_MAX = 45
+BUTTON = "/html[1]/body[1]/button[1]"
+COUNTS = (
+    "<button onclick='count.value = +count.value + 1; {}'>Go</button><output id=count>0</output>"
+)
+
+
+def clicks(address, **fields):
+    """A cache that opens a page and clicks its button."""
+    goto = entry(0, action_type="goToUrl", method=None, arguments=[address], xpath=None)
+    told = {"xpath": BUTTON, "method": "click", "arguments": [], "changed": "page"} | fields
+    return cache(goto, entry(1, **told))
+
+
+async def replayed(page, made, **how):
+    """What comes of a replay, in bounded time."""
+    async with (
+        asyncio.timeout(REPLAY_S_MAX),
+        testing.record_async() as record,
+        record.run("go", agent="ada", role="agent") as session,
+    ):
+        session.browser(page, timeout_s=how.pop("timeout_s", 3.0))
+        return await session.run_actions(made, **how)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "alert(1)",
+        "document.title = confirm(1) || prompt(1)",
+        "window.open(location.href)",
+        "Object.assign(document.createElement(`a`), {href: `data:,x`, download: `x`}).click()",
+        "onbeforeunload = () => 1",
+        "setInterval(() => { count.ariaLabel = document.title = Math.random() }, 5)",
+    ],
+    ids=["alert", "confirm", "pop-up", "download", "leaving", "never settles"],
+)
+async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
+    """A dialog is dismissed, never accepted; a pop-up and a download are left alone."""
+    made = clicks(site(COUNTS.format(script)))
+    for _ in range(2):  # the second time the page that it leaves may ask
+        told = await replayed(page, made)
+        assert told.success, told.error
+        assert await page.inner_text("#count") == "1"
+    assert await page.title() != "true"
+
+
+async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
+    """And the replay goes on."""
+    told = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))
+    assert told.success, told.error
+    assert await page.inner_text("#count") == "1"
+
+
+async def test_a_frame_that_vanishes_is_said(page, site):
+    """Before it is looked at, and while it is: nothing in another frame is clicked."""
+    inner = COUNTS.format("").replace("Go", "In")
+    shown = f'{COUNTS.format("")}<p><iframe id=f srcdoc="{inner}"></iframe>'
+    made = clicks(site(shown), frame_index=1)
+    assert (await replayed(page, made)).success
+    gone = clicks(site(f"{shown}<script>f.remove()</script>"), frame_index=1)
+    told = await replayed(page, gone)
+    assert "frame 1 is not on the page, which has 1: record it again" in told.error
+    leaves = "<script>f.onload = () => f.contentDocument.addEventListener('pointermove', () => "
+    told = await replayed(page, clicks(site(f"{shown}{leaves}f.remove())</script>"), frame_index=1))
+    assert told.success or "entry 1 was not done" in told.error
+    assert await page.inner_text("#count") == "0"
+
+
+async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(page, site):
+    """It is within what a file may say; the page is stuck, and is said to be."""
+    nodes = "<b><i></i></b>" * 3_000
+    slow = "//*[count(//*[count(//*[count(//*) > 0]) > 0]) > 0]"
+    address = site(COUNTS.format("") + nodes)
+    made = clicks(address, xpath=slow)
+    recorded = entry(1, xpath=slow, targets=ElementTargets(tag="button", role="button", look="x"))
+    assert browsers.program()
+    for each in (made, msgspec.structs.replace(made, actions=[made.actions[0], recorded])):
+        async with asyncio.timeout(REPLAY_S_MAX), browsers.page() as stuck:
+            opened = stuck.context.browser
+            told = await replayed(stuck, each)
+        assert "did not answer within 5 s" in told.error
+        assert "reload the page" in told.error
+        assert opened is not None
+        assert not opened.is_connected()
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"method": "explode"}, "use one of"),
+        ({"xpath": "/a" * 500_000}, "name the element by its targets"),
+        ({"action_type": "teleport"}, "use one of"),
+    ],
+)
+async def test_a_bad_file_is_refused_before_anything_is_done(page, site, tmp_path, broken, said):
+    """Also where what is bad comes last."""
+    file = tmp_path / "actions.json"
+    file.write_bytes(encode(clicks(site(COUNTS.format("")), **broken)))
+    with pytest.raises(hansard.BadValue, match=said):
+        await replayed(page, file)
+    assert page.url == "about:blank"

@@ -1,0 +1,241 @@
+"""One page of tasks, built in many ways: recorded on one, done again on the others.
+
+`tests/actions/task_pages.py` has the specification.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import testing
+from hansard.domain.actions.cache import ActionCache, encode
+from tests.actions import task_pages
+from tests.actions.provider import ANSWER_COST, Provider
+from tests.actions.task_pages import END, FRAMEWORKS, Shown, shown, shows
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[str]:
+    """The address of the pages that need no build."""
+    with task_pages.served(task_pages.SOURCES) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory) -> Iterator[str]:
+    """The address of all pages."""
+    with task_pages.served(task_pages.built(tmp_path_factory.mktemp("tasks"))) as address:
+        yield address
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """Counts what a model is asked."""
+    with Provider(task_pages.key).serving() as serving:
+        yield serving
+
+
+async def specified(page: Any, address: str) -> None:
+    """The specification, on one build."""
+    await page.goto(address)
+    field = page.get_by_role("textbox")
+    add = page.get_by_role("button", name=re.compile("add|create", re.IGNORECASE))
+
+    async def enter(title: str) -> None:
+        await field.fill(title)
+        if await add.is_enabled():
+            await add.click()
+
+    for title in ("one", "two", "", "three"):
+        await enter(title)
+    assert await field.input_value() == ""
+    open_tasks = [("one", False), ("two", False), ("three", False)]
+    await shows(page, Shown(open_tasks, 3, open_tasks))
+    await page.get_by_role("checkbox", name="two", exact=True).check()
+    now = [("one", False), ("two", True), ("three", False)]
+    await shows(page, Shown(now, 2, now))
+    row = page.get_by_role("listitem").filter(has_text="one")
+    await row.get_by_role("button").click()
+    await shows(page, Shown(now[1:], 1, now[1:]))
+    await page.reload()
+    await shows(page, Shown(now[1:], 1, now[1:]))
+
+
+async def recorded(record: Any, page: Any, address: str) -> ActionCache:
+    """The work on one build, as a cache whose address is a slot."""
+    async with record.run("tasks", agent="ada", role="agent") as session:
+        await task_pages.worked(session.browser(page, timeout_s=5.0), address)
+        run = session.run
+    await shows(page, END)
+    cache: ActionCache = await record.actions(run, params={"address": address})
+    return cache
+
+
+async def replayed(record: Any, chromium: Any, cache: Any, address: str, **how: Any) -> Any:
+    """What came of a replay on another build; where it succeeded, all must end equal."""
+    context = await chromium.new_context()
+    async with record.run("again", agent="ada", role="agent") as session:
+        page = await context.new_page()
+        session.browser(page, timeout_s=5.0)
+        asked = {name: make(session) for name, make in how.items() if name == "fallback"}
+        told = await session.run_actions(
+            cache, params={"address": address}, debug=True, **how | asked
+        )
+    if told.success:
+        await shows(page, END)
+    else:
+        assert await shown(page) != END
+    await context.close()
+    return told
+
+
+async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any) -> dict[str, Any]:
+    """By xpath alone, by all but a model, with a model, and once more: what came of each."""
+    alone = await replayed(record, chromium, file, address, xpath_only=True)
+    found = {"xpath": sum(each.success for each in alone.actions)}
+    variants = await replayed(record, chromium, file, address)
+    assert (variants.model_calls, variants.cache.version) == (0, 1)
+    found["variants"] = sum(each.success for each in variants.actions)
+    model = await replayed(record, chromium, file, address, fallback=make)
+    assert model.success, model.error
+    found["model"] = len(model.actions)
+    found["asked"] = model.model_calls
+    again = await replayed(record, chromium, file, address, fallback=make)
+    assert again.success, again.error
+    assert again.model_calls == 0
+    return found
+
+
+async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provider, tmp_path):
+    """From a plain page to one in a shadow root; then nobody is asked, and all ends equal."""
+    for name in ("plain", "shadow"):
+        context = await chromium.new_context()
+        await specified(await context.new_page(), f"{here}/{name}.html")
+        await context.close()
+    async with testing.record_async() as record:
+        cache = await recorded(record, page, f"{here}/plain.html")
+        file = tmp_path / "tasks.json"
+        file.write_bytes(encode(cache))
+        shadow = f"{here}/shadow.html"
+        found = await healed(record, chromium, file, shadow, provider.anthropic)
+        assert provider.requests == found["asked"]
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_task_pages.py::test_a_page_of_another_kind_is_healed_once"
+)
+@pytest.mark.timeout(600)
+async def test_each_framework_s_page_keeps_the_specification(chromium, there):
+    """One test for all of them."""
+    for name in (*FRAMEWORKS, "plain", "shadow"):
+        context = await chromium.new_context()
+        await specified(await context.new_page(), f"{there}/{name}.html")
+        await context.close()
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_task_pages.py::test_a_page_of_another_kind_is_healed_once"
+)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("at", ["plain", *FRAMEWORKS])
+async def test_what_was_recorded_on_one_page_is_done_on_those_of_other_frameworks(
+    chromium, page, there, provider, tmp_path, evidence, at
+):
+    """Each page is healed once, by both SDKs in turn, and then done without a call."""
+    async with testing.record_async() as record:
+        cache = await recorded(record, page, f"{there}/{at}.html")
+        for number, name in enumerate(("plain", *FRAMEWORKS)):
+            if name == at:
+                continue
+            file = tmp_path / f"{name}.json"
+            file.write_bytes(encode(cache))
+            make = (provider.openai, provider.anthropic)[number % 2]
+            before = provider.requests
+            found = await healed(record, chromium, file, f"{there}/{name}.html", make)
+            assert provider.requests - before == found["asked"]
+            evidence.record(f"actions.pages.{at}.{name}", **found)
+
+
+SAVED = """SELECT model_calls, recorded_model_calls, cost_saved, model_seconds_saved, seconds
+FROM action_runs ORDER BY position"""
+ASKED = "SELECT count(*), sum(cost), sum(duration_ms) / 1e3 FROM steps WHERE kind = 'model'"
+
+
+async def again_and_again(
+    record: Any, chromium: Any, cache: ActionCache, address: str, provider: Provider, count: int
+) -> None:
+    """So many replays: no request, and each ends with an equal tree and equal storage."""
+    before, ends = provider.requests, set()
+    for _ in range(count):
+        context = await chromium.new_context()
+        async with record.run("again", agent="ada", role="agent") as session:
+            page = await context.new_page()
+            session.browser(page, timeout_s=5.0)
+            told = await session.run_actions(
+                cache, params={"address": address}, fallback=provider.openai(session)
+            )
+            assert told.success, told.error
+        await shows(page, END)
+        tree = await page.locator("body").aria_snapshot()
+        ends.add((tree, str(await context.storage_state())))
+        await context.close()
+    assert provider.requests == before
+    assert len(ends) == 1
+
+
+async def test_what_a_model_did_once_is_done_again_without_a_request(
+    chromium, page, here, provider, data_dir, workspace, rounds
+):
+    """What is saved is the recorded usage; the browser's seconds stand apart, and are measured."""
+    address = f"{here}/plain.html"
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with record.run("tasks", agent="ada", role="agent") as session:
+            browser = session.browser(page, model=provider.openai(session), timeout_s=5.0)
+            await browser.goto(address)
+            for title in ("Buy milk", "Bake bread", "Write home"):
+                await browser.act(f"enter {title}", method="fill", arguments=[title])
+                await browser.act("add the task", effects="idempotent")
+            await browser.act("tick Buy milk", method="check")
+            await browser.act("remove Bake bread", effects="idempotent")
+            run = session.run
+        await shows(page, END)
+        cache = await record.actions(run, params={"address": address})
+        asked = provider.requests
+        count = rounds(quick=2, full=50)
+        await again_and_again(record, chromium, cache, address, provider, count)
+        [(calls, cost, seconds)] = [
+            tuple(each.values()) for each in (await record.sql(ASKED)).dicts()
+        ]
+        assert (calls, cost) == (asked, pytest.approx(asked * ANSWER_COST))
+        rows = (await record.sql(SAVED)).dicts()
+        assert len(rows) == count
+        for row in rows:
+            assert (row["model_calls"], row["recorded_model_calls"]) == (0, asked)
+            assert row["cost_saved"] == pytest.approx(cost)
+            assert row["model_seconds_saved"] == pytest.approx(seconds)
+            assert row["seconds"] > 0
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_task_pages.py::test_what_a_model_did_once_is_done_again_without_a_request"
+)
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("at", ["shadow", *FRAMEWORKS])
+async def test_each_framework_s_page_ends_equal_each_time(
+    chromium, page, there, provider, rounds, at
+):
+    """Recorded there, and replayed so many times."""
+    async with testing.record_async() as record:
+        cache = await recorded(record, page, f"{there}/{at}.html")
+        count = rounds(quick=2, full=50)
+        await again_and_again(record, chromium, cache, f"{there}/{at}.html", provider, count)
+        assert provider.requests == 0
