@@ -8,6 +8,8 @@ BENCH   := .venv-bench
 BSTAMP  := $(BENCH)/.made-from-the-lock
 PEERS   := .venv-peers
 PSTAMP  := $(PEERS)/.made-from-the-lock
+APEERS  := .venv-action-peers
+APSTAMP := $(APEERS)/.made-from-the-lock
 
 # How often a test marked `long` repeats itself, e.g. how many times a server is killed.
 ROUNDS      ?= 1
@@ -24,7 +26,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo browser test test-slow test-full check format-check lint types types-full imports fmt docs bench bench-peers lock clean
+.PHONY: help demo browser test test-slow test-full check format-check lint types types-full imports fmt docs bench bench-peers bench-action-peers lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -133,6 +135,14 @@ $(PSTAMP): requirements/peers.txt $(STAMP)
 
 bench-peers: $(BSTAMP) $(PSTAMP) ## Measure MLflow and Phoenix beside Hansard (a third environment, 1.3 GB)
 	@$(BENCH)/bin/python -m benchmarks peers
+
+$(APSTAMP): requirements/action-peers.txt $(STAMP)
+	$(PYTHON) -m venv --without-pip $(APEERS)
+	$(call INTO,$(APEERS)) --require-hashes -r requirements/action-peers.txt
+	@touch $@
+
+bench-action-peers: $(APSTAMP) browser ## Measure muscle-mem and browser-use on a recorded form (an environment of 0.5 GB)
+	@$(APEERS)/bin/python -m benchmarks.action_peers
 
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes \
 	--strip-extras --constraint requirements/constraints.txt --no-emit-index-url --no-emit-find-links --no-emit-trusted-host

@@ -21,15 +21,12 @@ from playwright.sync_api import sync_playwright
 
 import hansard
 from benchmarks import _world
+from benchmarks._form import PAGE, PARAMS
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_page import ARGUMENTS, browser
 from hansard.inspect.action_scripts import ScriptFormat, script
 
 RATIO_MAX = 1.5
-PAGE = """<!doctype html><form onsubmit="event.preventDefault(); said.textContent = who.value">
-<label>Who <input id="who"></label><label>What <input id="what"></label>
-<button>Send</button></form><p id="said"></p>"""
-PARAMS = {"who": "Ada", "what": "a letter"}
 
 
 async def recorded(record: hansard.AsyncRecord, page: Any, address: str) -> hansard.ActionCache:

@@ -43,8 +43,14 @@ def provider() -> Iterator[Provider]:
         yield serving
 
 
-async def specified(page: Any, address: str) -> None:
-    """The specification, on one build."""
+LEFT = Shown([("two", True), ("three", False)], 1, [("two", True), ("three", False)])
+"""Where `specified` ends."""
+
+
+async def specified(chromium: Any, address: str) -> Shown:
+    """The specification, on one build; what it shows in the end."""
+    context = await chromium.new_context()
+    page = await context.new_page()
     await page.goto(address)
     field = page.get_by_role("textbox")
     add = page.get_by_role("button", name=re.compile("add|create", re.IGNORECASE))
@@ -64,9 +70,12 @@ async def specified(page: Any, address: str) -> None:
     await shows(page, Shown(now, 2, now))
     row = page.get_by_role("listitem").filter(has_text="one")
     await row.get_by_role("button").click()
-    await shows(page, Shown(now[1:], 1, now[1:]))
+    await shows(page, LEFT)
     await page.reload()
-    await shows(page, Shown(now[1:], 1, now[1:]))
+    await shows(page, LEFT)
+    ended = await shown(page)
+    await context.close()
+    return ended
 
 
 async def recorded(record: Any, page: Any, address: str) -> ActionCache:
@@ -117,9 +126,7 @@ async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any
 async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provider, tmp_path):
     """From a plain page to one in a shadow root; then nobody is asked, and all ends equal."""
     for name in ("plain", "shadow"):
-        context = await chromium.new_context()
-        await specified(await context.new_page(), f"{here}/{name}.html")
-        await context.close()
+        assert await specified(chromium, f"{here}/{name}.html") == LEFT
     async with testing.record_async() as record:
         cache = await recorded(record, page, f"{here}/plain.html")
         file = tmp_path / "tasks.json"
@@ -136,9 +143,7 @@ async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provi
 async def test_each_framework_s_page_keeps_the_specification(chromium, there):
     """One test for all of them."""
     for name in (*FRAMEWORKS, "plain", "shadow"):
-        context = await chromium.new_context()
-        await specified(await context.new_page(), f"{there}/{name}.html")
-        await context.close()
+        assert await specified(chromium, f"{there}/{name}.html") == LEFT
 
 
 @pytest.mark.thorough(
