@@ -151,6 +151,33 @@ def test_a_change_goes_by_what_its_session_saw(session: Session, ada: Record):
     assert ada.memory(ADA).view("a.md") == "mine\n"
 
 
+def test_an_item_that_is_added_goes_by_no_text_and_shows_none(session: Session, ada: Record):
+    """It stands behind what others wrote meanwhile, which may then not be written over unseen."""
+    session.memory.remember("mine")
+    ada.memory(ADA).remember("theirs", by="eve")
+    session.memory.remember("mine too")
+    assert ada.memory(ADA).view("AGENTS.md") == "- mine\n- theirs\n- mine too\n"
+    with pytest.raises(hansard.MemoryConflict, match="is not what was read"):
+        session.memory.create("AGENTS.md", "- mine\n")
+    before = session.memory.entry("AGENTS.md")
+    assert before.created_at < before.changed_at == session.memory.history("AGENTS.md")[-1].at
+    session.memory.remember("last")
+    session.memory.create("AGENTS.md", "- all\n")
+    assert ada.memory(ADA).view("AGENTS.md") == "- all\n"
+
+
+def test_a_part_of_a_file_that_was_never_seen_shows_it_to_nobody(session: Session, ada: Record):
+    """An edit of it goes by the part that it names; the whole may not be written over then."""
+    ada.memory(ADA).create("a.md", "one\ntwo\n", by="eve")
+    session.memory.edit("a.md", "one", "1")
+    with pytest.raises(hansard.MemoryConflict, match="was not read before"):
+        session.memory.create("a.md", "mine\n")
+    assert session.memory.view("a.md") == "1\ntwo\n"
+    session.memory.rename("a.md", "b.md")
+    session.memory.create("b.md", "mine\n")
+    assert ada.memory(ADA).view("b.md") == "mine\n"
+
+
 def test_refusals_are_on_record_and_the_third_in_a_row_says_to_ask(session: Session, ada: Record):
     """Nothing of them is committed; one that is valid ends the row."""
     for number in (1, 2, 3):

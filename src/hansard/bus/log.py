@@ -61,8 +61,13 @@ class Stored(msgspec.Struct, frozen=True):
     @property
     def time(self) -> datetime:
         """The log's time of the commit, in UTC, cut to microseconds."""
-        seconds, ns = divmod(self.stamp, 1_000_000_000)
-        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
+        return utc(self.stamp)
+
+
+def utc(stamp: int) -> datetime:
+    """A time of the log's, in ns since 1970, cut to microseconds."""
+    seconds, ns = divmod(stamp, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
 
 
 class AtPosition(msgspec.Struct, frozen=True):

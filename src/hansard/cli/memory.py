@@ -16,6 +16,7 @@ from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Probe
 from hansard.agents.memory.upkeep.reflect import RUNS_MAX, asked_for
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
+from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Given, Json, noun, work
 from hansard.cli.functions import named
 from hansard.cli.opening import reading
@@ -26,6 +27,7 @@ from hansard.client.reflection import Reflected
 from hansard.domain.counted import counted
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.space import MemoryState
 from hansard.domain.times import moment
 from hansard.inspect import memory, memory_search
 from hansard.inspect.memory import (
@@ -295,20 +297,26 @@ async def compact(
 ) -> None:
     """Find what could be shorter, and what refuses a proposal; nothing is changed but by --apply.
 
-    Without --with, lines that have the very words of others go.
+    Without --with, lines that have the very words of others go. What is written meanwhile survives:
+    a file that was changed since it was read is a conflict, and nothing is made then.
     """
-    probes = [Probe(each) for each in keep or ()]
+    async with answering() as reader:
+        reads = memory_search.reads(reader, space)
+    terms: Any = {
+        "reads": reads,
+        "keep": [Probe(each) for each in keep or ()],
+        "drop_max": drop_max,
+    }
     async with reading() as workspace:
-        found = await memory_search.compact(workspace, space, keep=probes, drop_max=drop_max)
+        state = await MemoryStore(workspace, space).state()
+        found = memory_search.compact(space, state, **terms)
         if function is not None:
-            tree = await memory_search.tree_of(workspace, space)
+            tree = memory_search.texts_of(state)
             given = named(function)(found.compacted.findings, tree)
             told = await given if inspect.isawaitable(given) else given
-            found = await memory_search.compact(
-                workspace, space, told, keep=probes, drop_max=drop_max
-            )
+            found = memory_search.compact(space, state, told, **terms)
         if apply and found.compacted.changes:
-            found.version = await _made(workspace, space, found.compacted.changes, by)
+            found.version = await _made(workspace, space, state, found.compacted.changes, by)
     output.show(found, _compaction, json=json)
 
 
@@ -335,16 +343,18 @@ async def reflect(
     output.show(found, _reflected, json=json)
 
 
-async def _made(workspace: Workspace, space: str, changes: Changes, by: str) -> int:
-    """Make a compaction's change; the version that the space is at. Raises MemoryConflict."""
-    store = MemoryStore(workspace, space)
-    state = await store.state()
+async def _made(
+    workspace: Workspace, space: str, state: MemoryState, changes: Changes, by: str
+) -> int:
+    """Make a compaction's change of files as they stood; the version that the space is at. Raises
+    MemoryConflict where one was changed since.
+    """
     ops = [
         drafts.delete(path) if text is None else drafts.create(path, text)
         for path, text in changes.items()
     ]
     seen = {path: state.files[path].digest for path in changes if path in state.files}
-    return await store.change(ops, by, "compaction", seen=seen)
+    return await MemoryStore(workspace, space).change(ops, by, "compaction", seen=seen)
 
 
 def _given() -> dict[str, Any]:

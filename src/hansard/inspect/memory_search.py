@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -15,8 +15,23 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Compacted, Probe
 from hansard.agents.memory.upkeep.compaction import compact as compacted
 from hansard.agents.workspace import Workspace
+from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.space import MemoryState
 from hansard.inspect.answer import Answer
+from hansard.projections.reader import Reader
 from hansard.projections.search.files import FileVectors, FileWords
+
+_READS = """
+SELECT path, count(*) FROM (
+    SELECT result ->> '$.path' AS path FROM steps
+    WHERE tool = 'memory.view' AND status = 'completed' AND result ->> '$.space' = $1
+    UNION ALL
+    SELECT substr(file, length($1) + 2) FROM (
+        SELECT unnest(json_keys(result, '$.files')) AS file FROM steps
+        WHERE tool = 'memory.prompt' AND status = 'completed'
+    ) WHERE starts_with(file, $1 || '/') AND ends_with(file, $2)
+) WHERE path IS NOT NULL GROUP BY 1
+"""
 
 
 class MemoryPaths(Answer, kw_only=True):
@@ -59,7 +74,11 @@ class MemoryHits(Answer, kw_only=True):
 
 async def tree_of(workspace: Workspace, space: str, at: object = None) -> dict[str, str]:
     """A space's texts by path, links left out. Raises BadName, NotFound."""
-    state = await MemoryStore(workspace, space).state(at)
+    return texts_of(await MemoryStore(workspace, space).state(at))
+
+
+def texts_of(state: MemoryState) -> dict[str, str]:
+    """The texts of a space as it stood, by path, links left out."""
     return {path: file.text for path, file in state.files.items() if not file.link}
 
 
@@ -114,18 +133,25 @@ class MemoryCompaction(msgspec.Struct, kw_only=True):
     version: int | None = None
 
 
-async def compact(
-    workspace: Workspace,
+def compact(
     space: str,
+    state: MemoryState,
     changes: Changes | None = None,
     *,
+    reads: Mapping[str, int] | None = None,
     keep: Iterable[Probe] = (),
     drop_max: float = DROP_MAX,
 ) -> MemoryCompaction:
-    """Judge what is proposed for a space, or what is found without a model. Nothing is changed.
-
-    Raises BadValue, BadName.
+    """Judge what is proposed for a space as it stood when it was read, or what is found without a
+    model. Nothing is changed. `reads` says how often each file was read. Raises BadValue.
     """
-    tree = await tree_of(workspace, space)
-    found = compacted(tree, Rankers(FileWords()), changes, keep=keep, drop_max=drop_max)
+    rankers = Rankers(FileWords())
+    found = compacted(texts_of(state), rankers, changes, reads=reads, keep=keep, drop_max=drop_max)
     return MemoryCompaction(space=space, compacted=found)
+
+
+def reads(reader: Reader, space: str) -> dict[str, int]:
+    """How often agents have read each file of a space on record: viewed it, or had it in their
+    prompt, where instructions stand whole.
+    """
+    return {str(path): int(count) for path, count in reader.all(_READS, [space, f"/{AGENTS}"])}

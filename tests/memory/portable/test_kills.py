@@ -2,50 +2,13 @@
 
 import os
 import random
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from hansard.agents.memory.portable import checkouts, folders
-from tests.cli.support import environment
+from tests.cli.killed import killed_at
 from tests.memory.portable.test_commands import told
 from tests.memory.portable.test_harnesses import SPACE
-
-PROGRAM = """
-import os, signal, sys
-from pathlib import Path
-from hansard.bus.jetstream.log import JetStreamLog
-from hansard.cli import main
-
-left = int(sys.argv.pop(1))
-
-def step():
-    global left
-    left -= 1
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def counted(function):
-    def run(*given, **named):
-        step()
-        found = function(*given, **named)
-        step()
-        return found
-    return run
-
-async def append(log, *given, stored=JetStreamLog.append):
-    step()
-    found = await stored(log, *given)
-    step()
-    return found
-
-JetStreamLog.append = append
-for owner, name in [(os, "fsync"), *((Path, each) for each in ("replace", "rename", "unlink"))]:
-    setattr(owner, name, counted(getattr(owner, name)))
-main()
-"""
 
 LAST = {"checkout": 24, "commit": 26}
 """Points at which these may be killed; beyond them they are done."""
@@ -54,20 +17,7 @@ LAST = {"checkout": 24, "commit": 26}
 @pytest.fixture
 def killed(data_dir, workspace):
     """Run a command that is killed at a point; whether it was."""
-
-    def run(point: int, *arguments: object) -> bool:
-        given = ["--data-dir", data_dir, "-w", workspace, "memory", *arguments]
-        ran = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(point), *map(str, given)],
-            env=environment(data_dir),
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr.decode()
-        return ran.returncode != 0
-
-    return run
+    return killed_at(data_dir, workspace)
 
 
 @pytest.mark.slow
@@ -91,7 +41,7 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
         space.create("web/AGENTS.md", theirs, by="ann")
         space.create(f"web/{number}.md", theirs, by="ann")
         stood = len(space.history())
-        kills += killed(chance.randrange(1, LAST["commit"]), "commit", folder)
+        kills += killed(chance.randrange(1, LAST["commit"]), "memory", "commit", folder)
         brought = {"web/AGENTS.md": theirs.encode(), f"web/{number}.md": theirs.encode()}
         after = before | brought
         for path, content in folders.read(folder, leave_out=[checkouts.MARK]).items():
@@ -115,7 +65,7 @@ def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evid
     kills = 0
     for number in range(rounds(quick=2, full=50)):
         folder = tmp_path / f"work-{number}"
-        kills += killed(chance.randrange(1, LAST["checkout"]), "checkout", folder)
+        kills += killed(chance.randrange(1, LAST["checkout"]), "memory", "checkout", folder)
         if not folder.exists():
             told(call, "checkout", folder)
         assert folders.read(folder, leave_out=[checkouts.MARK]) == SPACE

@@ -50,6 +50,54 @@ def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monk
     assert call("memory", "compact", "org", "--with", "shorter").code == 2
 
 
+def test_files_that_no_agent_has_read_are_told(filled, call):
+    """Viewed, or as instructions in a prompt; that of the same name in another space is another."""
+    filled.memory().create("notes/rome.md", "The office in Rome is open in August.\n", by="ada")
+    filled.memory("agent/ada").create("notes/rome.md", "Mine.\n", by="ada")
+    with filled.run("w", run="r", agent="ada") as session:
+        session.memory.view("notes/paris.md", space="org")
+        session.memory.view("notes/rome.md")
+
+    def unread() -> list[str]:
+        told = json.loads(call("memory", "compact", "org", "--json").out)
+        found = told["compacted"]["findings"]
+        return [each["spots"][0]["path"] for each in found if each["kind"] == "never_read"]
+
+    assert unread() == ["AGENTS.md", "notes/rome.md"]
+    with filled.run("w", run="s", agent="ada") as session:
+        session.memory.prompt()
+    assert unread() == ["notes/rome.md"]
+    assert "nobody has read 'notes/rome.md' on record" in call("memory", "compact", "org").out
+
+
+DURING = """
+import hansard
+
+async def shorter(findings, files):
+    async with hansard.connect_async({workspace!r}, data_dir={folder!r}) as record:
+        await record.memory().create({path!r}, "Theirs.\\n", by="bob")
+    return {{"AGENTS.md": "Answer in bullets, and briefly please.\\n"}}
+"""
+
+
+@pytest.mark.parametrize("path", ["AGENTS.md", "notes/paris.md"])
+def test_what_is_written_during_a_compaction_survives(
+    filled, call, tmp_path, monkeypatch, data_dir, workspace, path
+):
+    """Of the file that is compacted it is a conflict, and nothing is made; else both stand."""
+    text = DURING.format(workspace=workspace, folder=str(data_dir), path=path)
+    (tmp_path / f"during_{len(path)}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    made = call("memory", "compact", "org", "--with", f"during_{len(path)}:shorter", "--apply")
+    assert filled.memory().view(path) == "Theirs.\n"
+    if path == "AGENTS.md":
+        assert made.code != 0
+        assert "'bob' wrote the one there" in made.err
+        assert "nothing was written" in made.err
+    else:
+        assert filled.memory().view("AGENTS.md") == "Answer in bullets, and briefly please.\n"
+
+
 def test_a_reflection_proposes_and_changes_no_file(filled, call):
     """What a user asked for; the second time nothing is left."""
     with filled.run("w", agent="ada") as session:

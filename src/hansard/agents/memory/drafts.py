@@ -95,6 +95,8 @@ class FileDraft:
         self._touched: dict[str, None] = {}
         self.created: set[str] = set()
         """The paths that are given a whole text."""
+        self.only_appended: set[str] = set()
+        """The paths that lines are added to, whatever stands there, and nothing else is done."""
 
     def work(self, ops: Iterable[Op]) -> None:
         """Work operations out. Raises NotFound, BadValue, MemoryConflict."""
@@ -109,7 +111,7 @@ class FileDraft:
             case "delete":
                 self._item(path)
                 del self._items[path]
-                self._touched[path] = None
+                self._touch(path)
             case "create":
                 self._create(path, op["text"], link=bool(op.get("link")))
             case "append":
@@ -118,7 +120,10 @@ class FileDraft:
                 before = found.text if found is not None else ""
                 joint = "" if not before or before.endswith("\n") else "\n"
                 line = op["text"] if op["text"].endswith("\n") else op["text"] + "\n"
+                alone = at not in self._touched or at in self.only_appended
                 self._put(at, before + joint + line)
+                if alone:
+                    self.only_appended.add(at)
             case "edit":
                 self._edit(self._end_of(path), op["old"], op["new"])
             case "insert":
@@ -145,7 +150,7 @@ class FileDraft:
         if found is None and not self._moved(at):  # what was deleted and comes again is edited
             origin = self._state.files.get(at)
         self._items[at] = _Item(text, link, origin)
-        self._touched[at] = None
+        self._touch(at)
         self.created.add(at)
 
     def _moved(self, path: str) -> bool:
@@ -161,7 +166,7 @@ class FileDraft:
             self._create(path, text, link=False)
         else:
             found.text = text
-        self._touched[path] = None
+        self._touch(path)
 
     def _edit(self, path: str, old: str, new: str) -> None:
         text = self._item(path).text
@@ -189,7 +194,12 @@ class FileDraft:
             raise MemoryConflict(self._name, to, "", item.text, self._state.files.get(to))
         del self._items[path]
         self._items[to] = item
-        self._touched[path] = self._touched[to] = None
+        self._touch(path)
+        self._touch(to)
+
+    def _touch(self, path: str) -> None:
+        self._touched[path] = None
+        self.only_appended.discard(path)
 
     def changes(self) -> tuple[FileChange, ...]:
         """What became of each file, as one change says it."""
@@ -215,12 +225,15 @@ def worked_out(
 
     seen: the digests of files as their writer saw them, by path (empty: none was there): where
     another one stands, MemoryConflict is raised, and where a file is created over one that was
-    never seen. None: whatever stands. Raises NotFound, BadValue, too.
+    never seen. Lines that are added to a file go by no text of it, so these commute. None: whatever
+    stands. Raises NotFound, BadValue, too.
     """
     draft = FileDraft(name, state)
     draft.work(ops)
     found = draft.changes()
     for change in found:
+        if change.path in draft.only_appended:
+            continue
         path = change.was or change.path
         none = "" if change.path in draft.created else None
         expected = seen.get(path, none) if seen is not None else None

@@ -381,9 +381,17 @@ class MemoryFlows(JointSteps):
         if not answered:
             told = yield from self.engine.execute(call, self.plan, run)
         for each in told["files"]:
-            self._note(told["space"], each["path"], each["digest"])
+            self._note_written(told["space"], each)
         found: dict[str, Any] = told
         return found
+
+    def _note_written(self, space: str, told: dict[str, Any]) -> None:
+        """What this session wrote it has seen, unless it changed a part of a text that it had not.
+        An older record does not say which text that was.
+        """
+        before = told.get("before", "")
+        if not before or before in self._seen.get(space, {}).values():
+            self._note(space, told["path"], told["digest"])
 
     def _change(self, call: Call) -> Flow[Any]:
         given = call.arguments

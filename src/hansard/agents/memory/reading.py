@@ -9,6 +9,7 @@ import msgspec
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.bus.errors import NotFound
+from hansard.bus.log import utc
 from hansard.bus.states.memories import MemoryEventAt, by_of
 from hansard.domain.brief import Brief
 from hansard.domain.label import text as label_text
@@ -33,6 +34,9 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
         role: That agent's role; empty for a person.
         event: The id of the event that changed it last.
         label: Of all that its text comes from; empty for public and trusted.
+        created_at: When it came to be, by the log's time: ISO 8601 in UTC; empty for what is made
+            of a run's record when it is read.
+        changed_at: When it was changed last, likewise.
     """
 
     space: str
@@ -45,6 +49,8 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
     role: str
     event: str
     label: str = ""
+    created_at: str = ""
+    changed_at: str = ""
 
 
 class MemoryVersion(Brief, msgspec.Struct, frozen=True):
@@ -104,6 +110,8 @@ def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
         role=file.role,
         event=file.event,
         label=label_text(file.label) if file.label is not None else "",
+        created_at=utc(file.created).isoformat(),
+        changed_at=utc(file.changed).isoformat(),
     )
 
 

@@ -229,7 +229,7 @@ class MemoryWrite(JointWrite):
 def _told(name: str, state: MemoryState, change: MemoryChanged | None) -> dict[str, object]:
     """What a write comes to, as its step has it."""
     files = [
-        {"path": each.path, "op": each.op.value, "digest": each.after}
+        {"path": each.path, "op": each.op.value, "before": each.before, "digest": each.after}
         for each in (change.files if change is not None else ())
     ]
     version = state.version + 1 if change is not None else state.version

@@ -16,9 +16,14 @@ Edit = list[tuple[int, int, str]]
 
 
 def between(before: str, after: str) -> Edit:
-    """The edit that makes `after` of `before`; empty where they are equal."""
-    old, new = lines.split(before), lines.split(after)
-    starts = [0]
+    """The edit that makes `after` of `before`; empty where they are equal. Costs what changed,
+    beside a comparison of the texts: only the lines between the first and the last that differ are
+    looked at.
+    """
+    head, tail = _ends(before, after)
+    old = lines.split(before[head : len(before) - tail])
+    new = lines.split(after[head : len(after) - tail])
+    starts = [head]
     for line in old:
         starts.append(starts[-1] + len(line))
     found: Edit = []
@@ -27,6 +32,17 @@ def between(before: str, after: str) -> Edit:
         came = "".join(new[block.new_start : block.new_end])
         found.append(_narrowed(starts[block.start], gone, came))
     return found
+
+
+def _ends(before: str, after: str) -> tuple[int, int]:
+    """How many characters two texts begin and end with alike, in whole lines."""
+    most = min(len(before), len(after))
+    head = _shared(before, after, most)
+    if head < max(len(before), len(after)):
+        head = before.rfind("\n", 0, head) + 1
+    tail = _shared(before[::-1], after[::-1], most - head)
+    begin = before.find("\n", len(before) - tail) + 1
+    return head, len(before) - begin if begin else 0
 
 
 def _narrowed(at: int, gone: str, came: str) -> tuple[int, int, str]:

@@ -82,6 +82,8 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
         event: The id of the event that changed it last.
         label: The join of the labels of all that its text comes from; None is public and trusted.
         link: Whether it is a symbolic link.
+        created: When it came to be, by the log's time in ns; a rename keeps it.
+        changed: When it was changed last, likewise.
     """
 
     path: str
@@ -93,6 +95,8 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
     event: str = ""
     label: Label | None = None
     link: bool = False
+    created: int = 0
+    changed: int = 0
 
     @property
     def kind(self) -> paths.MemoryKind:
@@ -328,6 +332,8 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
                 event=by.event,
                 label=label,
                 link=change.link,
+                created=stood.created if stood is not None else by.stamp,
+                changed=by.stamp,
             )
         )
     return made

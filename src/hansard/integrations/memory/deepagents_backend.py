@@ -83,13 +83,22 @@ class MemoryBackend(BackendProtocol):
         replace_all: bool = False,  # noqa: FBT001, FBT002 -- as the protocol has it
     ) -> EditResult:
         """Replace a part of a file, or each one of many that are alike."""
+        if not replace_all:
+            refused = self._changed(
+                lambda: self._memory.edit(
+                    _named(file_path), old_string, new_string, because=self._because
+                )
+            )
+            if refused:
+                return EditResult(error=refused.why)
+            return EditResult(path=file_path, occurrences=1)
         text = self._text(file_path)
         if isinstance(text, _Refused):
             return EditResult(error=text.why)
         count = text.count(old_string) if old_string else 0
-        if not count or (count > 1 and not replace_all):
-            remedy = "give a part that stands there once, or replace_all"
-            return EditResult(error=f"{old_string!r:.120} stands there {count} times: {remedy}")
+        if not count:
+            fact = f"{old_string!r:.120} stands there not at all"
+            return EditResult(error=f"{fact}: read it, and give a part of it")
         refused = self._create(file_path, text.replace(old_string, new_string))
         if refused:
             return EditResult(error=refused.why)
@@ -164,8 +173,11 @@ class MemoryBackend(BackendProtocol):
             return _Refused(str(error), is_absent=isinstance(error, NotFound))
 
     def _create(self, path: str, text: str) -> _Refused | None:
+        return self._changed(lambda: self._memory.create(_named(path), text, because=self._because))
+
+    def _changed(self, change: Callable[[], None]) -> _Refused | None:
         try:
-            self._memory.create(_named(path), text, because=self._because)
+            change()
         except FOR_THE_MODEL as error:
             return _Refused(str(error))
         return None

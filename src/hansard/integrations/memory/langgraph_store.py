@@ -4,9 +4,8 @@
 
 The item of namespace `("users", "ann")` and key `tone` is the file `store/users/ann/tone.json`;
 capitals, and what no path may hold, are escaped (`%41` for `A`), so that no two items are one file
-anywhere. Reading an item is two steps (its text, its history), a search two for each item that it
-looks at. A query in words ranks nothing, as in LangGraph's own store without an index. Takes a
-session of the sync client.
+anywhere. Reading an item is a step, a search one for each item that it looks at. A query in words
+ranks nothing, as in LangGraph's own store without an index. Takes a session of the sync client.
 """
 
 from __future__ import annotations
@@ -78,7 +77,9 @@ class SessionStore(BaseStore):
 
     def _put(self, puts: Iterable[PutOp]) -> None:
         """All items of a batch are one change."""
-        there = set(self._memory.ls(FOLDER))
+        puts = list(puts)
+        gone = any(op.value is None for op in puts)
+        there = set(self._memory.ls(FOLDER)) if gone else set[str]()
         with self._memory.change(self._because) as change:
             for op in puts:
                 path = path_of(op.namespace, op.key)
@@ -92,17 +93,16 @@ class SessionStore(BaseStore):
 
     def _item(self, path: str) -> SearchItem | None:
         try:
-            text = self._memory.view(path)
+            entry = self._memory.entry(path)
         except NotFound:
             return None
         *namespace, key = _names(path)
-        versions = self._memory.history(path)
         return SearchItem(
             namespace=tuple(namespace),
             key=key,
-            value=json.loads(text),
-            created_at=datetime.fromisoformat(versions[0].at),
-            updated_at=datetime.fromisoformat(versions[-1].at),
+            value=json.loads(entry.text),
+            created_at=datetime.fromisoformat(entry.created_at),
+            updated_at=datetime.fromisoformat(entry.changed_at),
         )
 
     def _search(self, op: SearchOp) -> list[SearchItem]:

@@ -1,0 +1,73 @@
+"""A command that kills itself at a point: about an append, or a step that a file takes."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.support import environment
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from hansard.bus.jetstream.log import JetStreamLog
+
+left = int(sys.argv.pop(1))
+
+def step():
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def counted(function):
+    def run(*given, **named):
+        step()
+        found = function(*given, **named)
+        step()
+        return found
+    return run
+
+def appended(stored):
+    async def append(log, *given):
+        step()
+        found = await stored(log, *given)
+        step()
+        return found
+    return append
+
+for name in ("append", "append_all"):
+    setattr(JetStreamLog, name, appended(getattr(JetStreamLog, name)))
+for owner, name in [(os, "fsync"), *((Path, each) for each in ("replace", "rename", "unlink"))]:
+    setattr(owner, name, counted(getattr(owner, name)))
+"""
+
+COMMAND = "from hansard.cli import main\nmain()\n"
+
+Killed = Callable[..., bool]
+"""Runs with a point and arguments, and says whether it was killed there."""
+
+
+def killed_at(data_dir: Path, workspace: str) -> Killed:
+    """Runs a command of `hansard` that is killed at a point."""
+
+    def run(point: int, *arguments: object) -> bool:
+        return was_killed(
+            data_dir, point, COMMAND, "--data-dir", data_dir, "-w", workspace, *arguments
+        )
+
+    return run
+
+
+def was_killed(data_dir: Path, point: int, program: str, *arguments: object) -> bool:
+    """Whether a program was killed at a point, or ended before it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM + program, str(point), *map(str, arguments)],
+        env=environment(data_dir),
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr.decode()
+    return ran.returncode != 0

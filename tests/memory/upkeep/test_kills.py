@@ -1,0 +1,39 @@
+"""A compaction that is killed anywhere is made or not, and what was written beside it stands."""
+
+import os
+import random
+
+import pytest
+
+from tests.cli.killed import killed_at
+
+LAST = 14
+"""Points at which it may be killed; beyond them it is done."""
+
+LONG, SHORT = "Answer in bullets, and briefly please.", "- answer in bullets and briefly please"
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_killed_compaction_is_made_or_not(call, record, data_dir, workspace, rounds, evidence):
+    """The file is as it was or as it is to be; run again it is made once, and each write that
+    was acknowledged is there.
+    """
+    chance = random.Random(os.environ["SEED"])
+    killed, memory = killed_at(data_dir, workspace), record.memory()
+    kills = 0
+    written: list[str] = []
+    for number in range(rounds(quick=2, full=50)):
+        before = f"{LONG}\nRound {number}.\n{SHORT}\n"
+        after = f"{LONG}\nRound {number}.\n"
+        memory.create("AGENTS.md", before, by="ann")
+        memory.create(f"notes/{number}.md", f"Written in round {number}.\n", by="bob")
+        written.append(f"notes/{number}.md")
+        stood = len(memory.history("AGENTS.md"))
+        kills += killed(chance.randrange(1, LAST), "memory", "compact", "org", "--apply")
+        assert memory.view("AGENTS.md") in {before, after}
+        call("memory", "compact", "org", "--apply")
+        assert memory.view("AGENTS.md") == after
+        assert len(memory.history("AGENTS.md")) == stood + 1
+        assert [each.path for each in memory.entries()] == sorted(["AGENTS.md", *written])
+    evidence.record("memory.compact.kills", rounds=kills)

@@ -1,0 +1,36 @@
+"""Optimises a prompt over a few tasks with the search of the house: `small_optimizer.py WORKSPACE
+FOLDER`. Goes on with one that was begun.
+"""
+
+import sys
+
+import hansard
+
+TASKS = {f"t{number}": number for number in range(12)}
+
+
+def evaluate(text: str, task: int) -> float:
+    """Each exclamation mark solves more of the tasks."""
+    return float(str(text).count("!") * 6 > task)
+
+
+def propose(text: str, _results: object) -> str:
+    """One more, up to two."""
+    return text + "!" if len(text) < 3 else text
+
+
+def main() -> None:
+    """Begin, or go on."""
+    workspace, folder = sys.argv[1:]
+    with hansard.connect(workspace, data_dir=folder) as record:
+        record.add_prompt("p", "x")
+        try:
+            standing = record.prompt("p@production").version
+        except hansard.Refused:
+            standing = 1
+            record.alias_prompt("p@1", "production", because="the first one")
+        if standing == 1:
+            record.optimize("p@1", TASKS, evaluate=evaluate, propose=propose, budget=60)
+
+
+main()

@@ -1,0 +1,73 @@
+"""A promotion or an optimisation that is killed at any append is gone on with, and made once."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.cli.killed import killed_at, was_killed
+
+OPTIMIZER = Path(__file__).with_name("programs") / "small_optimizer.py"
+LAST = 240
+"""Points at which it may be killed; beyond them it is done."""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_killed_promotion_moves_the_alias_once(
+    call, record, data_dir, workspace, rounds, evidence
+):
+    """Or not at all; run again it is moved once, with its reason."""
+    chance = random.Random(os.environ["SEED"])
+    killed = killed_at(data_dir, workspace)
+    record.add_prompt("rag", "Version 1.")
+    record.alias_prompt("rag@1", "production", because="the first one")
+    kills = 0
+    for number in range(2, 2 + rounds(quick=2, full=50)):
+        record.add_prompt("rag", f"Version {number}.")
+        told = ("prompt", "promote", f"rag@{number}", "--because", f"round {number}")
+        kills += killed(chance.randrange(1, 4), *told)
+        assert record.prompt("rag@production").version in {number - 1, number}
+        call(*told)
+        assert record.prompt("rag@production").version == number
+        moves = [each for each in record.prompt_log("rag").moves if each.version == number]
+        assert [each.because for each in moves] == [f"round {number}"]
+    evidence.record("prompts.promote.kills", rounds=kills)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, rounds, evidence):
+    """Killed at any append and begun again, it comes to the versions, the trials and the move of
+    one that nobody killed.
+    """
+    chance = random.Random(os.environ["SEED"])
+    program = OPTIMIZER.read_text(encoding="utf-8")
+
+    def come_to(name: str, point: int) -> bool:
+        return was_killed(data_dir, point, program, name, data_dir)
+
+    def found(name: str) -> object:
+        with hansard.connect(name, data_dir=data_dir) as opened:
+            log = opened.prompt_log("p")
+            return (
+                [(each.version, each.parents, each.aliases) for each in log.versions],
+                [(each.alias, each.version) for each in log.moves],
+                opened.sql("SELECT count(*), count(DISTINCT run) FROM outcomes").rows,
+                opened.sql("SELECT status, count(*) FROM runs GROUP BY 1").rows,
+            )
+
+    assert not come_to(workspace, 0)
+    whole = found(workspace)
+    kills = 0
+    for number in range(rounds(quick=1, full=50)):
+        name = f"{workspace}-{number}"
+        while come_to(name, chance.randrange(2, LAST)):
+            kills += 1
+            if chance.random() < 0.5:  # as often as not nobody kills it the next time
+                assert not come_to(name, 0)
+                break
+        assert found(name) == whole
+    evidence.record("prompts.optimize.kills", rounds=kills)
