@@ -76,3 +76,17 @@ def test_a_file_is_changed_only_where_it_is_seen_whole(file):
     masked = msgspec.structs.replace(READER, sees=())
     assert not may_change(masked, file).allowed
     assert not may_change(None, file).allowed
+
+
+def test_an_agents_name_reaches_into_no_other_ones_files():
+    """A slash in it is none of a path: who sees `agent/ada/**` sees nothing of agent `ada/x`."""
+    rule = RoleRule("own", kinds=("memory.*",), paths=("agent/ada/**",))
+    reader = RoleDefined(sees=(rule,), may=May(paths=("agent/ada/**",)))
+    for owner, seen in (("ada", True), ("ada/x", False)):
+        change = space.change_of("a.md", None, "x\n")
+        assert change is not None
+        data = bytes(record(MemoryChanged(files=(change,)), "").data)
+        [named] = files_of(WorkspaceStream(KIND, f"agent/{owner}"), data)
+        assert may_change(reader, named).allowed is seen
+        assert sees_whole_file(reader, named).allowed is seen
+        assert named == f"agent/{owner.replace('/', '%2F')}/a.md"

@@ -20,6 +20,7 @@ from hansard.domain.roles.assignment import may_use_prompts
 from hansard.domain.roles.authorize import Permission, Trust
 from hansard.domain.roles.judge import sees_all
 from hansard.domain.roles.model import RoleDefined
+from hansard.domain.roles.patterns import behind_space
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
 BUDGET, SAVE, REBUILD, PROMPT = "budget", "save", "rebuild", "prompt"
@@ -80,12 +81,12 @@ def prompts() -> Need:
 
 def sees_file(space: str, path: str) -> Need:
     """To see a file of memory."""
-    return Need(SEE_FILE, f"{space}/{path}")
+    return Need(SEE_FILE, behind_space(space, path))
 
 
 def changes_file(space: str, path: str) -> Need:
     """To change a file of memory."""
-    return Need(CHANGE_FILE, f"{space}/{path}")
+    return Need(CHANGE_FILE, behind_space(space, path))
 
 
 def views(role: str) -> Need:

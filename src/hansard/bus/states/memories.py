@@ -18,7 +18,7 @@ from cachetools import LRUCache
 
 from hansard.bus.blobs import Blobs
 from hansard.bus.codec import revive
-from hansard.bus.errors import BusError
+from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import EventLog, Kind, Stored
 from hansard.bus.states.aggregates import commits_until, in_full, point_in
 from hansard.domain.board import By
@@ -111,7 +111,10 @@ class Memories:
         commits = await self.log.read(stream_of(space), after=begin.version, to=to, up_to=up_to)
         if wanted:
             commits = commits_until(commits, wanted, f"memory {space}")
-        return await self._walked(space, begin, commits)
+        state = await self._walked(space, begin, commits)
+        if to is not None and state.version < to:
+            raise NotFound(f"version @{to} of memory {space}", "see 'hansard memory log'")
+        return state
 
     def _before(self, space: str, version: int) -> MemoryState | None:
         """The nearest kept state of a space that is not beyond a version."""

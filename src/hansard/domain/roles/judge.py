@@ -35,7 +35,14 @@ from hansard.domain.roles.fields import (
     touches,
 )
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.patterns import NONE, REST, SLASH, any_matches, kind_matches
+from hansard.domain.roles.patterns import (
+    NONE,
+    REST,
+    SLASH,
+    any_matches,
+    behind_space,
+    kind_matches,
+)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +155,7 @@ def files_of(stream: StreamId, data: bytes) -> tuple[str, ...]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
     named = [path for each in (*told.files, *told.problems) for path in (each.path, each.was)]
-    return tuple(dict.fromkeys(f"{stream.id}/{path}" for path in named if path))
+    return tuple(dict.fromkeys(behind_space(stream.id, path) for path in named if path))
 
 
 class Verdict(msgspec.Struct, frozen=True):

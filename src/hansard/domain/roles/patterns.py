@@ -142,3 +142,13 @@ def kind_matches(text: str, tag: str) -> bool:
 def is_version(segment: str) -> bool:
     """Whether a tag's segment is its version: v1, v2 ..."""
     return segment[:1] == "v" and segment[1:].isascii() and segment[1:].isdigit()
+
+
+def behind_space(space: str, path: str) -> str:
+    """A file of memory as `paths` name it, behind its space: `org/AGENTS.md`. A slash in an owner's
+    name is `%2F` there, so that no agent's name reaches into the files of another.
+    """
+    kind, slash, owner = space.partition("/")
+    if "/" in owner:
+        owner = owner.replace("%", "%25").replace("/", "%2F")
+    return f"{kind}{slash}{owner}/{path}"
