@@ -441,3 +441,26 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(
         pytest.raises(hansard.NotFound),
     ):
         session.memory.view("runs/monday/summary.md")
+
+
+def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
+    """Before the cut as it was read, from the record; after it the space as it stands now, which is
+    that of all runs. A change of it would be an effect, and is withheld; one made before the cut is
+    not made again.
+    """
+    space = ada.memory(ADA)
+    space.create("AGENTS.md", "- one\n", by="eve")
+    with ada.run("w", agent="ada", run="r") as session:
+        assert session.memory.view("AGENTS.md") == "- one\n"
+        session.memory.remember("mine")
+    space.create("AGENTS.md", "- two\n", by="eve")
+    stood = len(space.history())
+    child = ada.fork("r")
+    with ada.run(run=child, agent="ada") as session:
+        assert session.memory.view("AGENTS.md") == "- one\n"
+        session.memory.remember("mine")
+        assert session.memory.view("AGENTS.md") == "- two\n"
+        with pytest.raises(hansard.ShadowedEffect):
+            session.memory.remember("of the fork")
+    assert space.view("AGENTS.md") == "- two\n"
+    assert len(space.history()) == stood
