@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hansard.agents.aggregates.operations import KIND as STEPS
@@ -30,11 +32,13 @@ class _Result(msgspec.Struct):
     version: int = 0
 
 
-async def of_run(workspace: Workspace, run: str, up_to: AtPosition) -> dict[str, int]:
-    """The aggregates that a run's agents saved or got, by id, with their newest version there."""
+async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, int]:
+    """The aggregates that a run's agents saved or got by its commits, by id, with their newest
+    version there.
+    """
     found: dict[str, int] = {}
     asked: set[tuple[AgentStream, int]] = set()
-    for stored in await workspace.log.read_run(run, up_to):
+    for stored in commits:
         if not isinstance(stored.stream, AgentStream):
             continue
         for recorded in stored.commit.events:

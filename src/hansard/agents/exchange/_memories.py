@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from hansard.agents.memory.operations import KIND as STEPS
@@ -21,12 +23,12 @@ class _Result(msgspec.Struct):
     space: str = ""
 
 
-async def of_run(workspace: Workspace, run: str, up_to: AtPosition) -> dict[str, list[Stored]]:
-    """The spaces that a run's agents read or changed, with their commits up to its end."""
+async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
+    """The spaces that a run's agents read or changed by its commits, with theirs up to its end."""
     spaces: set[str] = set()
     asked: set[tuple[AgentStream, int]] = set()
     end = 0
-    for stored in await workspace.log.read_run(run, up_to):
+    for stored in commits:
         tx = stored.commit.tx
         first, count = (
             (stored.position, 1) if tx is None else (stored.position - tx.index, tx.count)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hansard.agents.exchange import _aggregates, _memories
+from hansard.agents.exchange import _aggregates, _memories, _prompts
 from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
 from hansard.agents.workspace import Workspace
@@ -22,7 +22,7 @@ from hansard.bus.commits import torn
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.bus.validation.quarantine import as_it_stands
-from hansard.domain import aggregate, conversation, experiment
+from hansard.domain import aggregate, conversation, experiment, prompt
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, RecordError
 from hansard.domain.events import Event, Recorded, Tx
@@ -32,7 +32,7 @@ from hansard.domain.run import RunAssigned, RunForked, RunStarted
 
 CONVERSATION, EXPERIMENT, AGGREGATE = conversation.KIND, experiment.KIND, aggregate.KIND
 MEMORY = memory_events.KIND
-LASTING = (CONVERSATION, EXPERIMENT, AGGREGATE, MEMORY)
+LASTING = (CONVERSATION, EXPERIMENT, AGGREGATE, MEMORY, prompt.KIND)
 """Kinds of what outlives runs and goes with them."""
 """The kinds of the lasting streams that go along."""
 
@@ -55,7 +55,7 @@ class _Needed(msgspec.Struct):
     """What belongs to the asked runs: each run with the position where it begins, the commits of
     conversations up to the last of their needed runs, those of the runs' experiments, and those of
     the aggregates that the runs saved or got, up to there; and those of the spaces of memory that
-    they read or changed.
+    they read or changed, and of the prompts that their calls were given.
     """
 
     firsts: dict[str, int] = {}
@@ -63,6 +63,7 @@ class _Needed(msgspec.Struct):
     experiments: dict[str, list[Stored]] = {}
     aggregates: dict[str, list[Stored]] = {}
     memories: dict[str, list[Stored]] = {}
+    prompts: dict[str, list[Stored]] = {}
     missing: dict[str, str] = {}
 
     @property
@@ -79,8 +80,8 @@ async def export(
     A fork brings its parents; a run of a conversation the conversation up to it, and so the runs
     before it; a run of an experiment the experiment's plan; a run that saved or got an aggregate of
     the program's own, or read or changed a space of memory, that up to there, and so the runs that
-    wrote it before. What is not
-    in the workspace is listed as missing. Raises NotFound for a run that is not there, BadValue for
+    wrote it before; a run whose calls were given a prompt, that. What is not in the workspace is
+    listed as missing. Raises NotFound for a run that is not there, BadValue for
     too many at once, Corrupt, and what `write` does.
     """
     asked = list(dict.fromkeys(runs))
@@ -143,10 +144,14 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         needed.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
         await _experiments(workspace, needed, life, up_to)
         saved = f"it saved an aggregate before run {run} did; {_ABSENT}"
-        before = await _of_aggregates(workspace, needed, run, up_to)
+        commits = await workspace.log.read_run(run, up_to)
+        before = await _of_aggregates(workspace, needed, commits, up_to)
         waiting += [(each, saved) for each in before]
         wrote = f"it changed memory that run {run} went by; {_ABSENT}"
-        waiting += [(each, wrote) for each in await _of_memory(workspace, needed, run, up_to)]
+        waiting += [(each, wrote) for each in await _of_memory(workspace, needed, commits)]
+        for name, taken in (await _prompts.of_run(workspace, commits)).items():
+            if len(taken) > len(needed.prompts.get(name, [])):
+                needed.prompts[name] = taken
         match _known(life[0].commit.events[0]):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
@@ -200,13 +205,13 @@ async def _experiments(
 
 
 async def _of_aggregates(
-    workspace: Workspace, needed: _Needed, run: str, up_to: AtPosition
+    workspace: Workspace, needed: _Needed, commits: list[Stored], up_to: AtPosition
 ) -> list[str]:
     """The runs that saved the aggregates of a run before it; their commits up to there are needed,
     and of what was saved with them, too.
     """
     runs: list[str] = []
-    waiting = list((await _aggregates.of_run(workspace, run, up_to)).items())
+    waiting = list((await _aggregates.of_run(workspace, commits)).items())
     while waiting:
         named, version = waiting.pop()
         known = needed.aggregates.get(named, [])
@@ -221,12 +226,10 @@ async def _of_aggregates(
     return runs
 
 
-async def _of_memory(
-    workspace: Workspace, needed: _Needed, run: str, up_to: AtPosition
-) -> list[str]:
+async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
     """The runs that changed the spaces that a run went by; their commits up to there are needed."""
     runs: list[str] = []
-    for space, taken in (await _memories.of_run(workspace, run, up_to)).items():
+    for space, taken in (await _memories.of_run(workspace, commits)).items():
         known = needed.memories.get(space, [])
         if len(taken) > len(known):
             needed.memories[space] = taken
@@ -243,6 +246,7 @@ async def _in_order(
         *needed.experiments.values(),
         *needed.aggregates.values(),
         *needed.memories.values(),
+        *needed.prompts.values(),
     ]
     heap = [(each.position, each) for taken in lasting for each in taken]
     heapq.heapify(heap)
