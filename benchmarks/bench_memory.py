@@ -2,26 +2,35 @@
 
 One file that grew by a line at a time: each version is asked for by its number, in a random order,
 of the record and of a repository of git's with the same history (`git show COMMIT:FILE`, a process
-each). A read from memory is of a space that is followed; its goal is 0.1 ms.
+each). A read from memory is of a space that is followed; its goal is 0.1 ms. A change replaces a
+line of a small file through the same call of `deepagents`: with its own store on SQLite, and with
+a session of ours, where it is a step, asked about, checked and kept with what stood before. Both
+are on disk when the call returns.
 """
 
+import contextlib
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import hansard
 from benchmarks import _report
+from hansard.client.record_sync import Record
 
 VERSIONS = _report.sized(1_000, 60)
 ASKED = _report.sized(40, 6)
 CACHED = 10_000
+CHANGES = _report.sized(300, 10)
 GOAL_MS = 0.1
 
 
@@ -67,6 +76,48 @@ def repository(folder: Path, versions: list[str]) -> list[str]:
     return listed.stdout.split()
 
 
+def changes(record: Record, home: Path) -> dict[str, list[float]]:
+    """How long a change takes, in ms, by whose store it is; nothing where theirs is not there."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other people's packages, as they are imported
+            from deepagents.backends import StoreBackend  # noqa: PLC0415 -- an optional rival
+            from langgraph.store.sqlite import SqliteStore  # noqa: PLC0415 -- an optional rival
+
+            from hansard.integrations.memory.deepagents_backend import (  # noqa: PLC0415 -- as it
+                MemoryBackend,
+            )
+    except ImportError:
+        return {}
+    record.memory("agent/ann").set_policy("off", by="bench")
+    backends: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(record.run("w", agent="ann", run="changes"))
+        backends["ours"] = MemoryBackend(session.memory)
+        connection = sqlite3.connect(
+            home / "store.sqlite", check_same_thread=False, isolation_level=None
+        )
+        stack.callback(connection.close)
+        store = SqliteStore(connection)
+        store.setup()
+        synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+        assert synchronous == 2, "not FULL: it would not be the twin of strict"
+        backends["theirs"] = StoreBackend(store=store, namespace=lambda _: ("files",))
+        for backend in backends.values():
+            assert backend.write("/notes.md", "- rule\n" * 20 + "- last 0\n").error is None
+        took: dict[str, list[float]] = {name: [] for name in backends}
+        for number in range(CHANGES):
+            for name, backend in backends.items():
+                edit = partial(
+                    backend.edit, "/notes.md", f"- last {number}\n", f"- last {number + 1}\n"
+                )
+                took[name].append(milliseconds(edit))
+        for backend in backends.values():
+            [loaded] = backend.download_files(["/notes.md"])
+            assert loaded.content.endswith(b"- last %d\n" % CHANGES)
+    return took
+
+
 def main() -> None:
     """Ask both in alternation."""
     versions = texts()
@@ -93,14 +144,21 @@ def main() -> None:
                 assert space.view("AGENTS.md", at=point) == versions[number - 1]
             space.follow()
             cached = milliseconds(lambda: [space.view("AGENTS.md") for _ in range(CACHED)]) / CACHED
+            took = changes(record, Path(home))
     _report.emit(
         question=f"How long does any of a file's {VERSIONS:,} versions take, beside git show?",
         results={
             "a version (ours)": _report.summary(ours),
             "a version (git show)": _report.summary(gits),
             "a read from memory, ms": round(cached, 5),
-        },
-        ratios={"a version: ours to git show": median(ours) / median(gits)},
+        }
+        | {f"a change ({name})": _report.summary(each) for name, each in took.items()},
+        ratios={"a version: ours to git show": median(ours) / median(gits)}
+        | (
+            {"a change: ours to theirs": median(took["ours"]) / median(took["theirs"])}
+            if took
+            else {}
+        ),
         goals={"a read from memory under 0.1 ms": cached < GOAL_MS},
     )
 
