@@ -76,3 +76,22 @@ def test_a_file_that_is_no_lineage_says_where(tmp_path, name, text, said):
     with pytest.raises(BadValue) as error:
         read_file(path)
     assert said in str(error.value)
+
+
+def test_a_plan_whose_arm_names_no_prompt_is_not_registered(call, record, tmp_path):
+    """By the command line neither, at first and in the place of another."""
+    file = tmp_path / "plan.toml"
+
+    def register(prompt: str, *more: str):
+        arms = f'[[arms]]\nname = "a"\nprompt = "{prompt}"\n'
+        file.write_text(f'name = "e"\nmetrics = [{{name = "m"}}]\n{arms}')
+        return call("experiment", "register", file, *more)
+
+    assert "prompt 'rag'" in register("rag@1").err
+    record.add_prompt("rag", TEXT)
+    refused = register("rag@2")
+    assert (refused.code, "no version 2" in refused.err) == (2, True)
+    assert register("rag@1").code == 0
+    replaced = register("rag@3", "--replace")
+    assert (replaced.code, "no version 3" in replaced.err) == (2, True)
+    assert [arm.prompt for arm in record.experiment("e").plan.arms] == ["rag@1"]
