@@ -1,5 +1,6 @@
 """`record.optimize`: search on one part of the tasks, judge on the other, promote on *better*."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -100,3 +101,46 @@ def test_what_is_better_is_promoted(record):
     assert (cannot.promoted, cannot.best) == (False, cannot.base)
     with pytest.raises(hansard.Refused, match="no alias 'next'"):
         record.prompt("p@next")
+
+
+@pytest.mark.slow
+def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace):
+    """To what the sync one comes to; cancelled, it is gone on with, and asks nothing twice."""
+    asked: list[object] = []
+
+    async def play() -> object:
+        stop = asyncio.Event()
+
+        async def evaluate(text, task):
+            await asyncio.sleep(0)
+            if len(asked) == 5 and not stop.is_set():
+                stop.set()
+                await asyncio.sleep(600)
+            asked.append((str(text), task))
+            return solved(text, task)
+
+        def propose(text, _results):
+            return text + "!"
+
+        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+            await record.add_prompt("p", "x")
+            await record.alias_prompt("p@1", "production", because="the first one")
+
+            async def optimize():
+                return await record.optimize(
+                    "p@production", TASKS, evaluate=evaluate, propose=propose, budget=90
+                )
+
+            task = asyncio.create_task(optimize())
+            await asyncio.wait_for(stop.wait(), 60)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 60)
+            found = await optimize()
+            assert (await record.prompt("p@production")).version == found.best
+            return found
+
+    found = asyncio.run(play())
+    assert (found.promoted, found.evidence.verdict) == (True, "better")
+    searched = [each for each in asked if each[1] in {TASKS[name] for name in found.searched}]
+    assert len(set(searched)) == len(searched)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from hansard.bus.errors import BusError
@@ -94,6 +94,41 @@ class Portal:
     def future(self) -> Future[Any]:
         """A future that the loop resolves and a thread waits for."""
         return Future()
+
+
+class LoopPortal(Portal):
+    """The way from a thread of its own to a loop that runs already: that of an async program, which
+    waits for the thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.pid = os.getpid()
+        self.loop = loop
+        self._lock = threading.Lock()
+        self._running: Future[Any] | None = None
+        self._is_ended = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `Portal.run`. Raises CancelledError once the program waits no more."""
+        try:
+            self.refuse()
+        except BusError:
+            work.close()
+            raise
+        with self._lock:
+            if self._is_ended:
+                work.close()
+                raise CancelledError
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self._running = future
+        return future.result()
+
+    def end(self) -> None:
+        """Cancel what runs, and take nothing more."""
+        with self._lock:
+            self._is_ended = True
+            if self._running is not None:
+                self._running.cancel()
 
 
 def in_loop() -> bool:

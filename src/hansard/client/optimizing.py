@@ -9,6 +9,7 @@ registered before its first trial; each trial is a run of it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,10 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from hansard.agents.callables import is_coroutine_function
 from hansard.agents.experiments.plans import plan
 from hansard.agents.prompts.store import Prompt
+from hansard.bus.portal import LoopPortal, Portal
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.brief import Brief
@@ -305,6 +308,40 @@ def optimize(record: Any, wanted: Wanted) -> Optimized:
             )
             raise Refused(message)
         return _Loop(record, wanted, stage, session).run()
+
+
+async def optimize_async(wanted: Wanted, record_of: Callable[[Portal], Any]) -> Optimized:
+    """The same for a record of the async client: searches wait, so it is made in a thread, with a
+    record of the sync client over the same loop, where coroutine functions run. Cancelled, it ends
+    at what it is asking for, and is gone on with when it is called again.
+    """
+    portal = LoopPortal(asyncio.get_running_loop())
+    made = msgspec.structs.replace(
+        wanted,
+        evaluate=_waiting(portal, wanted.evaluate),
+        propose=_waiting(portal, wanted.propose),
+    )
+    work = asyncio.ensure_future(asyncio.to_thread(optimize, record_of(portal), made))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        portal.end()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # it is told nobody
+        raise
+
+
+def _waiting(portal: Portal, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as a thread calls it: one that gives an awaitable runs on the portal's loop."""
+
+    def call(*given: Any) -> Any:
+        async def awaited() -> Any:
+            return await function(*given)
+
+        return portal.run(awaited())
+
+    return call if is_coroutine_function(function) else function
 
 
 class _Loop:

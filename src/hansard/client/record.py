@@ -51,6 +51,7 @@ from hansard.client.optimizing import (
     OptimizeOptions,
     Propose,
     optimize,
+    optimize_async,
     wanted_of,
 )
 from hansard.client.options import Defaults, RunOptions, wanted
@@ -81,6 +82,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.memory.events import ORG
+from hansard.domain.prompt import PromptText
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
@@ -433,6 +435,29 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
             after = evolve.evolved(after, await text if inspect.isawaitable(text) else text)
         return await evolve.added(
             self.workspace, before, after, said, because=because, by=by, scrub=scrub
+        )
+
+    async def optimize(
+        self,
+        reference: str,
+        tasks: Mapping[str, Any],
+        *,
+        evaluate: Callable[[PromptText, Any], Any],
+        propose: Callable[[str, Sequence[Mapping[str, Any]]], Any],
+        **options: Unpack[OptimizeOptions],
+    ) -> Optimized:
+        """Optimise a prompt; see `Record.optimize`. `evaluate` and `propose` may be coroutine
+        functions, which run on this loop: each call of one is a step, and no tool that is declared
+        in Hansard may be called inside it. Others are called in a thread. Cancelled, it is gone on
+        with when it is called again.
+        """
+        from hansard.client.record_sync import Record  # noqa: PLC0415 -- it is made from this one
+
+        made = wanted_of(reference, tasks, evaluate, propose, options)
+        clean(self._defaults, "optimize", reference=reference, tasks=list(made.tasks))
+        return await optimize_async(
+            made,
+            lambda portal: Record(self.workspace, portal, self._defaults, self._open_tables),
         )
 
 
