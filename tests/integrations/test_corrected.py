@@ -92,7 +92,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
     """What the model said last, and what the tool had told it."""
     import anthropic  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool_sync import (  # noqa: PLC0415 -- as above
+    from hansard.integrations.memory.anthropic_tool_sync import (  # noqa: PLC0415 -- it imports anthropic
         MemoryTool,
     )
 
