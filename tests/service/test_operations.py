@@ -28,6 +28,7 @@ NAMES = sorted(OPERATIONS)
 CLAIM = {"is": "claim", "id": "t1", "number": 1}
 SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.view": ("r1",),
+    "record.view_roles": (),
     "record.sql": ("SELECT 1",),
     "record.savings": (),
     "record.compare": ({"experiment": "e"},),
@@ -40,6 +41,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.finish": ("r1",),
     "record.cancel": ("r1",),
     "record.prompt": ("greeting",),
+    "record.prompts": (),
     "record.add_prompt": ("greeting", "Answer {name}."),
     "record.alias_prompt": ("greeting@1", "production"),
     "record.give_feedback": ("greeting@1", "too_verbose"),

@@ -53,6 +53,7 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
             assert record.retire_prompt("rag@1", because="old") is True
         with house.connect("bob", "reader") as record:
             assert record.prompt("rag").text == "Answer {query} now."
+            assert [each.reference for each in record.prompts()] == ["rag@2"]
             with pytest.raises(hansard.RoleRefused, match=r"prompt\.version_added"):
                 record.add_prompt("rag", "mine")
             with pytest.raises(hansard.NotFound):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 app = noun()
 
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header's name (RFC 9110, token)."""
+
 TOKEN_BYTES = 32
 """Of a token that is made here: as many random bytes as credentials have."""
 
@@ -66,6 +70,14 @@ AgentName = Annotated[
     str | None, typer.Option(metavar="NAME", help="Who the client is [HANSARD_AGENT].")
 ]
 RoleName = Annotated[str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")]
+
+HeaderEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HEADER=NAME",
+        help="With --url: a header, and the variable that holds its value. Repeatable.",
+    ),
+]
 
 ProxyMode = Annotated[
     Literal["live", "resume", "strict", "offline"] | None,
@@ -87,6 +99,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         str | None,
         typer.Option(metavar="NAME", help="With --url: the variable with its bearer token."),
     ] = None,
+    header_env: HeaderEnv = None,
     servers: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Several servers, as a client's mcpServers name them."),
@@ -132,7 +145,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     asked = Serving(
         command=command or [],
         url=url,
-        headers={} if token_env is None else server_files.bearer(_variable(token_env)),
+        headers=_headers(token_env, header_env or ()),
         servers={} if servers is None else server_files.load(servers),
         http=http,
         hosts=allow_host or (),
@@ -162,11 +175,22 @@ def _demand_http(http: str | None, *of_http: object) -> None:
         raise BadValue(options, "there is no --http", "give it, or leave these out")
 
 
-def _variable(name: str) -> str:
+def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]:
+    """What goes with each request, by what variables of the environment say. Raises BadValue."""
+    told = {} if token_env is None else server_files.bearer(_variable("--token-env", token_env))
+    for each in header_env:
+        header, _, name = each.partition("=")
+        if not _HEADER.fullmatch(header) or not name:
+            raise BadValue("--header-env", f"{each!r:.80}", "give HEADER=NAME of a variable")
+        told[header] = _variable("--header-env", name)
+    return told
+
+
+def _variable(option: str, name: str) -> str:
     """What a variable of the environment says. Raises BadValue where it is not set."""
     found = os.environ.get(name)
     if not found:
-        raise BadValue("--token-env", f"{name!r:.80} is not set", "set it, or name another")
+        raise BadValue(option, f"{name!r:.80} is not set", "set it, or name another")
     return found
 
 
@@ -267,7 +291,7 @@ def _opening(http: str | None, *of_http: object) -> type[Sessions]:
 
 @app.command()
 @work
-async def install(
+async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     client: Annotated[
         Literal["claude", "cursor", "vscode"], typer.Argument(help="Whose configuration.")
     ],
@@ -279,6 +303,16 @@ async def install(
         Path, typer.Option(metavar="DIR", help="The project's folder.", show_default="this one")
     ] = Path(),
     agent: AgentName = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Without NAME: where 'hansard mcp serve --http' is asked, instead."
+        ),
+    ] = None,
+    token_env: Annotated[
+        str | None,
+        typer.Option(metavar="VARIABLE", help="With --url: the variable with the client's token."),
+    ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write the file; else it is only printed.")
     ] = False,
@@ -288,12 +322,20 @@ async def install(
     """Have an MCP client of a project use the record.
 
     Without NAME its configuration gets a server 'hansard', which is 'hansard mcp serve'; with the
-    NAME of a server that it has, 'hansard mcp proxy' is put before that server's command. What else
-    it says stays. The record is named there by its folder, since a client starts servers elsewhere.
+    NAME of a server that it has, 'hansard mcp proxy' is put before that server's command or
+    address. What else it says stays. The record is named there by its folder, since a client starts
+    servers elsewhere; with --url it is asked where it is served.
     """
     kind = files.CLIENTS[client]
+    if (url is None and token_env is not None) or (url is not None and name is not None):
+        fact = "--token-env without --url, or --url with the name of a server"
+        raise BadValue(
+            "the options", fact, "--url URL [--token-env NAME] add the record's own server"
+        )
     if undo:
         made = files.taken_back(kind, folder, name)
+    elif url is not None:
+        made = files.installed_at(kind, folder, url, token_env)
     else:
         base = [*_command(), *_place(settings())]
         who = [] if agent is None else ["--agent", agent]

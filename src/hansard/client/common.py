@@ -68,6 +68,10 @@ class AsyncCommonRecord(Protocol):
         """What a role may see of a run."""
         ...
 
+    async def view_roles(self) -> list[str]:
+        """The roles whose views may be shown."""
+        ...
+
     async def sql(
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
@@ -135,6 +139,10 @@ class AsyncCommonRecord(Protocol):
 
     async def prompt(self, reference: str) -> Prompt:
         """A version of a prompt."""
+        ...
+
+    async def prompts(self) -> list[Prompt]:
+        """The prompts, each as its newest version."""
         ...
 
     async def add_prompt(

@@ -68,6 +68,10 @@ class CommonRecord(Protocol):
         """What a role may see of a run."""
         ...
 
+    def view_roles(self) -> list[str]:
+        """The roles whose views may be shown."""
+        ...
+
     def sql(
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
@@ -135,6 +139,10 @@ class CommonRecord(Protocol):
 
     def prompt(self, reference: str) -> Prompt:
         """A version of a prompt."""
+        ...
+
+    def prompts(self) -> list[Prompt]:
+        """The prompts, each as its newest version."""
         ...
 
     def add_prompt(

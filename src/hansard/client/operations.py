@@ -2,8 +2,7 @@
 
 A declaration is a request (`Ask`, tagged by the operation's name), what it comes to, and what the
 role of who asks needs for it. The service makes its dispatcher from it, and a restricted client
-encodes its calls from it; nothing else says which fields there are. It is long because all of them
-stand here, so that no second list is kept.
+encodes its calls from it; nothing else says which fields there are.
 
 The fields of a request have one of these types, or what JSON says itself:
 
@@ -257,6 +256,11 @@ class RecordView(Ask, frozen=True, tag="record.view"):
     role: Name | None = None
 
 
+@_operation(list[str])
+class RecordViewRoles(Ask, frozen=True, tag="record.view_roles"):
+    """The roles whose views the role may be shown, its own first."""
+
+
 @_operation(SqlAnswer, needs=lambda _: (trusts(Trust.QUERY, "sql"),), takes=Takes.LONG)
 class RecordSql(Ask, frozen=True, tag="record.sql"):
     """The answer of the role's own database: its columns, rows and position. tables: those of the
@@ -354,6 +358,13 @@ class RecordPrompt(Ask, frozen=True, tag="record.prompt"):
     """A version of a prompt, where the role sees all of prompts."""
 
     reference: str
+
+
+@_operation(list[Prompt], needs=lambda _: (prompts(),))
+class RecordPrompts(Ask, frozen=True, tag="record.prompts"):
+    """The prompts that the role is cleared for, each as its newest version, where it sees all of
+    prompts.
+    """
 
 
 @_operation(int, needs=lambda _: (states(PromptVersionAdded.tag), prompts()))

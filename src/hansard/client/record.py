@@ -833,6 +833,12 @@ class AsyncRecord(OnLoop):
         """
         return await prompts.get(self.workspace, reference)
 
+    async def prompts(self) -> list[Prompt]:
+        """The prompts, by their names, each as its newest version that is not retired. Reads all
+        that is on record of prompts.
+        """
+        return await prompts.newest(self.workspace)
+
     async def add_prompt(
         self, name: str, text: str, *, by: str = PERSON, **options: Unpack[PromptVersionOptions]
     ) -> int:
@@ -1097,6 +1103,12 @@ class AsyncRecord(OnLoop):
             BadName, BadValue: `at` is no point, no role is given, or a mask needs the key.
         """
         return await self._viewed(run, at, role, key, by)
+
+    async def view_roles(self) -> list[str]:
+        """The roles that have rules, whose views can be asked for; of a restricted agent's those
+        that its role may be shown, its own first.
+        """
+        return [*await roles.defined(self.workspace)]
 
     async def sql(
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING

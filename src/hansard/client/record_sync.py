@@ -455,6 +455,12 @@ class Record(OnPortal):
         """
         return self._portal.run(prompts.get(self.workspace, reference))
 
+    def prompts(self) -> list[Prompt]:
+        """The prompts, by their names, each as its newest version that is not retired. Reads all
+        that is on record of prompts.
+        """
+        return self._portal.run(prompts.newest(self.workspace))
+
     def add_prompt(
         self, name: str, text: str, *, by: str = PERSON, **options: Unpack[PromptVersionOptions]
     ) -> int:
@@ -723,6 +729,12 @@ class Record(OnPortal):
             BadName, BadValue: `at` is no point, no role is given, or a mask needs the key.
         """
         return self._portal.run(self._viewed(run, at, role, key, by))
+
+    def view_roles(self) -> list[str]:
+        """The roles that have rules, whose views can be asked for; of a restricted agent's those
+        that its role may be shown, its own first.
+        """
+        return [*self._portal.run(roles.defined(self.workspace))]
 
     def sql(
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING

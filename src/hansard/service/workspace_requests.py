@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from hansard.agents import opening, runs
-from hansard.agents.access import views
+from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import Carried
 from hansard.agents.access.views import Derived, View
@@ -39,12 +39,14 @@ from hansard.client.operations import (
     RecordGiveFeedback,
     RecordInvalidate,
     RecordPrompt,
+    RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
     RecordSavings,
     RecordSettle,
     RecordSql,
     RecordView,
+    RecordViewRoles,
     RecordWhy,
     Takes,
     read,
@@ -285,6 +287,12 @@ class WorkspaceRequests:
         await views.record(asker.workspace, made, asker.who.actor)
         return made.view
 
+    async def view_roles(self, asker: Asker, asked: RecordViewRoles) -> list[str]:
+        """The roles that have rules and whose views the role may be shown, its own first."""
+        del asked
+        permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
+        return permits.viewable(permit, await roles.defined(asker.workspace))
+
     async def _demand_cleared(self, asker: Asker, role: str) -> None:
         """Refuse the view of a role that is cleared for more than who asks, whatever the run holds:
         what it is shown there follows from that role's rules alone. Raises RoleRefused.
@@ -342,6 +350,19 @@ class WorkspaceRequests:
         """A version of a prompt, on record as shown."""
         await self._demand_shown(asker, asked.reference)
         return await store.get(asker.workspace, asked.reference)
+
+    async def prompts(self, asker: Asker, asked: RecordPrompts) -> list[Prompt]:
+        """The prompts, on record as shown; those above the role's clearance are none to it."""
+        del asked
+        permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
+        found = [
+            each
+            for each in await store.newest(asker.workspace)
+            if permit.rules is not None and cleared(permit.rules, each.label)
+        ]
+        for label in {each.label for each in found}:
+            await asker.carried.shown(label)
+        return found
 
     async def add_prompt(self, asker: Asker, asked: RecordAddPrompt) -> int:
         """Add a version."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.integrations.mcp.http_tee import teed
 from tests.integrations.mcp.support import (
     Commands,
     Setup,
@@ -22,6 +23,7 @@ from tests.integrations.mcp.support import (
     served,
     source_of,
 )
+from tests.integrations.mcp.test_wire import check_http
 
 SDIST = Path(__file__).with_name("sdist.txt")
 SUITE_S_MAX = 120
@@ -40,6 +42,10 @@ SUITES = (
     Suite("conformance-next", ("--suite", "all", "--spec-version", "2025-11-25"), 84),
     Suite("conformance-next", ("--suite", "all", "--spec-version", "2026-07-28"), 152),
 )
+
+
+SUITES_CALLS_MIN = 50
+"""They call tools more often than that."""
 
 
 def everything_server(folder: Path) -> Path:
@@ -86,23 +92,29 @@ async def scored(modules: Path, suite: Suite, url: str, folder: Path) -> dict[st
     return {name: (int(passed), int(failed)) for name, passed, failed in told}
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
+)
 async def test_a_server_scores_behind_the_proxy_what_it_scores_alone(
     setup: Setup, command: Commands, tmp_path: Path
 ):
-    """Scenario by scenario, both eras, all of them passed; and the calls are on record."""
+    """Scenario by scenario, both eras, all of them passed; and what is on record is what was on the
+    wire: a tee on either side compares all of it.
+    """
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("the suite's Node is locked for Linux on x86_64 alone: it was not run")
     modules = (await asyncio.to_thread(programs, tmp_path)).parent
     folder = await asyncio.to_thread(everything_server, tmp_path)
     async with (
         everything_at(folder) as url,
-        served(setup, setup.proxy("--http", 0, "--url", url, server=False)) as (front, _),
+        teed(url) as behind,
+        served(setup, setup.proxy("--http", 0, "--url", behind.url, server=False)) as (front, _),
+        teed(front) as before,
     ):
         for suite in SUITES:
             alone = await scored(modules, suite, url, tmp_path)
             assert sum(passed for passed, _ in alone.values()) == suite.passed
-            assert await scored(modules, suite, front, tmp_path) == alone
+            assert await scored(modules, suite, before.url, tmp_path) == alone
             assert {failed for _, failed in alone.values()} == {0}
     steps = (await command("run", "trace", "last", "--json")).lines
     assert {each["tool"] for each in steps} >= {
@@ -110,3 +122,4 @@ async def test_a_server_scores_behind_the_proxy_what_it_scores_alone(
         "test_reconnection",
         "mcp:initialize",
     }
+    assert check_http(before, behind, steps) > SUITES_CALLS_MIN

@@ -81,6 +81,69 @@ def test_the_record_is_added_and_taken_out(call: Call, tmp_path: Path, client: s
     assert path.read_text() == before
 
 
+OF_A_TOKEN = {
+    "claude": "Bearer ${PAPERS}",
+    "cursor": "Bearer ${env:PAPERS}",
+    "vscode": "Bearer ${input:papers}",
+}
+"""How each client's documentation writes a secret in a header."""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(
+    call: Call, tmp_path: Path, client: str
+):
+    """Its headers by variables that the client fills in, so that no secret is an argument; the
+    proxy takes what is written; back it is byte for byte.
+    """
+    kind = CLIENTS[client]
+    path = tmp_path / kind.file
+    path.parent.mkdir(exist_ok=True)
+    far = {"url": "https://x.example/mcp", "headers": {"Authorization": OF_A_TOKEN[client]}}
+    far |= {"note": "kept"} if client == "cursor" else {}
+    typed = {"type": "http"} if kind.typed_url else {}
+    path.write_text(json.dumps({kind.servers: {"far": typed | far}}, indent=2) + "\n")
+    before = path.read_text()
+    here = ["--folder", tmp_path, "--write"]
+    assert call("mcp", "install", client, "far", *here).code == 0
+    entry = json.loads(path.read_text())[kind.servers]["far"]
+    assert entry["env"] == {"HANSARD_HEADER_AUTHORIZATION": OF_A_TOKEN[client]}
+    assert OF_A_TOKEN[client] not in entry["args"]
+    assert ("type" in entry, entry.get("type", "stdio")) == (kind.typed_url, "stdio")
+    args = entry["args"][entry["args"].index("mcp") :]
+    refused = call(*args, "--http", "0", "--", "true")  # the options are its own
+    assert "HANSARD_HEADER_AUTHORIZATION' is not set" in refused.err
+    after = path.read_text()
+    assert "nothing to do" in call("mcp", "install", client, "far", *here).err
+    assert path.read_text() == after
+    assert call("mcp", "install", client, "far", *here, "--undo").code == 0
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: Path, client: str):
+    """With its token as the client's own documentation has it; VS Code asks for it."""
+    kind = CLIENTS[client]
+    before = written(tmp_path, client).read_text()
+    path = tmp_path / kind.file
+    here = ["--folder", tmp_path, "--write"]
+    at = ["--url", "http://127.0.0.1:8931/mcp", "--token-env", "PAPERS"]
+    for _ in range(2):
+        assert call("mcp", "install", client, *here, *at).code == 0
+    told = json.loads(path.read_text())
+    entry = told[kind.servers]["hansard"]
+    wanted = OF_A_TOKEN[client].replace("input:papers", "input:hansard-token")
+    assert entry.pop("headers") == {"Authorization": wanted}
+    assert entry == ({"type": "http"} if kind.typed_url else {}) | {"url": at[1]}
+    asked = [each for each in told["inputs"] if each["id"] == "hansard-token"]
+    assert len(asked) == (client == "vscode")
+    assert all(each["password"] is True for each in asked)
+    assert call("mcp", "install", client, *here, "--undo").code == 0
+    assert path.read_text() == before
+    for wrong in (["--url", "ftp://x"], ["--token-env", "X"], ["far", "--url", at[1]]):
+        assert call("mcp", "install", client, "--folder", tmp_path, *wrong).code == 2
+
+
 @pytest.mark.parametrize(
     ("text", "name", "fact"),
     [
@@ -88,7 +151,9 @@ def test_the_record_is_added_and_taken_out(call: Call, tmp_path: Path, client: s
         ("[]", "time", "holds a list"),
         ('{"mcpServers": []}', "time", "is a list"),
         ('{"mcpServers": {"time": {"command": "x"}}}', "tiem", "did you mean 'time'?"),
-        ('{"mcpServers": {"time": {"url": "x"}}}', "time", "no command"),
+        ('{"mcpServers": {"time": {"type": "sse", "url": "x"}}}', "time", "its type is 'sse'"),
+        ('{"mcpServers": {"time": {"url": "x", "oauth": {}}}}', "time", "signs in by oauth"),
+        ('{"mcpServers": {"time": {"url": "x", "headers": {"a": 1}}}}', "time", "its headers are"),
         ('{"mcpServers": {"time": 7}}', "time", "no command"),
     ],
 )
@@ -98,7 +163,7 @@ def test_a_file_that_is_not_understood_is_left_alone(
     """What is wrong with it is said."""
     path = tmp_path / ".mcp.json"
     path.write_text(text)
-    for more in ([], ["--undo"]):
+    for more in ([],) if '"url"' in text else ([], ["--undo"]):
         told = call("mcp", "install", "claude", name, "--folder", tmp_path, "--write", *more)
         assert told.code == 2
         assert fact in told.err

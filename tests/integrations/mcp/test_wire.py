@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.integrations.mcp.http_tee import Exchange, Message, Tee, teed
 from tests.integrations.mcp.support import (
     PACKAGES_S_MAX,
     Commands,
@@ -22,6 +23,8 @@ from tests.integrations.mcp.support import (
     everything,
     programs,
 )
+from tests.integrations.mcp.test_http import listening
+from tests.integrations.mcp.test_http_clients import asks, port
 from tests.integrations.mcp.test_others import calling
 
 if TYPE_CHECKING:  # see the support's
@@ -73,22 +76,90 @@ async def check_wire(
         if told.get("id") in calls and "method" not in told
     ]
     assert on_wire
+    check_steps((await command("run", "trace", "last", "--json")).lines, on_wire)
+    return got
+
+
+def check_steps(
+    steps: list[dict[str, Any]], on_wire: list[tuple[str, dict[str, Any], dict[str, Any] | None]]
+) -> None:
+    """The calls on record are those on the wire: tool, arguments, and result; None is an error."""
     recorded = [
         (step["tool"], step["arguments"], step.get("result"), step["status"])
-        for step in (await command("run", "trace", "last", "--json")).lines
+        for step in steps
         if not step["tool"].startswith("mcp:")
     ]
     assert len(recorded) == len(on_wire)
     for tool, arguments, result in on_wire:
-        status = "failed" if result.get("isError") else "completed"
+        status = "failed" if result is None or result.get("isError") else "completed"
         kept = result if status == "completed" else None
-        mine = next(
+        mine = [
             each
             for each in recorded
             if each[0] == tool and given(each[1]) == arguments and each[2:] == (kept, status)
-        )
-        recorded.remove(mine)
-    return got
+        ]
+        assert mine, (tool, arguments, result)
+        recorded.remove(mine[0])
+
+
+def check_http(before: Tee, behind: Tee, steps: list[dict[str, Any]]) -> int:
+    """Between two tees over HTTP: what clients asked went to the server, what that answered came to
+    them, but for what the proxy asked and refused by itself; and the record has the calls: so many.
+    """
+    asked, passed = (_counted(tee, lambda each: each.request) for tee in (before, behind))
+    refused = {
+        json.dumps(frame, sort_keys=True)
+        for each in before.exchanges
+        for frame in each.request.frames
+        if each.response is not None and " 40" in each.response.first
+    }
+    assert not passed - asked  # what the proxy asks has ids of its own
+    assert set(asked - passed) <= refused
+    heard, told = (_counted(tee, lambda each: each.response) for tee in (before, behind))
+    own = {key for key in heard - told if "error" in json.loads(key)}
+    assert set(heard - told) <= own
+    assert not told - heard
+    on_wire = calls_of(behind)
+    check_steps(steps, on_wire)
+    return len(on_wire)
+
+
+def _counted(tee: Tee, side: Callable[[Exchange], Message | None]) -> Counter[str]:
+    """The frames of one side, without those of the proxy's own requests."""
+    found: Counter[str] = Counter()
+    for each in tee.exchanges:
+        message = side(each)
+        for frame in [] if message is None else message.frames:
+            if not str(frame.get("id", "")).startswith(OWN):
+                found[json.dumps(frame, sort_keys=True)] += 1
+    return found
+
+
+def calls_of(tee: Tee) -> list[tuple[str, dict[str, Any], dict[str, Any] | None]]:
+    """The calls of tools that passed, with what came of each: on its own stream, or on another of
+    its session.
+    """
+    exchanges = tee.exchanges
+    found = []
+    for each in exchanges:
+        for asked in each.request.frames:
+            if asked.get("method") != "tools/call":
+                continue
+            near = [] if each.response is None else each.response.frames
+            far = [
+                frame
+                for other in exchanges
+                if each.session and other.session == each.session and other.response is not None
+                for frame in other.response.frames
+            ]
+            answer = next(
+                told
+                for told in (*near, *far)
+                if told.get("id") == asked["id"] and "method" not in told
+            )
+            params = asked["params"]
+            found.append((params["name"], params.get("arguments") or {}, answer.get("result")))
+    return found
 
 
 def given(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +172,21 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
 async def test_the_record_is_the_wire(setup: Setup, command: Commands, tmp_path: Path, era: str):
     """Of each kind of request, in both eras."""
     await check_wire(setup, command, tmp_path, setup.server, everything, era)
+
+
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands, era: str):
+    """Of each kind of request, with a tee on either side of the proxy's port."""
+    async with (
+        listening(setup) as (url, _),
+        teed(url) as behind,
+        port(setup, "--url", behind.url) as (front, _),
+        teed(front) as before,
+    ):
+        await asks(before.url, era, everything)
+    steps = (await command("run", "trace", "last", "--json")).lines
+    assert check_http(before, behind, steps) >= 26
 
 
 @pytest.mark.thorough(quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire")

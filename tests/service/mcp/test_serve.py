@@ -18,6 +18,7 @@ from hansard.client.operations import OPERATIONS
 from hansard.domain.steps import StepStatus
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
+from hansard.service.mcp.resources import TEMPLATES
 from tests.cli.support import Call
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
 from tests.service.support import House
@@ -153,7 +154,9 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
         assert rows["rows"] == [["ada", "search"]]
         assert not isinstance(ada.client, Wire)
         templates = await ada.client.list_resource_templates()
-        assert len(templates.resource_templates) == 5
+        assert [each.uri_template for each in templates.resource_templates] == [
+            each.uri for each in TEMPLATES
+        ]
         assert f"run://{run}/trace" in [
             str(each.uri) for each in (await ada.client.list_resources()).resources
         ]
@@ -420,3 +423,141 @@ def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: py
     told = call("mcp", "serve")
     assert told.code == 2
     assert "pip install 'hansard[mcp]'" in told.err
+
+
+@pytest.mark.slow
+async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, house: House):
+    """Listed with their variables and filled in, by alias, too; that one was asked for is on record
+    with its version. A role that may not see prompts has the server's own alone.
+    """
+
+    def begin() -> None:
+        house.apply(ROLES)
+        with house.trusted() as record:
+            record.add_prompt("rag", "Answer {query}.", because="the first")
+            record.add_prompt("rag", "Answer {query} in {words} words.")
+            record.alias_prompt("rag@1", "production")
+            record.add_prompt("compare", "Mine: {what}.")
+
+    await asyncio.to_thread(begin)
+    login = await asyncio.to_thread(house.login, "rob", "reader")
+    there = Setup(house.data_dir, house.workspace, setup.sent)
+    async with lines(there, "ada") as ada:
+        assert isinstance(ada.client, Wire)
+        listed = (await ada.client.ask("prompts/list"))["result"]["prompts"]
+        told = {each["name"]: [one["name"] for one in each["arguments"]] for each in listed}
+        assert told["rag"] == ["query", "words"]
+        assert (told["compare"], told["compare@1"]) == (["experiment"], ["what"])
+        asked = {"name": "rag@production", "arguments": {"query": "why"}}
+        found = (await ada.client.ask("prompts/get", **asked))["result"]
+        assert found["messages"][0]["content"]["text"] == "Answer why."
+        assert found["_meta"]["hansard/prompt"] == "rag@1"
+        run = found["_meta"]["hansard/run"]
+        for wrong, said in (
+            ({"name": "rag", "arguments": {"query": "why"}}, "words"),
+            ({"name": "rag@9"}, "9"),
+            ({"name": "nothing"}, "'nothing' is none"),
+        ):
+            assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
+    async with wire(
+        there,
+        ["env", f"HANSARD_CREDENTIALS={login}", sys.executable, "-m", "hansard", "mcp", "serve"],
+    ) as rob:
+        await rob.greet()
+        listed = (await rob.ask("prompts/list"))["result"]["prompts"]
+        assert [each["name"] for each in listed] == list(PROMPTS)
+        refused = [
+            (await rob.ask("prompts/get", name=each))["error"]["message"] for each in ("rag", "gar")
+        ]
+        assert refused[0].replace("rag", "gar") == refused[1]
+
+    def asked_for() -> str:
+        asked = "SELECT arguments FROM steps WHERE run = ? AND tool = 'mcp:prompts/get'"
+        with house.trusted() as record:
+            return str(record.sql(asked, run).rows)
+
+    assert "rag@production" in await asyncio.to_thread(asked_for)
+
+
+TRACE, VIEW = "run://{run}/trace", "run://{run}/view{?role}"
+BOARD, TASK = "board://{run}/{+key}", "task://{run}/{task}"
+
+
+async def offered(client: Wire, ref: str, name: str, begun: str = "", **known: str) -> list[str]:
+    """What may be meant by an argument that begins so."""
+    kind = {"type": "ref/resource", "uri": ref}
+    if "{" not in ref:
+        kind = {"type": "ref/prompt", "name": ref}
+    told = await client.ask(
+        "completion/complete",
+        ref=kind,
+        argument={"name": name, "value": begun},
+        context={"arguments": known},
+    )
+    found: list[str] = told["result"]["completion"]["values"]
+    assert told["result"]["completion"]["total"] == len(found)
+    return found
+
+
+async def restricted_is_offered(there: Setup, login: str) -> None:
+    """Of runs and keys those of its own sessions; of tasks and roles what its role may see."""
+    program = ["env", f"HANSARD_CREDENTIALS={login}", sys.executable, "-m", "hansard"]
+    async with wire(there, [*program, "mcp", "serve"]) as rob:
+        await rob.greet()
+        assert not await offered(rob, TRACE, "run", "hid")
+        assert not await offered(rob, TRACE, "run", "op")  # where it is not at work
+        assert not await offered(rob, BOARD, "key", run="open-1")
+        await rob.call("view_run", run_id="open-1")
+        assert await offered(rob, TRACE, "run", "op") == ["open-1"]
+        assert await offered(rob, BOARD, "key", run="open-1") == ["findings/1"]
+        assert "secret" not in await offered(rob, TASK, "task", run="open-1")
+        assert await offered(rob, VIEW, "role") == ["reader", "clerk"]
+        hidden = await rob.ask("resources/read", uri="task://open-1/secret")
+        none = await rob.ask("resources/read", uri="task://open-1/nothing")
+        told = hidden["error"]["message"].replace("secret", "nothing")
+        assert told == none["error"]["message"]
+
+
+@pytest.mark.slow
+async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setup, house: House):
+    """Runs, keys, tasks, roles, points, decisions, agents: of a trusted client all that begins so;
+    of a restricted one what its own sessions and its role show, and nothing of what is hidden.
+    """
+
+    def begin() -> str:
+        house.apply(ROLES)
+        with house.trusted() as record:
+            with record.run("papers", run="hidden-1", agent="ada", role="ada") as ada:
+                ada.board.put("plans/secret", SECRET)
+            with record.run("papers", run="open-1", agent="ada", role="ada") as ada:
+                ada.board.put("plans/secret", SECRET)
+                ada.board.put("findings/1", "whales")
+                ada.team.add("read", task="reading")
+                ada.team.add(SECRET, task="secret", role="ada")
+                ada.decide("which?", selected="this")
+        return str(house.login("rob", "reader"))
+
+    login = await asyncio.to_thread(begin)
+    there = Setup(house.data_dir, house.workspace, setup.sent)
+
+    async with lines(there, "ada") as ada:
+        assert isinstance(ada.client, Wire)
+        client = ada.client
+        assert await offered(client, TRACE, "run", "hid") == ["hidden-1"]
+        assert {"open-1", "hidden-1"} <= set(await offered(client, "take_up", "run_id"))
+        assert await offered(client, BOARD, "key", "pl", run="open-1") == ["plans/secret"]
+        assert await offered(client, TASK, "task", run="open-1") == ["reading", "secret"]
+        assert await offered(client, VIEW, "role") == ["clerk", "reader", "writer"]
+        (decision,) = await offered(client, "explain", "decision")
+        assert await offered(client, "explain", "decision", decision[:-4]) == [decision]
+        assert await offered(client, "hand_over", "to", run_id="open-1") == ["ada"]
+        (point,) = await offered(client, "run://{run}/state{?at}", "at", run="open-1")
+        assert (await ada.client.ask("resources/read", uri=f"run://open-1/state?at={point}"))[
+            "result"
+        ]
+        read = (await client.ask("resources/read", uri="task://open-1/reading"))["result"]
+        assert json.loads(read["contents"][0]["text"])["title"] == "read"
+        wrong = {"ref": {"type": "ref/prompt", "name": "take_up"}}
+        told = await client.ask("completion/complete", **wrong, argument={"name": "x", "value": ""})
+        assert "give one of run_id" in told["error"]["message"]
+    await restricted_is_offered(there, login)

@@ -44,6 +44,16 @@ async def read(workspace: Workspace, name: str, up_to: UpTo = None) -> RoleState
     return _folded(stored)
 
 
+async def defined(workspace: Workspace) -> dict[str, RoleDefined]:
+    """The roles that have rules, by their names, and these. Raises UnknownEvent."""
+    by_name: dict[str, list[Stored]] = {}
+    for stored in await workspace.log.read_kind(KIND):
+        if isinstance(stored.stream, WorkspaceStream):
+            by_name.setdefault(stored.stream.id, []).append(stored)
+    rules = {name: _folded(by_name[name]).rules for name in sorted(by_name)}
+    return {name: each for name, each in rules.items() if each is not None}
+
+
 def _folded(stored: Iterable[Stored]) -> RoleState:
     return role.fold(role.initial(), revive_all(item.commit for item in stored))
 

@@ -7,6 +7,8 @@ One that is defined may do what its rules say, one that was withdrawn nothing: s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from hansard.agents.access import roles
@@ -178,6 +180,18 @@ class Permit(msgspec.Struct, frozen=True):
 
 
 FREE = Permit()
+
+
+def viewable(permit: Permit, defined: Mapping[str, RoleDefined]) -> list[str]:
+    """Of roles that have rules those whose views a role may be shown, its own first."""
+    others = [
+        name
+        for name, rules in defined.items()
+        if name != permit.role
+        and permit.ask(views(name)).allowed
+        and (not permit.enforced or authorize.is_cleared_for(permit.rules, rules.clearance))
+    ]
+    return [*([permit.role] if permit.role in defined else []), *others]
 
 
 def refused(told: AgentRefused) -> RoleRefused:

@@ -155,6 +155,26 @@ async def get(workspace: Workspace, reference: str) -> Prompt:
     return of_version(state, name, version, alias, label)
 
 
+async def newest(workspace: Workspace) -> list[Prompt]:
+    """Of each prompt the newest version that may be used, by the prompts' names; none of one all of
+    whose versions are retired. Raises UnknownEvent.
+    """
+    by_name: dict[str, list[Stored]] = {}
+    for stored in await workspace.log.read_kind(KIND):
+        if isinstance(stored.stream, WorkspaceStream):
+            by_name.setdefault(stored.stream.id, []).append(stored)
+    found: list[Prompt] = []
+    for name, commits in sorted(by_name.items()):
+        state = folded(commits)
+        usable = [number for number in state.versions if number not in state.retired]
+        label = join(*(each.commit.label for each in commits))
+        if usable:
+            found.append(
+                of_version(state, name, max(usable), label=None if label == LOWEST else label)
+            )
+    return found
+
+
 def of_version(
     state: PromptState, name: str, version: int, alias: str = "", label: Label | None = None
 ) -> Prompt:

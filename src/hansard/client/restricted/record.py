@@ -39,12 +39,14 @@ from hansard.client.operations import (
     RecordGiveFeedback,
     RecordInvalidate,
     RecordPrompt,
+    RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
     RecordSavings,
     RecordSettle,
     RecordSql,
     RecordView,
+    RecordViewRoles,
     RecordWhy,
     of,
 )
@@ -328,6 +330,11 @@ class AsyncRestrictedRecord(OnLoop):
         found: View = await self._ask(RecordView(run, event_point(at), key, role))
         return found
 
+    async def view_roles(self) -> list[str]:
+        """The roles whose views its role may be shown, its own first."""
+        found: list[str] = await self._ask(RecordViewRoles())
+        return found
+
     async def sql(
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
@@ -413,6 +420,11 @@ class AsyncRestrictedRecord(OnLoop):
     async def prompt(self, reference: str) -> Prompt:
         """A version of a prompt, where the role sees all of prompts."""
         found: Prompt = await self._ask(RecordPrompt(reference))
+        return found
+
+    async def prompts(self) -> list[Prompt]:
+        """The prompts that the role is cleared for, where it sees all of prompts."""
+        found: list[Prompt] = await self._ask(RecordPrompts())
         return found
 
     async def add_prompt(

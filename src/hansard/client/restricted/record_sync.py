@@ -24,11 +24,13 @@ from hansard.client.operations import (
     RecordGiveFeedback,
     RecordInvalidate,
     RecordPrompt,
+    RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
     RecordSavings,
     RecordSql,
     RecordView,
+    RecordViewRoles,
     RecordWhy,
 )
 from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
@@ -71,6 +73,11 @@ class RestrictedRecord(OnPortal):
     ) -> View:
         """A run as a role sees it: now, or at an event that it was shown."""
         found: View = self._ask(RecordView(run, event_point(at), key, role))
+        return found
+
+    def view_roles(self) -> list[str]:
+        """The roles whose views its role may be shown, its own first."""
+        found: list[str] = self._ask(RecordViewRoles())
         return found
 
     def sql(
@@ -158,6 +165,11 @@ class RestrictedRecord(OnPortal):
     def prompt(self, reference: str) -> Prompt:
         """A version of a prompt, where the role sees all of prompts."""
         found: Prompt = self._ask(RecordPrompt(reference))
+        return found
+
+    def prompts(self) -> list[Prompt]:
+        """The prompts that the role is cleared for, where it sees all of prompts."""
+        found: list[Prompt] = self._ask(RecordPrompts())
         return found
 
     def add_prompt(self, name: str, text: str, **options: Unpack[PromptVersionOptions]) -> int:

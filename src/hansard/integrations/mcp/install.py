@@ -1,16 +1,23 @@
 """The configuration files of MCP clients: an entry for the record's server, or the proxy before one
 that is there; and back.
 
-Of a project, as each client's own documentation has it: Claude Code reads `.mcp.json` and Cursor
-`.cursor/mcp.json` (`mcpServers`), VS Code `.vscode/mcp.json` (`servers`, with a `type`).
+Of a project, as each client's own documentation has it: Claude Code
+(https://code.claude.com/docs/en/mcp) reads `.mcp.json` and Cursor (https://cursor.com/docs/mcp)
+`.cursor/mcp.json`, both `mcpServers`; VS Code
+(https://code.visualstudio.com/docs/copilot/reference/mcp-configuration) reads `.vscode/mcp.json`
+(`servers`, with a `type`). A server over HTTP has a `url` and perhaps `headers`; in Claude Code and
+VS Code its `type` is `http`. A secret is `${NAME}` of the environment in Claude Code, `${env:NAME}`
+in Cursor, `${input:ID}` in VS Code, which asks for it. All three fill them in in `env`, too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,18 +33,36 @@ INDENT = 2
 
 
 class Client(msgspec.Struct, frozen=True):
-    """A client's file in a project, the field of its servers, and whether an entry has a type."""
+    """A client's file in a project, the field of its servers, whether an entry of a command and one
+    of an address has a type, how it writes a variable of the environment (None: it asks).
+    """
 
     file: str
     servers: str
     typed: bool = False
+    typed_url: bool = True
+    variable: str | None = None
 
 
 CLIENTS = {
-    "claude": Client(".mcp.json", "mcpServers"),
-    "cursor": Client(".cursor/mcp.json", "mcpServers"),
+    "claude": Client(".mcp.json", "mcpServers", variable="${%s}"),
+    "cursor": Client(".cursor/mcp.json", "mcpServers", typed_url=False, variable="${env:%s}"),
     "vscode": Client(".vscode/mcp.json", "servers", typed=True),
 }
+
+HTTP = "http"
+"""The type of an entry that is an address."""
+
+STDIO = "stdio"
+
+SIGNS_IN = ("auth", "oauth", "headersHelper")
+"""By which a client signs in at a server by itself, which nobody does for the proxy's."""
+
+HEADER = "HANSARD_HEADER_"
+"""How variables begin that hold the headers of a server behind the proxy."""
+
+INPUT = "hansard-token"
+"""Of what VS Code asks for."""
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +112,36 @@ def installed(
     before, told = _read(path)
     servers = _servers(client, path, told)
     if name is None:
-        entry: dict[str, Any] = {"type": "stdio"} if client.typed else {}
+        entry: dict[str, Any] = {"type": STDIO} if client.typed else {}
         servers[OWN] = entry | {"command": command[0], "args": list(command[1:])}
         return _made(path, OWN, servers[OWN], before, told)
     entry = _entry(path, name, servers)
-    if _proxied(entry) is None:
+    if "url" in entry:
+        servers[name] = entry = _before_url(path, name, entry, proxy)
+    elif _proxied(entry) is None and _proxied_url(entry) is None:
         whole = [*proxy, "--", entry["command"], *entry.get("args", [])]
         entry["command"], entry["args"] = whole[0], whole[1:]
     return _made(path, name, entry, before, told)
+
+
+def installed_at(client: Client, folder: Path, url: str, token_env: str | None) -> Installed:
+    """The record's server added by its address, with the variable that holds its token. Raises
+    BadValue.
+    """
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/mcp, or https://")
+    path = folder / client.file
+    before, told = _read(path)
+    servers = _servers(client, path, told)
+    servers[OWN] = ({"type": HTTP} if client.typed_url else {}) | {"url": url}
+    if token_env is not None:
+        value = client.variable % token_env if client.variable else f"${{input:{INPUT}}}"
+        servers[OWN]["headers"] = {"Authorization": f"Bearer {value}"}
+        if client.variable is None and not _asks(told):
+            asked = {"type": "promptString", "id": INPUT, "password": True}
+            about = {"description": "The token of the record's server (hansard mcp serve --http)"}
+            told.setdefault("inputs", []).append(asked | about)
+    return _made(path, OWN, servers[OWN], before, told)
 
 
 def taken_back(client: Client, folder: Path, name: str | None) -> Installed:
@@ -107,13 +154,76 @@ def taken_back(client: Client, folder: Path, name: str | None) -> Installed:
     entry = _entry(path, name or OWN, servers)
     if name is None:
         del servers[OWN]
+        if _asks(told):
+            told["inputs"] = [each for each in told["inputs"] if each.get("id") != INPUT]
+            if not told["inputs"]:
+                del told["inputs"]
         return _made(path, OWN, None, before, told)
-    behind = _proxied(entry)
+    behind, asked = _proxied(entry), _proxied_url(entry)
     if behind is not None:
         entry["command"], entry["args"] = behind[0], behind[1:]
         if not entry["args"]:
             del entry["args"]
+    elif asked is not None:
+        servers[name] = entry = asked
     return _made(path, name, entry, before, told)
+
+
+def _asks(told: dict[str, Any]) -> bool:
+    """Whether VS Code asks for the token already."""
+    inputs = told.get("inputs", [])
+    return isinstance(inputs, list) and any(
+        isinstance(each, dict) and each.get("id") == INPUT for each in inputs
+    )
+
+
+def _before_url(
+    path: Path, name: str, entry: dict[str, Any], proxy: Sequence[str]
+) -> dict[str, Any]:
+    """The proxy before a server at an address: what its headers hold goes by variables, which the
+    client fills in and no list of processes shows.
+    """
+    where, kind = f"{path}: {name}", entry.get("type", HTTP)
+    if kind != HTTP:
+        raise BadValue(where, f"its type is {kind!r:.40}", "the proxy asks servers of type http")
+    by_itself = [each for each in SIGNS_IN if each in entry]
+    if by_itself:
+        fact = f"its client signs in by {', '.join(by_itself)}, and the proxy does not"
+        raise BadValue(where, fact, "give it a token in headers, or leave it as it is")
+    args, env = [*proxy[1:], "--url", entry["url"]], {}
+    for header, value in _texts(where, "headers", entry.get("headers", {})).items():
+        variable = HEADER + re.sub(r"[^A-Za-z0-9]", "_", header).upper()
+        args += ["--header-env", f"{header}={variable}"]
+        env[variable] = value
+    made: dict[str, Any] = {"type": STDIO} if "type" in entry else {}
+    made |= {"command": proxy[0], "args": args} | ({"env": env} if env else {})
+    return made | {
+        key: each for key, each in entry.items() if key not in ("type", "url", "headers")
+    }
+
+
+def _texts(where: str, field: str, told: Any) -> dict[str, str]:
+    if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
+        raise BadValue(where, f"its {field} are {told!r:.80}", "give texts by their names")
+    return told
+
+
+def _proxied_url(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """The entry of the server at an address behind the proxy; None where there is none."""
+    args = [str(each) for each in entry.get("args", [])]
+    if "--url" not in args or "--" in args or not _mentions(args):
+        return None
+    env = entry.get("env", {})
+    given = [args[n + 1] for n in range(len(args) - 1) if args[n] == "--header-env"]
+    pairs = [each.partition("=")[::2] for each in given]
+    made: dict[str, Any] = {"type": HTTP} if "type" in entry else {}
+    made["url"] = args[args.index("--url") + 1]
+    if pairs:
+        made["headers"] = {header: env.get(variable, "") for header, variable in pairs}
+    kept = {
+        key: each for key, each in entry.items() if key not in ("type", "command", "args", "env")
+    }
+    return made | kept
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
@@ -146,9 +256,12 @@ def _entry(path: Path, name: str, servers: dict[str, Any]) -> dict[str, Any]:
     if entry is None:
         raise NoSuchServer(path, name, list(servers))
     args = entry.get("args", []) if isinstance(entry, dict) else None
-    if not isinstance(args, list) or not isinstance(entry.get("command"), str):
-        remedy = "for one at a URL write the command by hand: hansard mcp proxy --url URL"
-        raise BadValue(f"{path}: {name}", "has no command with arguments", remedy)
+    known = isinstance(args, list) and any(
+        isinstance(entry.get(x), str) for x in ("command", "url")
+    )
+    if not known:
+        remedy = "write one of the two, as its client's documentation says"
+        raise BadValue(f"{path}: {name}", "has no command with arguments, and no url", remedy)
     found: dict[str, Any] = entry
     return found
 

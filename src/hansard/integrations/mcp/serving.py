@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import importlib
 import os
+import shutil
 import stat
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
@@ -103,9 +105,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("the server", fact, "give one of them; --servers names several")
         if not given and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
-        if self.http is not None and given and self.url is None:
-            fact = f"{given[0]} is given, and that speaks with one client"
-            raise BadValue("--http", fact, "give the server's --url, or leave --http out")
         if self.run == NEW and self.mode not in (None, "live"):
             message = f"--mode {self.mode} needs what is on record: name it, or give --run last"
             raise CallerError(message)
@@ -173,9 +172,21 @@ async def serve(
     over = _http("--http")
     where = over.address(asked.http, asked.hosts, asked.client_token)
     server = None
-    if asked.url is not None and asked.mode not in READS_ONLY:
+    if asked.mode not in READS_ONLY and asked.url is not None:
         server = over.HttpServer(asked.url, asked.headers)
+    elif asked.mode not in READS_ONLY:
+        _demand_there(asked)
+        server = over.carried_to(partial(_server, asked), asked.server)
     await over.serve(where, asked.client_token, server, recording, listens)
+
+
+def _demand_there(asked: Serving) -> None:
+    """Raise ServerNotStarted for a command that is not there: clients would be told one by one."""
+    commands = [asked.command] if asked.command else []
+    commands += [each.argv for each in asked.servers.values() if each.url is None]
+    for argv in commands:
+        if shutil.which(argv[0]) is None:
+            raise ServerNotStarted(argv[0], "there is no such program")
 
 
 async def _over_pipes(

@@ -66,7 +66,7 @@ class _Door:
         if server is None:
             await _unauthorized(UNKNOWN)(scope, receive, send)
             return
-        if server.sessions.refused:
+        if await server.sessions.are_refused():
             await _unauthorized(REVOKED)(scope, receive, send)
             return
         refused = False

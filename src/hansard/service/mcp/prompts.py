@@ -1,16 +1,26 @@
-"""The server's prompts: what a person picks in a client to have a model ask the record well.
+"""What a person picks in a client: the server's own prompts, and those on record.
 
-They name the tools that answer, and hold no text of the record.
+The server's own have a model ask the record well: they name the tools that answer, and hold no text
+of the record. Of those on record each is there under its name, as its newest version;
+`rag@production` and `rag@3` are taken, too. One that has a name of the server's own is listed by
+its version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from hansard.agents.errors import RoleRefused
+from hansard.agents.policy import permits
+from hansard.bus.errors import NotFound
+from hansard.client.protocol.errors import NotOffered
 from hansard.domain.choices import nearest
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadName, BadValue
+from hansard.service.mcp.offers import Answer, in_own_run
+from hansard.service.mcp.sessions import Sessions
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -77,17 +87,84 @@ PROMPTS = {
 }
 
 
-def filled(name: str, given: Mapping[str, str]) -> tuple[Prompt, str]:
-    """A prompt and its text with what is given. Raises BadValue."""
-    found = PROMPTS.get(name)
-    if found is None:
-        remedy = f"{nearest(name, PROMPTS)}there are {', '.join(PROMPTS)}"
-        raise BadValue("prompt", f"{name!r:.80} is none", remedy)
+class Filled(msgspec.Struct, frozen=True):
+    """A prompt with what was given.
+
+    Attributes:
+        does: What it is for.
+        text: What is said to the model.
+        answer: Where it stands that it was asked for; None of the server's own.
+        reference: Which version it is, of one on record.
+    """
+
+    does: str
+    text: str
+    answer: Answer | None = None
+    reference: str = ""
+
+
+async def listed(sessions: Sessions) -> list[Prompt]:
+    """The server's own prompts, and those on record that the client's role may see."""
+
+    async def reads() -> Answer:
+        await sessions.demand(permits.prompts())
+        found = await sessions.record.prompts()
+        for each in found:
+            await sessions.shown(each.label)
+        told = [[each.name, each.version, each.because, each.variables] for each in found]
+        return Answer(told, replayable=False)
+
+    try:
+        told = (await in_own_run(sessions, "prompts/list", {}, reads)).result
+    except (NotOffered, RoleRefused):  # it may not see prompts, or not even ask
+        told = []
+    return [
+        *PROMPTS.values(),
+        *(
+            _on_record(name, version, because, variables)
+            for name, version, because, variables in told
+        ),
+    ]
+
+
+def _on_record(name: str, version: int, because: str, variables: tuple[str, ...]) -> Prompt:
+    does = f"Version {version} of prompt {name}" + (f": {because}" if because else ", on record.")
+    arguments = tuple(Argument(each, f"What stands for {{{each}}}.") for each in variables)
+    return Prompt(f"{name}@{version}" if name in PROMPTS else name, does, arguments, "")
+
+
+async def got(sessions: Sessions, name: str, given: Mapping[str, str]) -> Filled:
+    """A prompt and its text with what is given; of one on record it is on record that it was asked
+    for. Raises BadValue, Refused.
+    """
+    if name in PROMPTS:
+        return _filled(PROMPTS[name], given)
+
+    async def reads() -> Answer:
+        await sessions.demand(permits.prompts())
+        found = await sessions.record.prompt(name)
+        await sessions.shown(found.label)
+        told = {"text": str(found.format(**given)), "reference": found.reference}
+        return Answer(told, replayable=False)
+
+    try:
+        answer = await in_own_run(
+            sessions, "prompts/get", {"name": name, "arguments": {**given}}, reads
+        )
+    except (NotFound, BadName, NotOffered, RoleRefused):  # what may not be seen is none
+        remedy = f"{nearest(name, PROMPTS)}there are {', '.join(PROMPTS)}, and those on record"
+        raise BadValue("prompt", f"{name!r:.80} is none", remedy) from None
+    told: dict[str, Any] = answer.result
+    does = f"Prompt {told['reference']} of the record."
+    return Filled(does, told["text"], answer, told["reference"])
+
+
+def _filled(found: Prompt, given: Mapping[str, str]) -> Filled:
     wanted = [each.name for each in found.arguments]
     for each in [*wanted, *given]:
         if each not in wanted or not given.get(each):
             fact = f"{each!r:.80} is " + (
                 "not given" if each in wanted else "none of its arguments"
             )
-            raise BadValue(f"prompt {name}", fact, f"give {', '.join(wanted)}")
-    return found, found.text.format(**given)
+            raise BadValue(f"prompt {found.name}", fact, f"give {', '.join(wanted)}")
+    return Filled(found.does, found.text.format(**given))

@@ -4,17 +4,21 @@ run://RUN/trace             its steps, as `hansard run trace --json` prints them
 run://RUN/state[?at=POINT]  its whole state, now or at a point
 run://RUN/view[?role=ROLE]  what this client's role may see of it, or another whose view it may
 board://RUN/KEY             an entry of its shared state
+task://RUN/ID               a task of its team
 decision://ID               why something was decided
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
 from hansard.agents.policy import permits
+from hansard.agents.team.tasks import TaskEntry
+from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.client.protocol import shapes
 from hansard.client.protocol.errors import NotOffered
@@ -46,6 +50,7 @@ TEMPLATES = (
         "What its role sees, or one whose view it may see.",
     ),
     Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
+    Template("task://{run}/{task}", "task", "A task of a run's team.", changes=False),
     Template(
         "decision://{id}",
         "decision",
@@ -55,9 +60,13 @@ TEMPLATES = (
 )
 
 
+FIXED = {each.name for each in TEMPLATES if not each.changes}
+"""Kinds of which no word is given."""
+
+
 class Address(msgspec.Struct, frozen=True):
-    """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key, a point, a
-    role that is not the client's own.
+    """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key (of a task its
+    id), a point, a role that is not the client's own.
     """
 
     kind: str
@@ -71,15 +80,15 @@ class Address(msgspec.Struct, frozen=True):
         """Whether it is told when what stands there became another: not of what stands at a point,
         or in an answer, nor of what another role sees.
         """
-        return self.kind != "decision" and self.at is None and self.role is None
+        return self.kind not in FIXED and self.at is None and self.role is None
 
     @classmethod
     def read(cls, uri: str) -> Address:
         """Of a URI. Raises BadValue for one that is no resource's."""
         parts = urlsplit(uri)
         where, path = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
-        if where and parts.scheme == "board" and path:
-            return cls("board", where, path)
+        if where and parts.scheme in ("board", "task") and path:
+            return cls(parts.scheme, where, path)
         if where and parts.scheme == "run" and path in ("trace", "state", "view"):
             asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
             at = asked.get("at") if path == "state" else None
@@ -97,16 +106,25 @@ async def read(
 
     Raises NotOffered, and as the session's operations.
     """
-    if address.kind in ("board", "view") and address.role is None:
+    if address.kind in ("board", "task", "view") and address.role is None:
         work = await sessions.of(address.of)
         async with sessions.at_work(work):
-            if address.key is not None:
+            if address.kind == "task":
+                found = _task(address, await work.session.team.tasks())
+            elif address.key is not None:
                 found = await work.session.board.entry(address.key)
             else:
                 found = await work.session.view()
         return Answer(msgspec.json.decode(await shapes.told(found)), work)
     reads = {"trace": _steps, "state": _state, "decision": _reason, "view": _seen_by}[address.kind]
     return await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
+
+
+def _task(address: Address, tasks: Sequence[TaskEntry]) -> TaskEntry:
+    for each in tasks:
+        if each.id == address.key:
+            return each
+    raise NotFound(f"task {address.key!r:.80}", "give the id of one that team_tasks lists")
 
 
 async def _steps(sessions: Sessions, address: Address) -> Answer:
@@ -127,10 +145,7 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
 
 
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
-    if sessions.workspace is not None:  # else its service asks
-        mine = (await sessions.own()).session.role
-        permit = await permits.read(sessions.workspace, mine)
-        permit.demand(permits.views(address.role or mine))
+    await sessions.demand(permits.views(address.role or ""))
     found = await sessions.record.view(address.of, role=address.role)
     told = msgspec.json.decode(await shapes.told(found))
     return Answer(told, replayable=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jsonschema
 import mcp_types as types
@@ -31,7 +31,7 @@ from hansard.bus.loggers import logger, unexpected
 from hansard.client.protocol.errors import NotOffered
 from hansard.domain.choices import check_options
 from hansard.domain.errors import HansardError
-from hansard.service.mcp import prompts, resources
+from hansard.service.mcp import completion, prompts, resources
 from hansard.service.mcp.offers import Answer, Offer, offers, refused
 from hansard.service.mcp.progress import Report, reporting
 from hansard.service.mcp.resources import Address
@@ -39,6 +39,8 @@ from hansard.service.mcp.sessions import Sessions, Work
 from hansard.service.mcp.updates import WATCHED_MAX, Updates
 
 _log = logger(__name__)
+
+T = TypeVar("T")
 
 JSON = "application/json"
 
@@ -74,8 +76,9 @@ def serving(sessions: Sessions) -> tuple[Server[Any], Updates]:
         on_subscribe_resource=watched.subscribe,
         on_unsubscribe_resource=watched.unsubscribe,
         on_subscriptions_listen=watched.listen,
-        on_list_prompts=_list_prompts,
-        on_get_prompt=_get_prompt,
+        on_list_prompts=asked.list_prompts,
+        on_get_prompt=asked.get_prompt,
+        on_completion=asked.complete,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
     return server, watched.updates
@@ -139,6 +142,66 @@ class _Requests:
         text = msgspec.json.encode(found.result).decode()
         told = types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[told], _meta=_meta(found))
+
+    async def list_prompts(
+        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        """The server's own, and those on record that the client's role may see."""
+        del context, params
+        return types.ListPromptsResult(
+            prompts=[
+                types.Prompt(
+                    name=each.name,
+                    description=each.does,
+                    arguments=[
+                        types.PromptArgument(name=told.name, description=told.does, required=True)
+                        for told in each.arguments
+                    ],
+                )
+                for each in await self._answered(prompts.listed(self._sessions))
+            ]
+        )
+
+    async def get_prompt(
+        self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        """A prompt's text with what is given."""
+        del context
+        found = await self._answered(
+            prompts.got(self._sessions, params.name, params.arguments or {})
+        )
+        said = types.TextContent(type="text", text=found.text)
+        meta = None
+        if found.answer is not None:
+            meta = _meta(found.answer) | {"hansard/prompt": found.reference}
+        return types.GetPromptResult(
+            description=found.does,
+            messages=[types.PromptMessage(role="user", content=said)],
+            _meta=meta,
+        )
+
+    async def complete(
+        self, context: ServerRequestContext[Any], params: types.CompleteRequestParams
+    ) -> types.CompleteResult:
+        """What may be meant by an argument that begins so."""
+        del context
+        ref = params.ref.name if isinstance(params.ref, types.PromptReference) else params.ref.uri
+        known = params.context.arguments if params.context is not None else None
+        begun = params.argument
+        found = await self._answered(
+            completion.complete(self._sessions, ref, begun.name, begun.value, known or {})
+        )
+        total = None if found.has_more else len(found.values)
+        told = types.Completion(values=found.values, total=total, has_more=found.has_more)
+        return types.CompleteResult(completion=told)
+
+    async def _answered(self, asked: Awaitable[T]) -> T:
+        """What is asked comes to, or its error as the protocol's."""
+        try:
+            return await asked
+        except HansardError as error:
+            self._sessions.note(error)
+            raise MCPError(types.INVALID_PARAMS, str(error)) from None
 
 
 class _Subscriptions:
@@ -260,39 +323,6 @@ def _report(context: ServerRequestContext[Any]) -> Report | None:
     if "progress_token" not in (context.meta or {}):
         return None
     return context.session.report_progress
-
-
-async def _list_prompts(
-    context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
-) -> types.ListPromptsResult:
-    del context, params
-    return types.ListPromptsResult(
-        prompts=[
-            types.Prompt(
-                name=each.name,
-                description=each.does,
-                arguments=[
-                    types.PromptArgument(name=told.name, description=told.does, required=True)
-                    for told in each.arguments
-                ],
-            )
-            for each in prompts.PROMPTS.values()
-        ]
-    )
-
-
-async def _get_prompt(
-    context: ServerRequestContext[Any], params: types.GetPromptRequestParams
-) -> types.GetPromptResult:
-    del context
-    try:
-        found, text = prompts.filled(params.name, params.arguments or {})
-    except HansardError as error:
-        raise MCPError(types.INVALID_PARAMS, str(error)) from None
-    said = types.TextContent(type="text", text=text)
-    return types.GetPromptResult(
-        description=found.does, messages=[types.PromptMessage(role="user", content=said)]
-    )
 
 
 async def _set_level(

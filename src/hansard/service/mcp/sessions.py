@@ -17,9 +17,14 @@ from typing import Any
 import msgspec
 
 from hansard.agents.errors import SessionEnded
+from hansard.agents.policy import permits
+from hansard.agents.policy.permits import Need
 from hansard.agents.steps.scope import Scope, drop, enter, leave
-from hansard.bus.errors import Fenced
-from hansard.client.protocol.errors import AccessRefused, NotOffered
+from hansard.bus.errors import Fenced, NotFound
+from hansard.client.protocol.errors import AccessRefused, NotOffered, ServiceGone
+from hansard.domain import ids
+from hansard.domain.errors import HansardError
+from hansard.domain.label import Label
 from hansard.service.operations import Claims
 
 WORKFLOW = "mcp"
@@ -45,6 +50,9 @@ class Work(msgspec.Struct):
 REFUSED_S = 5.0
 """So long after the service refused a client's credentials it is not asked again, in seconds."""
 
+NO_RUN = ids.uuid8("no run is called so")
+"""What is asked for to learn whether the service knows a client's credentials."""
+
 
 class Sessions:
     """Those of one client, who is one agent in one role."""
@@ -56,17 +64,35 @@ class Sessions:
         self._lock = asyncio.Lock()
         self._own: str | None = None
         self._refused_s: float | None = None
+        self._is_unsure = False
         self._scope = f"mcp-{secrets.token_hex(4)}"
 
     def note(self, error: BaseException) -> None:
-        """Remember that the service refused the client's credentials, if that is what it is."""
+        """Remember that the service refused the client's credentials, if that is what it is; where
+        it did not answer, that may be why.
+        """
         if isinstance(error, AccessRefused):
             self._refused_s = time.monotonic()
+        self._is_unsure = self._is_unsure or isinstance(error, AccessRefused | ServiceGone)
 
     @property
     def refused(self) -> bool:
         """Whether the service refused the client's credentials, a moment ago."""
         return self._refused_s is not None and time.monotonic() - self._refused_s < REFUSED_S
+
+    async def are_refused(self) -> bool:
+        """Whether the service refuses the client's credentials: as it said a moment ago, else it is
+        asked, if it refused them before or did not answer. What it cannot say now is as before.
+        """
+        if self.refused or not self._is_unsure:
+            return self.refused
+        try:
+            await self.record.view(NO_RUN)
+        except NotFound:
+            self._is_unsure, self._refused_s = False, None
+        except HansardError as error:
+            self.note(error)
+        return self._refused_s is not None
 
     @property
     def workspace(self) -> Any:
@@ -74,6 +100,21 @@ class Sessions:
         with contextlib.suppress(NotOffered):
             return self.record.workspace
         return None
+
+    async def demand(self, need: Need) -> None:
+        """Raise RoleRefused for what the client's role may not; a restricted client's service asks
+        for itself.
+        """
+        if self.workspace is not None:
+            permit = await permits.read(self.workspace, (await self.own()).session.role)
+            permit.demand(need)
+
+    async def shown(self, label: Label | None) -> None:
+        """Have what the client does from now on be labelled by what it was shown; a restricted
+        client's service does that itself.
+        """
+        if self.workspace is not None:
+            (await self.own()).session.engine.ledger.shown(label)
 
     async def begin(self, workflow: str | None, **options: Any) -> Work:
         """A run that begins, or is joined with `run=`. Raises as `record.run`."""
@@ -106,6 +147,8 @@ class Sessions:
                 work = await self.begin(WORKFLOW)
                 self._own = work.session.run
                 return work
+            if self._own not in self._works:  # its session was lost
+                return await self.begin(None, run=self._own)
             return self._works[self._own]
 
     async def leave(self, run: str, error: BaseException | None = None) -> Work:
@@ -117,6 +160,11 @@ class Sessions:
         await work.session.close(error)
         return work
 
+    @property
+    def runs(self) -> list[str]:
+        """Those that the client is at work in, the newest first."""
+        return [*reversed(self._works)]
+
     def under_way(self, run: object, *, in_run: bool) -> Work | None:
         """The session that a call is made in that names this run, or none, if it is there."""
         name = run if in_run else self._own
@@ -124,11 +172,11 @@ class Sessions:
 
     @contextlib.asynccontextmanager
     async def at_work(self, work: Work) -> AsyncGenerator[Work]:
-        """Calls made inside are this session's; one that was taken over is forgotten."""
+        """Calls made inside are this session's; one that was taken over, or lost, is forgotten."""
         token = enter(work.scope)
         try:
             yield work
-        except (Fenced, SessionEnded):
+        except (Fenced, SessionEnded, ServiceGone, AccessRefused):
             self._works.pop(work.session.run, None)
             raise
         finally:

@@ -73,8 +73,15 @@ class Refused(NotDone):
 class HttpServer:
     """One server; `headers` go with each request, in the place of a client's own of those names."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """Raises BadValue for what is no address of a server."""
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        carried_by: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`carried_by`: what takes the requests there; else the network does. Raises BadValue for
+        what is no address of a server.
+        """
         try:
             parsed = httpx2.URL(url)
         except (httpx2.InvalidURL, TypeError) as bad:
@@ -87,6 +94,7 @@ class HttpServer:
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
+            transport=carried_by,
         )
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from hansard.client.listening import Address, listen
 from hansard.domain.errors import BadValue
 from hansard.integrations.mcp.http.clients import LOCAL, PATH, endpoint
+from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.proxy import HttpProxy
 from hansard.integrations.mcp.http.server import HttpServer
 from hansard.integrations.mcp.http.upstream import HttpUpstream
@@ -19,6 +20,13 @@ from hansard.integrations.mcp.recording import Recording
 def asked_at(url: str, headers: Mapping[str, str]) -> HttpUpstream:
     """A server at a URL, for a client of pipes. Raises BadValue."""
     return HttpUpstream(HttpServer(url, headers))
+
+
+def carried_to(start: Start, name: str) -> HttpServer:
+    """Processes of a server, for clients over HTTP. Its name stands in what they are told."""
+    server = HttpServer("http://localhost/mcp", {}, LocalServers(start))
+    server.shown = repr(name)
+    return server
 
 
 def address(text: str, hosts: Sequence[str], client_token: str | None) -> Address:

@@ -1,0 +1,393 @@
+"""A server of pipes, asked as one over HTTP: what clients post goes to processes of it.
+
+A session of 2025-11-25 and before has a process of its own, which ends with it; requests of
+2026-07-28, which say themselves all that they need, share one. Frames are passed on as they came;
+only where two requests that share a process have one id or one progress token at the same time, the
+second has others on its way. What a process says besides goes to the request that it names, else to
+the oldest that is open in its session, or to the stream that the session's client listens to. In
+the shared process what names none of several open requests is left out, and logged: it may be
+another client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from uuid import uuid4
+
+import httpx2
+
+from hansard.agents.errors import NotDone
+from hansard.bus.loggers import logger
+from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.calls import INITIALIZE
+from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
+from hansard.integrations.mcp.http.proxy import ACCEPTED, NOT_ALLOWED, STATELESS_FROM, STATUSES
+from hansard.integrations.mcp.http.server import EVENTS, JSON, SESSION, VERSION
+from hansard.integrations.mcp.upstream import Server, ServerGone, ServerNotStarted
+
+_log = logger(__name__)
+
+SESSIONS_MAX = 32
+"""Processes of sessions at once; for one more the session that was idle longest ends."""
+
+IDLE_S = 1_800.0
+"""After so many seconds without a request a session may be ended."""
+
+QUEUED_MAX = 1_000
+"""Frames that wait for one client to read them."""
+
+UNHEARD_MAX = 100
+"""Frames that are kept for a session's client that does not listen yet."""
+
+HEAD_S = 5.0
+"""So many seconds a response waits for what is to be its body; then it is a stream."""
+
+PROGRESS, CANCELLED = "notifications/progress", "notifications/cancelled"
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+"""By which the newer era says to which request a notification belongs."""
+
+NO_SESSION, BUSY, CONFLICT = 404, 429, 409
+"""Statuses."""
+
+OTHER = "hansard-client-"
+"""How ids and tokens begin that stand for those of a second client."""
+
+Start = Callable[[], Awaitable[Server]]
+"""Starts a process, or several behind one door. Raises ServerNotStarted."""
+
+
+class _Exchange:
+    """One request of HTTP that is open: what goes back on it, and what stands for its id and its
+    token in the process.
+    """
+
+    def __init__(self, frame: Request | None) -> None:
+        self.frame = frame
+        self.said: asyncio.Queue[Frame | Exception] = asyncio.Queue(QUEUED_MAX)
+        self.id: Id | None = None if frame is None else frame.id
+        self.token = None if frame is None else _token(frame)
+        self.work: asyncio.Task[None] | None = None
+
+    def raw(self) -> bytes:
+        """The request's bytes, as they go to the process."""
+        assert self.frame is not None  # noqa: S101 -- only a request is sent
+        frame, params = self.frame, self.frame.params
+        if self.id == frame.id and self.token == _token(frame):
+            return frame.raw
+        if self.token is not None:
+            params = params | {"_meta": params["_meta"] | {"progressToken": self.token}}
+        return frames.request(self.id or "", frame.method, params)
+
+    def own(self, found: Frame) -> Frame:
+        """What the process said, with the client's own id and token."""
+        assert self.frame is not None  # noqa: S101 -- only a request is answered
+        if isinstance(found, Answer) and found.id != self.frame.id:
+            if found.error is not None:
+                raw = frames.error(self.frame.id, found.error)
+            else:
+                raw = frames.result(self.frame.id, found.result)
+            return Answer(raw, self.frame.id, found.result, found.error, found.is_refused)
+        if isinstance(found, Notification) and self.token != _token(self.frame):
+            params = dict(found.params)
+            if found.method == PROGRESS:
+                params["progressToken"] = _token(self.frame)
+            meta = params.get("_meta")
+            if isinstance(meta, dict) and SUBSCRIPTION in meta:
+                params["_meta"] = meta | {SUBSCRIPTION: self.frame.id}
+            return Notification(frames.notification(found.method, params), found.method, params)
+        return found
+
+
+def _token(frame: Request) -> Id | None:
+    meta = frame.params.get("_meta")
+    found = meta.get("progressToken") if isinstance(meta, dict) else None
+    return found if isinstance(found, int | str) else None
+
+
+class _Process:
+    """A process, and who asks it."""
+
+    def __init__(self, server: Server, *, is_shared: bool) -> None:
+        self._server = server
+        self._is_shared = is_shared
+        self._open: dict[Id, _Exchange] = {}
+        self._listening: _Exchange | None = None
+        self._unheard: deque[Frame] = deque(maxlen=UNHEARD_MAX)
+        self._number = 0
+        self.used_s = time.monotonic()
+        self.is_gone = False
+        self._hearing = asyncio.create_task(self._hear())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for it, or listens to it."""
+        return not self._open and self._listening is None
+
+    async def close(self) -> None:
+        """End it."""
+        self._hearing.cancel()
+        for each in [*self._open.values()]:
+            if each.work is not None:
+                each.work.cancel()
+        self._no_more()
+        await self._server.close()
+
+    async def send(self, frame: Frame) -> None:
+        """Pass on what nobody answers. Raises ServerGone."""
+        self.used_s = time.monotonic()
+        await self._server.send(frame.raw)
+
+    async def ask(self, frame: Request, *, is_stateless: bool) -> httpx2.Response:
+        """A request's response: its answer as a body, or a stream that ends with it. Raises
+        ServerGone, NotDone.
+        """
+        self.used_s = time.monotonic()
+        exchange = self._begun(frame)
+        try:
+            first = await self._first(exchange)
+        except BaseException:
+            await self._end(exchange)
+            raise
+        if isinstance(first, Answer):
+            code = None if first.error is None else first.error.get("code")
+            status = STATUSES.get(code, 200) if is_stateless and isinstance(code, int) else 200
+            return httpx2.Response(status, headers={"content-type": JSON}, content=first.raw)
+        return self._streaming(exchange, first)
+
+    async def _first(self, exchange: _Exchange) -> Frame | None:
+        """What is said first; None where nothing is for long. Raises ServerGone, NotDone."""
+        try:
+            async with asyncio.timeout(HEAD_S):
+                found = await exchange.said.get()
+        except TimeoutError:
+            return None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def listen(self) -> httpx2.Response | None:
+        """The stream of what names no request; None while somebody has it."""
+        if self._listening is not None:
+            return None
+        exchange = self._listening = _Exchange(None)
+        for each in self._unheard:
+            exchange.said.put_nowait(each)
+        self._unheard.clear()
+        return self._streaming(exchange, None)
+
+    def _begun(self, frame: Request) -> _Exchange:
+        exchange = _Exchange(frame)
+        tokens = {each.token for each in self._open.values()}
+        if exchange.id in self._open or exchange.token in tokens - {None}:
+            self._number += 1
+            exchange.id = f"{OTHER}{self._number}"
+            exchange.token = None if exchange.token is None else exchange.id
+        self._open[exchange.id or ""] = exchange
+        exchange.work = asyncio.create_task(self._answer(exchange))
+        return exchange
+
+    async def _answer(self, exchange: _Exchange) -> None:
+        try:
+            found = await self._server.ask(exchange.id or "", exchange.raw())
+            self._put(exchange, exchange.own(found))
+        except (NotDone, ServerGone) as error:
+            self._put(exchange, error)
+        finally:
+            self._open.pop(exchange.id or "", None)
+
+    def _streaming(self, exchange: _Exchange, first: Frame | None) -> httpx2.Response:
+        stream = _Stream(_events(exchange, first), lambda: self._end(exchange))
+        return httpx2.Response(200, headers={"content-type": EVENTS}, stream=stream)
+
+    async def _end(self, exchange: _Exchange) -> None:
+        """Nobody reads it any more: where the process works at it still, it is told."""
+        if self._listening is exchange:
+            self._listening = None
+        if exchange.work is None or exchange.work.done():
+            return
+        exchange.work.cancel()
+        gone = {"requestId": exchange.id, "reason": "nobody waits for it any longer"}
+        with contextlib.suppress(ServerGone):
+            await self._server.send(frames.notification(CANCELLED, gone))
+
+    # What the process says
+
+    async def _hear(self) -> None:
+        while (found := await self._server.next()) is not None:
+            await self._take(found)
+        self.is_gone = True
+        self._no_more()
+
+    def _no_more(self) -> None:
+        if self._listening is not None:
+            self._put(self._listening, ServerGone("the server has ended"))
+
+    async def _take(self, found: Frame) -> None:
+        to = self._of(found)
+        if to is None:
+            if self._is_shared:
+                _log.info("what the server said names none who asks: it is left out")
+            else:
+                self._unheard.append(found)
+            return
+        told = to.own(found) if to.frame is not None else found
+        if not self._put(to, told) and isinstance(found, Request):
+            no = {"code": frames.INTERNAL_ERROR, "message": "its client does not read"}
+            with contextlib.suppress(ServerGone):
+                await self._server.send(frames.error(found.id, no))
+
+    def _of(self, found: Frame) -> _Exchange | None:
+        """Whose it is."""
+        params = {} if isinstance(found, Answer) else found.params
+        meta = params.get("_meta")
+        subscription = meta.get(SUBSCRIPTION) if isinstance(meta, dict) else None
+        if isinstance(found, Notification) and found.method == PROGRESS:
+            token = params.get("progressToken")
+            return next((each for each in self._open.values() if each.token == token), None)
+        if isinstance(subscription, int | str) and subscription in self._open:
+            return self._open[subscription]
+        if self._is_shared:
+            return next(iter(self._open.values())) if len(self._open) == 1 else None
+        return next(iter(self._open.values()), self._listening)
+
+    def _put(self, exchange: _Exchange, said: Frame | Exception) -> bool:
+        """Whether there was room for it."""
+        try:
+            exchange.said.put_nowait(said)
+        except asyncio.QueueFull:
+            _log.warning("a client does not read what it is told: it is left out", most=QUEUED_MAX)
+            return False
+        return True
+
+
+class LocalServers(httpx2.AsyncBaseTransport):
+    """The processes, as what carries the requests of an HTTP client."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._sessions: dict[str, _Process] = {}
+        self._shared: _Process | None = None
+        self._starting = asyncio.Lock()
+
+    async def aclose(self) -> None:
+        """End them all."""
+        all_ = [*self._sessions.values(), *([] if self._shared is None else [self._shared])]
+        self._sessions, self._shared = {}, None
+        await asyncio.gather(*(each.close() for each in all_), return_exceptions=True)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """A request's response. Raises ServerGone, NotDone."""
+        name = request.headers.get(SESSION, "")
+        process = self._sessions.get(name)
+        if process is not None and process.is_gone:
+            del self._sessions[name]
+            process = None
+        if name and process is None:
+            return _refused(NO_SESSION, "there is no such session: begin one with initialize")
+        if request.method == "POST":
+            is_stateless = request.headers.get(VERSION, "") >= STATELESS_FROM
+            frame = frames.read(await request.aread())
+            return await self._posted(process, frame, is_stateless=is_stateless)
+        if process is None:
+            return _refused(NOT_ALLOWED, "only a session has a stream of its own, and an end")
+        if request.method == "DELETE":
+            del self._sessions[name]
+            await process.close()
+            return httpx2.Response(200)
+        return process.listen() or _refused(CONFLICT, "this session's stream is open already")
+
+    async def _posted(
+        self, process: _Process | None, frame: Frame, *, is_stateless: bool
+    ) -> httpx2.Response:
+        if process is None and isinstance(frame, Request) and frame.method == INITIALIZE:
+            return await self._greeted(frame)
+        if process is None and not is_stateless:
+            return _refused(400, "it names no session: begin one with initialize")
+        if process is None:
+            process = await self._common()
+        if isinstance(frame, Request):
+            return await process.ask(frame, is_stateless=is_stateless)
+        await process.send(frame)
+        return httpx2.Response(ACCEPTED)
+
+    async def _greeted(self, frame: Request) -> httpx2.Response:
+        if not await self._has_room():
+            message = f"{SESSIONS_MAX} sessions are open, the most that may be: end one"
+            return _refused(BUSY, message)
+        process = await self._begun(is_shared=False)
+        name = uuid4().hex
+        self._sessions[name] = process
+        try:
+            response = await process.ask(frame, is_stateless=False)
+        except BaseException:
+            del self._sessions[name]
+            await process.close()
+            raise
+        response.headers[SESSION] = name
+        return response
+
+    async def _has_room(self) -> bool:
+        """Sessions that nobody used for long end; of too many those that were idle longest."""
+        now = time.monotonic()
+        idle = sorted((each.used_s, name) for name, each in self._sessions.items() if each.is_idle)
+        over = len(self._sessions) + 1 - SESSIONS_MAX
+        for number, (used_s, name) in enumerate(idle):
+            if number < over or now - used_s > IDLE_S:
+                await self._sessions.pop(name).close()
+        return len(self._sessions) < SESSIONS_MAX
+
+    async def _common(self) -> _Process:
+        async with self._starting:
+            if self._shared is None or self._shared.is_gone:
+                self._shared = await self._begun(is_shared=True)
+            return self._shared
+
+    async def _begun(self, *, is_shared: bool) -> _Process:
+        try:
+            return _Process(await self._start(), is_shared=is_shared)
+        except ServerNotStarted as error:
+            raise NotDone(str(error)) from error
+
+
+async def _events(exchange: _Exchange, first: Frame | None) -> AsyncGenerator[bytes]:
+    """What is said on an exchange, as events, until its answer. Raises ServerGone, NotDone."""
+    found: Frame | Exception | None = first
+    while True:
+        if found is None:
+            found = await exchange.said.get()
+        if isinstance(found, Exception):
+            raise found
+        lines = b"\n".join(b"data: " + line for line in found.raw.splitlines())
+        yield b"event: message\n" + lines + b"\n\n"
+        if isinstance(found, Answer):
+            return
+        found = None
+
+
+class _Stream(httpx2.AsyncByteStream):
+    """The bytes of a response; `ended` is called where nobody reads them any more, also where
+    nobody began to.
+    """
+
+    def __init__(self, parts: AsyncGenerator[bytes], ended: Callable[[], Awaitable[None]]) -> None:
+        self._parts = parts
+        self._ended = ended
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._parts:
+            yield part
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        await self._parts.aclose()
+        await self._ended()
+
+
+def _refused(status: int, message: str) -> httpx2.Response:
+    raw = frames.error(None, {"code": frames.INVALID_REQUEST, "message": message})
+    return httpx2.Response(status, headers={"content-type": JSON}, content=raw)

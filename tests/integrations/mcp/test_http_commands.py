@@ -1,0 +1,120 @@
+"""Clients over HTTP of a server that is a command: as of the same server over pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, everything, text
+from tests.integrations.mcp.test_http import ERAS
+from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
+from tests.integrations.mcp.test_several import servers
+
+if TYPE_CHECKING:  # see the support's
+    from mcp import Client
+
+
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_gets_over_http_what_it_gets_over_pipes(
+    setup: Setup, command: Commands, era: str
+):
+    """Each kind of request, what is asked back and progress, too; and again without the server."""
+    direct = await ask(setup, setup.server, era, everything)
+    effects = setup.effects()
+    setup.sent.unlink()
+    async with port(setup, "--", *setup.server) as (front, _):
+        assert await asks(front, era, everything) == direct
+    assert setup.effects() == effects
+    async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
+        assert await asks(front, era, everything) == direct
+    assert setup.effects() == effects
+    (run,) = (await command("runs", "--json")).lines
+    assert run["status"] == "completed"
+
+
+@pytest.mark.slow
+async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup: Setup):
+    """With the same ids and progress tokens: those of the older era have a process each, those of
+    the newer one share one; the progress of each is its own.
+    """
+
+    async def many(client: Client) -> tuple[list[str], list[str | None]]:
+        heard: list[str | None] = []
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            del progress, total
+            heard.append(message)
+
+        calls = [client.call_tool("add", {"a": each, "b": each}) for each in range(20)]
+        slow = client.call_tool("slow", {"seconds": 0.2}, progress_callback=note)
+        *found, _ = await asyncio.gather(*calls, slow)
+        return [str(each.structured_content) for each in found], heard
+
+    async with port(setup, "--", *setup.server) as (front, _):
+        found = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
+    stages = [f"stage {number}" for number in range(3)]
+    assert found == [([str({"result": 2 * each}) for each in range(20)], stages)] * 4
+
+
+@pytest.mark.slow
+async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, command: Commands):
+    """The call that it died in is in doubt, once; who has a session is told that it is over; who
+    needs none, or begins one, has a new process.
+    """
+
+    async def dies(client: Client) -> str:
+        return said(await client.call_tool("die", {}))
+
+    async with port(setup, "--", *setup.server) as (front, _):
+        answer = await posted(front, called("die"), **headed("die"))
+        assert "has ended (exit code 3)" in text(frame_of(answer)["result"])
+        answer = await posted(front, called("add", a=1, b=2), **headed("add"))
+        assert frame_of(answer)["result"]["structuredContent"] == {"result": 3}
+        for wrong, status in (({"mcp-session-id": "no-such"}, 404), ({}, 400)):
+            old = {"mcp-protocol-version": "2025-11-25", **wrong}
+            ping = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+            assert (await posted(front, ping, **old)).status_code == status
+        assert await asks(front, "legacy", adds) == str({"result": 3})
+    async with port(setup, "--", *setup.server) as (front, _):
+        assert "has ended (exit code 3)" in await asks(front, "legacy", dies)
+        assert await asks(front, "legacy", adds) == str({"result": 3})
+    assert setup.effects() == ["nobody: the end"] * 2
+    steps = (await command("run", "trace", "last", "--json")).lines
+    assert [each["status"] for each in steps if each["tool"] == "die"] == ["in_doubt"]
+
+
+async def adds(client: Client) -> str:
+    """A sum."""
+    return str((await client.call_tool("add", {"a": 1, "b": 2})).structured_content)
+
+
+def said(result: Any) -> str:
+    """The text of a result."""
+    return text(json.loads(result.model_dump_json(by_alias=True)))
+
+
+def frame_of(answer: Any) -> dict[str, Any]:
+    """The last frame of a response, whether it is a body or a stream."""
+    body: str = answer.text
+    told: dict[str, Any] = json.loads(body.rpartition("data: ")[2] or body)
+    return told
+
+
+@pytest.mark.slow
+async def test_several_servers_have_one_port(setup: Setup, monkeypatch: pytest.MonkeyPatch):
+    """Their tools have their names before them."""
+    monkeypatch.setenv("PYTHON", sys.executable)
+
+    async def both(client: Client) -> set[str]:
+        listed = await client.list_tools()
+        first = await client.call_tool("one__add", {"a": 1, "b": 2})
+        assert first.structured_content == {"result": 3}
+        return {each.name for each in listed.tools if each.name.endswith("__add")}
+
+    async with asyncio.timeout(WAIT_S), port(setup, "--servers", servers(setup)) as (front, _):
+        assert await asks(front, "legacy", both) == {"one__add", "two__add"}
