@@ -424,10 +424,46 @@ async def viewing(session: TwinSession, told: list[Any]) -> None:
     told.append(len(again.events))
 
 
+async def memory(session: TwinSession, told: list[Any]) -> None:
+    """Every operation on files of memory; what is refused."""
+    files = session.memory
+    told.append(await done(files.remember("Use bullets.", sources=["e1"])))
+    told.append(await done(files.create("notes/a.md", "one\ntwo\n", because="why", space="org")))
+    told.append(await done(files.insert("notes/a.md", 1, "one and a half")))
+    told.append(await done(files.edit("notes/a.md", "two", "2")))
+    told.append(await done(files.rename("notes/a.md", "notes/b.md")))
+    if session.is_async:
+        async with files.change("two files") as change:
+            change.create("c.md", "c\n")
+            change.append("AGENTS.md", "- Action items last.")
+    else:
+        with files.change("two files") as change:
+            change.create("c.md", "c\n")
+            change.append("AGENTS.md", "- Action items last.")
+    entry = await done(files.entry("notes/b.md"))
+    told.append((entry.space, entry.text, entry.kind, entry.author, entry.role, entry.label))
+    told += [await done(files.ls()), await done(files.glob("notes/*"))]
+    told += [await done(files.grep("half", glob="notes/**")), await done(files.search("bullets"))]
+    told.append(await done(files.prompt(budget=500)))
+    told.append(await done(files.news()))
+    versions = await done(files.history("notes/b.md"))
+    told.append([(each.op, each.because, each.path, each.sources) for each in versions])
+    told.append(await done(files.view("notes/a.md", space="org", at=versions[0].event)))
+    await done(files.delete("c.md"))
+    told.append(await caught(lambda: files.view("c.md")))
+    told.append(await caught(lambda: files.view("../up")))
+    told.append(await caught(lambda: files.edit("notes/b.md", "none", "x")))
+    told.append(await caught(lambda: files.create("skills/x/SKILL.md", "no front matter")))
+    told.append(await caught(lambda: files.view("runs/none/summary.md")))
+    told.append(await caught(lambda: files.create("denied.md", "x", space="org")))
+    await done(files.revert(versions[-1].event, space="org"))
+    told.append(await done(files.ls("notes")))
+
+
 SCENARIOS = {
     function.__name__: function
     for function in (
         *(tools, failures, reconciled, gated, nested, streams, facts, loops),
-        *(board, transactions, team, claimed, viewing, inputs),
+        *(board, transactions, memory, team, claimed, viewing, inputs),
     )
 }

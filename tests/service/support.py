@@ -31,10 +31,14 @@ clearance = "secret"
 [[roles.writer.sees]]
 name = "all"
 kinds = ["**"]
+[[roles.writer.sees]]
+name = "memory"
+kinds = ["memory.*"]
 [roles.writer.may]
 tools = ["**"]
 kinds = ["**"]
 keys = ["**"]
+paths = ["**"]
 settle = true
 approve = true
 query = true

@@ -75,6 +75,22 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "transaction.merge": ("most", "max", 1),
     "transaction.remove": ("k",),
     "transaction.roll_back": ("no",),
+    "memory.entry": ("notes/a.md", "org"),
+    "memory.ls": ("notes",),
+    "memory.glob": ("notes/**",),
+    "memory.grep": ("bullets",),
+    "memory.search": ("bullets",),
+    "memory.prompt": (),
+    "memory.news": (),
+    "memory.history": ("notes/a.md", "org"),
+    "memory.create": ("notes/a.md", "Bullets.\n", False, [], "why", "org"),
+    "memory.edit": ("notes/a.md", "Bullets", "Short bullets", [], "why", "org"),
+    "memory.insert": ("notes/a.md", 0, "First.\n", [], "why", "org"),
+    "memory.rename": ("notes/a.md", "notes/b.md", "why", "org"),
+    "memory.delete": ("notes/b.md", "why", "org"),
+    "memory.remember": ("Two pages.", "notes/c.md", "org"),
+    "memory.change": ([{"op": "append", "path": "notes/c.md", "text": "x"}], [], "why", "org"),
+    "memory.revert": ("0" * 32, "why", "org"),
     "team.add": ("to do",),
     "team.claim": (),
     "team.claimed": (),
@@ -297,6 +313,7 @@ def test_each_needs_what_it_says(house: House, role: str) -> None:
     """
     house.apply(text_of(ROLES))
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="boss") as eve:
+        record.memory("org").set_policy("off", by="eve")
         for number in range(12):
             eve.team.add(f"task {number}")
         house.login("ada", role)
@@ -340,6 +357,8 @@ def needed(need: Need) -> str:
             return "to see all of the key"
         case "prompt":
             return "to see all of prompts"
+        case "change":
+            return "`paths`, and to see all of the file"
         case "task":
             return "to see the tasks of that role"
         case _:
@@ -349,7 +368,7 @@ def needed(need: Need) -> str:
 def row(operation: Operation) -> str:
     """An operation's line in the documents."""
     _, asked = read(request(operation.name, *SAMPLES[operation.name]))
-    needs = "; ".join(needed(each) for each in operation.needs(asked)) or "nothing"
+    needs = "; ".join(dict.fromkeys(map(needed, operation.needs(asked)))) or "nothing"
     fields = ", ".join(f"`{each}`" for each in operation.fields) or "nothing"
     return f"| `{operation.name}` | {fields} | {needs} |"
 

@@ -21,7 +21,7 @@ COMMAND = re.compile(r"hansard( --[a-z-]+ \S+)* run settle")
 """Where the record is differs, and only trusted programs are told the folder."""
 VOLATILE = frozenset({"duration_ms", "retry_in_ms", "at", "seen", "digest_of_view"})
 SIDE_BY_SIDE = frozenset({"nested"})
-WITH_IDS = frozenset({"board", "transactions", "viewing", "inputs"})
+WITH_IDS = frozenset({"board", "memory", "transactions", "viewing", "inputs"})
 """What these put on record names events, so digests of it, and what follows them, differ."""
 RULES = [hansard.deny("send", where={"to": hansard.one_of("boss")}, name="not to the boss")]
 BUDGETS = [
@@ -80,7 +80,8 @@ def record_of(lab: Lab, run: str) -> list[Any]:
             data = bare(msgspec.json.decode(event.data), names)
             if event.type == "step.completed.v1" and "served" in str(data.get("result")):
                 data.pop("digest")
-            for digest in ("digest", "fingerprint", "full", "call") if run in WITH_IDS else ():
+            of_ids = ("digest", "fingerprint", "full", "call", "key")
+            for digest in of_ids if run in WITH_IDS else ():
                 data.pop(digest, None)
             found.append((str(stored.stream), stored.commit.epoch, event.type, data))
     return by_place(found) if run in SIDE_BY_SIDE else found
@@ -108,6 +109,8 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
 
     with house.trusted() as record:
         record.register("greeting", PLAN)
+        for space in ("agent/ada", "org"):
+            record.memory(space).set_policy("off", by="eve")
     play(lab, scenario())
     return bare(told, {}), record_of(lab, name)
 

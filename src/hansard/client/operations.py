@@ -12,7 +12,7 @@ The fields of a request have one of these types, or what JSON says itself:
     Function        a function of the client's program, which runs there
     Claim, Raised   a task that was claimed; an error of the client's program
 
-Long because all that can be asked stands in this one list.
+Long because the operations are one list, in the order in which the documents have them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ import msgspec
 from hansard.agents.access.views import View
 from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
+from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.agents.memory.search.ranked import HITS_MAX, Found
 from hansard.agents.policy.permits import (
     Need,
+    changes_file,
     claims,
     prompts,
     reads,
@@ -57,6 +60,7 @@ from hansard.domain.agent import (
     ResourceAccessed,
 )
 from hansard.domain.errors import BadValue
+from hansard.domain.memory.paths import AGENTS
 from hansard.domain.prompt import (
     PromptAliased,
     PromptFeedbackGiven,
@@ -622,6 +626,174 @@ class TransactionRollBack(Ask, frozen=True, tag="transaction.roll_back"):
     """End it and write nothing."""
 
     because: Text = ""
+
+
+# ------------------------------------------------------------ of its memory
+
+
+class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What becomes of a file in a change: `op` is create (text, link), edit (old, new), insert
+    (line, text), append (text), rename (to) or delete.
+    """
+
+    op: str
+    path: str
+    text: str = ""
+    link: bool = False
+    old: str = ""
+    new: str = ""
+    line: int = 0
+    to: str = ""
+
+
+def _changes(asked: Any) -> tuple[Need, ...]:
+    """To change the files, where it says of which space; else the session finds it."""
+    if not asked.space:
+        return ()
+    ops = getattr(asked, "ops", [asked])
+    named = [path for op in ops for path in (op.path, getattr(op, "to", "")) if path]
+    return tuple(changes_file(asked.space, path) for path in dict.fromkeys(named))
+
+
+@_operation(MemoryEntry)
+class MemoryEntryOf(Ask, frozen=True, tag="memory.entry"):
+    """A file of memory with its text, author and label. at: the id of a change, or a time."""
+
+    path: Name
+    space: Name | None = None
+    at: str | None = None
+
+
+@_operation(list[str])
+class MemoryLs(Ask, frozen=True, tag="memory.ls"):
+    """The paths of files of memory under a folder, sorted."""
+
+    folder: Name = ""
+
+
+@_operation(list[str])
+class MemoryGlob(Ask, frozen=True, tag="memory.glob"):
+    """The paths of files of memory that match a pattern such as `skills/**`, sorted."""
+
+    pattern: str
+
+
+@_operation(list[tuple[str, int, str]], takes=Takes.RUN)
+class MemoryGrep(Ask, frozen=True, tag="memory.grep"):
+    """The lines of memory that match a regular expression of RE2: path, line from 1, text. glob:
+    of files whose path matches it.
+    """
+
+    pattern: str
+    glob: str = ""
+
+
+@_operation(Found, takes=Takes.RUN)
+class MemorySearch(Ask, frozen=True, tag="memory.search"):
+    """The files of memory that fit a question by their words, the best first. glob: of files whose
+    path matches it. limit: so many at most.
+    """
+
+    question: str
+    glob: str = ""
+    limit: int = HITS_MAX
+
+
+@_operation(str)
+class MemoryPrompt(Ask, frozen=True, tag="memory.prompt"):
+    """What of memory stands in the system prompt: all instructions, and which skills there are.
+    budget: most characters.
+    """
+
+    budget: int | None = None
+
+
+@_operation(list[MemoryNews])
+class MemoryNewsOf(Ask, frozen=True, tag="memory.news"):
+    """What changed of the files that the prompt tells of, since it was asked or this was."""
+
+
+@_operation(list[MemoryVersion])
+class MemoryHistory(Ask, frozen=True, tag="memory.history"):
+    """The versions of a file of memory, the oldest first."""
+
+    path: Name
+    space: Name | None = None
+
+
+class _Change(Ask, frozen=True, kw_only=True):
+    because: str = ""
+    space: Name | None = None
+
+
+@_operation(needs=_changes)
+class MemoryCreate(_Change, frozen=True, tag="memory.create"):
+    """Have a file of memory hold a text. One that stands there must be as this session saw it."""
+
+    path: Name
+    text: str
+    link: bool = False
+    sources: list[Name] = []
+
+
+@_operation(needs=_changes)
+class MemoryEdit(_Change, frozen=True, tag="memory.edit"):
+    """Replace a part of a file of memory, which must stand there once."""
+
+    path: Name
+    old: str
+    new: str
+    sources: list[Name] = []
+
+
+@_operation(needs=_changes)
+class MemoryInsert(_Change, frozen=True, tag="memory.insert"):
+    """Insert a text behind a line of a file of memory (0: before the first)."""
+
+    path: Name
+    line: int
+    text: str
+    sources: list[Name] = []
+
+
+@_operation(needs=_changes)
+class MemoryRename(_Change, frozen=True, tag="memory.rename"):
+    """Move a file of memory."""
+
+    path: Name
+    to: Name
+
+
+@_operation(needs=_changes)
+class MemoryDelete(_Change, frozen=True, tag="memory.delete"):
+    """Delete a file of memory."""
+
+    path: Name
+
+
+@_operation(needs=_changes)
+class MemoryRemember(Ask, frozen=True, tag="memory.remember"):
+    """Add a line to a file of memory, by default the instructions: what is to hold from now on."""
+
+    text: str
+    path: Name = AGENTS
+    space: Name | None = None
+    sources: list[Name] = []
+
+
+@_operation(needs=_changes)
+class MemoryChangeOf(_Change, frozen=True, tag="memory.change"):
+    """Change several files of memory at once, all or none."""
+
+    ops: list[FileOp]
+    sources: list[Name] = []
+
+
+@_operation()
+class MemoryRevert(_Change, frozen=True, tag="memory.revert"):
+    """Undo a change of memory, named by the id of its event or commit: all of its files or none."""
+
+    change: Name
 
 
 # ------------------------------------------------------------ of its team

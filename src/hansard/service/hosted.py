@@ -307,6 +307,7 @@ class Hosted:
     def _do(self, asked: Do) -> Callable[[Turn], Awaitable[Answer]]:
         async def work(turn: Turn) -> Answer:
             operation, fields = self._asked(turn, asked)
+            self._program.said.of_call(asked.verdict)
             if operation.name == "loop.begin":
                 target: Any = Loop(self.session, self._scopes)
                 before = await operations.run(target, operation, fields, self._claims)

@@ -12,12 +12,24 @@ from hansard.agents.access.views import View, derive
 from hansard.agents.annotations.statements import Annotations
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
 from hansard.agents.flow import drive_async
+from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.agents.memory.search.ranked import Found
+from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.team.tasks import Task
 from hansard.agents.team.twins import AsyncTeam
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger, unexpected
 from hansard.client import operations
-from hansard.client.operations import Ask, Claim, Function, Kind, Operation, Raised, SecretName
+from hansard.client.operations import (
+    Ask,
+    Claim,
+    FileOp,
+    Function,
+    Kind,
+    Operation,
+    Raised,
+    SecretName,
+)
 from hansard.client.protocol import faults, wire
 from hansard.client.protocol.wire import Fault
 from hansard.client.session import AsyncSession
@@ -52,12 +64,110 @@ class Views:
         return await self._session.view(at, key=key)
 
 
+class Files:
+    """A session's memory. A function that gives vectors runs in no other process: the service ranks
+    by words.
+    """
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._memory = session.memory
+
+    async def entry(self, path: str, space: str | None, at: str | None) -> MemoryEntry:
+        """A file with its text, author and label."""
+        return await self._memory.entry(path, space=space, at=at)
+
+    async def ls(self, folder: str) -> list[str]:
+        """The paths under a folder."""
+        return await self._memory.ls(folder)
+
+    async def glob(self, pattern: str) -> list[str]:
+        """The paths that match."""
+        return await self._memory.glob(pattern)
+
+    async def grep(self, pattern: str, glob: str) -> list[list[Any]]:
+        """The lines that match."""
+        return [list(each) for each in await self._memory.grep(pattern, glob=glob)]
+
+    async def search(self, question: str, glob: str, limit: int) -> Found:
+        """The files that fit a question."""
+        return await self._memory.search(question, glob=glob, limit=limit)
+
+    async def prompt(self, budget: int | None) -> str:
+        """What of memory stands in the system prompt."""
+        return await self._memory.prompt(budget=budget)
+
+    async def news(self) -> list[MemoryNews]:
+        """What has changed of that."""
+        return await self._memory.news()
+
+    async def history(self, path: str, space: str | None) -> list[MemoryVersion]:
+        """The versions of a file."""
+        return await self._memory.history(path, space=space)
+
+    async def create(self, path: str, text: str, **more: Any) -> None:
+        """Have a file hold a text."""
+        await self._memory.create(path, text, **more)
+
+    async def edit(self, path: str, old: str, new: str, **more: Any) -> None:
+        """Replace a part of a file."""
+        await self._memory.edit(path, old, new, **more)
+
+    async def insert(self, path: str, line: int, text: str, **more: Any) -> None:
+        """Insert a text behind a line."""
+        await self._memory.insert(path, line, text, **more)
+
+    async def rename(self, path: str, to: str, **more: Any) -> None:
+        """Move a file."""
+        await self._memory.rename(path, to, **more)
+
+    async def delete(self, path: str, **more: Any) -> None:
+        """Delete a file."""
+        await self._memory.delete(path, **more)
+
+    async def remember(self, text: str, **more: Any) -> None:
+        """Add a line to a file."""
+        await self._memory.remember(text, **more)
+
+    async def change(
+        self, ops: list[FileOp], because: str, space: str | None, sources: list[str]
+    ) -> None:
+        """Change several files at once."""
+        async with self._memory.change(because, space=space, sources=sources) as change:
+            for each in ops:
+                asked_of(change, each)
+
+    async def revert(self, change: str, because: str, space: str | None) -> None:
+        """Undo a change."""
+        await self._memory.revert(change, because=because, space=space)
+
+
+def asked_of(change: MemoryChange, asked: FileOp) -> None:
+    """Have a change do something to a file. Raises BadValue."""
+    match asked.op:
+        case "create":
+            change.create(asked.path, asked.text, link=asked.link)
+        case "edit":
+            change.edit(asked.path, asked.old, asked.new)
+        case "insert":
+            change.insert(asked.path, asked.line, asked.text)
+        case "append":
+            change.append(asked.path, asked.text)
+        case "rename":
+            change.rename(asked.path, asked.to)
+        case "delete":
+            change.delete(asked.path)
+        case other:
+            remedy = "give create, edit, insert, append, rename or delete"
+            raise BadValue("memory.change(ops)", f"an operation {other!r:.40}", remedy)
+
+
 IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop}
 """What answers the operations that stand in a block, by their group."""
 
 ANSWERS: dict[str, type[Any]] = {
     "facts": Annotations,
     "board": AsyncBoard,
+    "memory": Files,
     "team": AsyncTeam,
     "session": Views,
     **IN_BLOCKS,
@@ -153,6 +263,8 @@ def _answering(target: Any, operation: Operation) -> Any:
     match operation.group:
         case "facts" | "board" | "team":
             return getattr(target, operation.group)
+        case "memory":
+            return Files(target)
         case "session":
             return Views(target)
         case _:

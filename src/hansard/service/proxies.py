@@ -36,9 +36,9 @@ by others of this service meanwhile.
 """
 
 ARGUMENTS_MAX = 1_000
-RESERVED_KINDS = frozenset({"aggregate", "board", "team", "view", "shadow"})
+RESERVED_KINDS = frozenset({"aggregate", "board", "memory", "team", "view", "shadow"})
 RESERVED_NAMES = tuple(
-    {f"{spec.kind}." for spec in BOARD.values()} | {"aggregate.", "team.", "session."}
+    {f"{spec.kind}." for spec in BOARD.values()} | {"aggregate.", "memory.", "team.", "session."}
 )
 """What the session's own operations are called: a tool of that name would be taken for one."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.errors import RoleRefused
 from hansard.agents.flow import Flow, Io
 from hansard.agents.memory import drafts, episodic
 from hansard.agents.memory.drafts import Op, worked_out
@@ -29,14 +30,14 @@ from hansard.agents.memory.reading import (
     MemoryVersion,
     entry_of,
     revert_ops,
-    versions_of,
 )
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, search
+from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.write import MemoryWrite, WantedChange
 from hansard.agents.policy.gate import AskFirst
-from hansard.agents.policy.permits import changes_file, sees_file
+from hansard.agents.policy.permits import changes_file
 from hansard.agents.steps.asking import Basis
 from hansard.agents.steps.atomic import JointSteps, never
 from hansard.agents.steps.engine import StepEngine
@@ -91,6 +92,7 @@ class MemoryFlows(JointSteps):
     def __init__(self, engine: StepEngine, rankers: Callable[[Embedder | None], Rankers]) -> None:
         super().__init__(engine)
         self._rankers = rankers
+        self._sight = Sight(engine.settings.permit, engine.clearances.mine)
         self._seen: dict[str, dict[str, str]] = {}
         """By space and path, the digests of the files as this session saw them last."""
         self._prompted: dict[str, str] = {}
@@ -167,8 +169,7 @@ class MemoryFlows(JointSteps):
         much happened to others.
         """
         entry = entry_of(found.space, found.file)
-        limited = self.engine.settings.permit.is_limited
-        return msgspec.structs.replace(entry, version=0) if limited else entry
+        return msgspec.structs.replace(entry, version=0) if self._sight.is_limited else entry
 
     def _view(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
         return (yield from self._recorded(call, lambda: self._read(call, read)))
@@ -192,17 +193,19 @@ class MemoryFlows(JointSteps):
     def _found(self, path: str, space: str | None, at: object) -> Flow[TreeFile | None]:
         """The nearest file of a path that the agent's role sees."""
         for each in (space,) if space else self.spaces:
-            state = yield from self._state(each, at)
+            try:
+                state = yield from self._state(each, at)
+            except NotFound:
+                continue  # the point is one of another space
             found = state.file(path)
-            if found is not None and self._may_see(each, found.path):
+            if found is not None:
                 return TreeFile(each, found)
         return None
 
-    def _may_see(self, space: str, path: str) -> bool:
-        return self.engine.settings.permit.ask(sees_file(space, path)).allowed
-
     def _state(self, space: str, at: object = None) -> Flow[MemoryState]:
-        state: MemoryState = yield Io(functools.partial(self._memories.at, space, at))
+        """A space as the agent's role sees it."""
+        work = functools.partial(self._sight.at, self._memories, space, at)
+        state: MemoryState = yield Io(work)
         return state
 
     @property
@@ -226,8 +229,7 @@ class MemoryFlows(JointSteps):
         for space in self.spaces:
             state = yield from self._state(space)
             for path, file in state.files.items():
-                if path not in found and self._may_see(space, path):
-                    found[path] = TreeFile(space, file)
+                found.setdefault(path, TreeFile(space, file))
         labels = {path: each.file.label for path, each in found.items()}
         return {path: found[path] for path in (yield from cleared_of(self.engine, labels))}
 
@@ -297,13 +299,10 @@ class MemoryFlows(JointSteps):
         def read() -> Flow[Any]:
             found = yield from self._found(named, call.arguments["space"], None)
             where = found.space if found is not None else (space or self.spaces[0])
-            if not self._may_see(where, named):
-                return []
             history = yield Io(functools.partial(self._memories.history, where))
-            versions = versions_of(where, history, named)
-            yield from demand_cleared(
-                self.engine, call, found.file.label if found is not None else None, named
-            )
+            work = functools.partial(self._sight.versions, where, history, named)
+            versions, label = yield Io(work)
+            yield from demand_cleared(self.engine, call, label, named)
             return [msgspec.to_builtins(each) for each in versions]
 
         def run(of: Call) -> Flow[Any]:
@@ -336,7 +335,7 @@ class MemoryFlows(JointSteps):
             state = yield from self._state(space)
             for path in state.files:
                 file = state.file(path)
-                if file is None or not is_told(path) or not self._may_see(space, file.path):
+                if file is None or not is_told(path):
                     continue
                 if path.endswith(AGENTS) or path not in paths_seen:
                     found[f"{space}/{path}"] = PromptPart(space, file)
@@ -424,12 +423,14 @@ class MemoryFlows(JointSteps):
         try:
             if trouble is None:
                 frozen = yield from self._asked(call, wanted, verdict.asks)
-        except (BadValue, NotFound, MemoryConflict) as error:
+        except (BadValue, NotFound, MemoryConflict, RoleRefused) as error:
             trouble = error
         works: list[MemoryWrite] = []
 
         def make(_: Scope) -> MemoryWrite:
-            works.append(MemoryWrite(self.engine, call, wanted, frozen, trouble, self._now))
+            works.append(
+                MemoryWrite(self.engine, call, wanted, self._sight, frozen, trouble, self._now)
+            )
             return works[-1]
 
         try:
@@ -458,6 +459,7 @@ class MemoryFlows(JointSteps):
         """
         state = yield from self._state(wanted.space)
         changes = worked_out(wanted.space, state, wanted.ops, wanted.seen)
+        self._sight.demand_changes(wanted.space, changes)
         if not changes:
             return None
         changed = [path for each in changes for path in (each.path, each.was) if path]
@@ -491,6 +493,7 @@ class MemoryFlows(JointSteps):
         ops: list[Op] = []
         trouble: Exception | None = None
         try:
+            self._sight.demand_whole(named, history, event)
             ops = revert_ops(named, history, state, event)
         except (NotFound, MemoryConflict) as error:
             trouble = error

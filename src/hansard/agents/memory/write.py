@@ -8,6 +8,7 @@ import msgspec
 
 from hansard.agents.errors import Blocked
 from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.validation.tree import problems
 from hansard.agents.memory.validation.trees import of_space
 from hansard.agents.steps import payloads
@@ -16,7 +17,7 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Joined
 from hansard.agents.steps.recorder import Call
 from hansard.bus.codec import record
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.events import Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
@@ -77,35 +78,40 @@ def checked(
     validate: Validate | None,
     refusals: int,
     scrub: Scrub | None = None,
+    whole: MemoryState | None = None,
 ) -> Sequence[MemoryEvent]:
-    """The events that a change comes to on a space as it stands; none where it is so already.
+    """The events that a change comes to on a space as its writer sees it; none where it is so
+    already.
 
-    refusals: how often its writer was refused in a row before. Raises MemoryConflict, BadValue, and
-    MemoryInvalid for files that are not valid, or hold a secret.
+    refusals: how often its writer was refused in a row before. whole: the space as it stands, where
+    its writer does not see all of it: what is in the way there is said to be so, and nothing of it.
+    Raises MemoryConflict, BadValue, and MemoryInvalid for files that are not valid, or hold a
+    secret.
     """
     events = spaces.decide(name, state, wanted)
     if events and validate is not None:
         after = spaces.fold(state, events)
         changed = [each.path for each in wanted.files if each.after]
-        bad = [*_secrets(after, changed, scrub), *validate(after, changed)]
+        hidden = [each for path in changed for each in secrets(path, after.files[path].text, scrub)]
+        bad = [*hidden, *validate(after, changed)]
         if bad:
             raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
+    if events and whole is not None and whole is not state:
+        try:
+            spaces.decide(name, whole, wanted)
+        except (BadValue, MemoryConflict):
+            fact = "its files cannot stand there so"
+            raise BadValue(f"change of {name}", fact, "use other paths, or less text") from None
     return events
 
 
-def _secrets(state: MemoryState, changed: Sequence[str], scrub: Scrub | None) -> list[Problem]:
-    """Where a file would hold a secret; what it is is told nowhere."""
-    if scrub is None:
+def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
+    """Where a text would hold a secret; what it is is told nowhere."""
+    if scrub is None or scrub(text) == text:
         return []
-    found: list[Problem] = []
-    for path in changed:
-        text = state.files[path].text
-        if scrub(text) == text:
-            continue
-        hits = [number for number, line in enumerate(text.split("\n"), 1) if scrub(line) != line]
-        allowed = "no secret: memory outlives the run; have a tool ask for it"
-        found += [Problem(path, line, "memory.secret", "", allowed) for line in hits[:1] or [0]]
-    return found
+    hits = [number for number, line in enumerate(text.split("\n"), 1) if scrub(line) != line]
+    allowed = "no secret: memory outlives the run; have a tool ask for it"
+    return [Problem(path, line, "memory.secret", "", allowed) for line in hits[:1] or [0]]
 
 
 def validated(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
@@ -123,6 +129,7 @@ class MemoryWrite(JointWrite):
         engine: StepEngine,
         call: Call,
         wanted: WantedChange,
+        sight: Sight,
         frozen: tuple[FileChange, ...] | None,
         trouble: Exception | None = None,
         now: int = 0,
@@ -133,6 +140,7 @@ class MemoryWrite(JointWrite):
         self._engine = engine
         self._memories = engine.workspace.memories
         self._wanted = wanted
+        self._sight = sight
         self._frozen = frozen
         self._trouble = trouble
         self._validate = validate
@@ -153,12 +161,14 @@ class MemoryWrite(JointWrite):
         return outcome, [Draft(self._stream, state.version, events)]
 
     async def _made(self, state: MemoryState) -> tuple[StepCompleted, MemoryChanged | None]:
-        """What the change comes to on the space as it stands."""
+        """What the change comes to on the space as it stands, and as the agent's role sees it."""
         wanted = self._wanted
+        seen = await self._sight.of(wanted.space, state)
         changes = self._frozen
         if changes is None:
-            changes = worked_out(wanted.space, state, wanted.ops, wanted.seen)
+            changes = worked_out(wanted.space, seen, wanted.ops, wanted.seen)
             self._demand_unasked(state, changes)
+        self._sight.demand_changes(wanted.space, changes)
         change = MemoryChanged(
             files=changes,
             because=wanted.because,
@@ -168,9 +178,14 @@ class MemoryWrite(JointWrite):
             step=self._call.number,
         )
         in_row = state.refusals(self._agent.agent, self._agent.run)
-        events = checked(wanted.space, state, change, self._validate, in_row, self._scrub)
+        events = checked(
+            wanted.space, seen, change, self._validate, in_row, self._scrub, whole=state
+        )
         made = change if events else None
-        outcome = await self._completed(_told(wanted.space, state, made))
+        told = _told(wanted.space, state, made)
+        if self._sight.is_limited:  # what others wrote is not counted
+            told["version"] = 0
+        outcome = await self._completed(told)
         return outcome, await self._stored(change) if made is not None else None
 
     async def _troubled(self, state: MemoryState, error: Exception) -> tuple[Outcome, list[Draft]]:
@@ -215,7 +230,7 @@ class MemoryWrite(JointWrite):
         except Blocked as blocked:
             return self._failed(blocked)
         self.shown = join(self.shown, label)
-        if stood is not None and self._engine.settings.permit.is_limited:  # others' are not counted
+        if stood is not None and self._sight.is_limited:  # what others wrote is not counted
             stood = msgspec.structs.replace(stood, version=0)
             given = (str(error.path), str(error.expected), str(error.mine))
             error = MemoryConflict(self._wanted.space, *given, stood)

@@ -12,6 +12,8 @@ from hansard.agents.access.views import View
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.experiments.plans import Arm
+from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.agents.memory.search.ranked import Found
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import Task, TaskEntry
@@ -70,6 +72,8 @@ def _fields(found: Any) -> Any:
             return msgspec.structs.asdict(found) | {"label": label}
         case SavingsAnswer():
             return {"position": found.position, "rows": _fields(found.rows)}
+        case MemoryEntry() | MemoryVersion() | MemoryNews() | Found():
+            return msgspec.to_builtins(found)
         case Shown():
             return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))
         case list():

@@ -327,7 +327,7 @@ class RemoteEngine(RemoteCore):
         call = Call(
             tool=declared(spec),
             arguments=raw,
-            verdict=_verdict(self, spec, arguments),
+            verdict=said_of(self, spec, arguments),
             secrets=_secrets(self, bytes(raw)),
             prompts=uses(texts_in(arguments)),
         )
@@ -357,9 +357,10 @@ class RemoteEngine(RemoteCore):
         return (yield from converse(self, "shut", Next(number), call.scope, call.doing))
 
 
-def _verdict(
+def said_of(
     engine: RemoteCore, spec: ToolSpec, arguments: Mapping[str, Any]
 ) -> wire.Verdict | None:
+    """What the client's own gate rules say of a call; None: they allow it."""
     stream = engine.stream
     asked = gate.GateCall(
         spec.name, arguments, stream.run, stream.agent, stream.role, spec.effects.value

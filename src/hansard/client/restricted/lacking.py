@@ -26,12 +26,3 @@ class Lacking:
                 raise NotOffered(f"{self._called}.{name}", self._instead.get(name, TRUSTED))
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(message, name=name, obj=self)
-
-
-class NoMemory:
-    """In the place of what a session's memory is asked of: the service does not offer it."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise NotOffered(f"session.memory.{name}", TRUSTED)

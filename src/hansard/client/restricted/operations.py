@@ -7,12 +7,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from hansard.agents.callables import name_of
 from hansard.agents.flow import Drive, Flow
+from hansard.agents.memory.operations import SPECS as MEMORY
+from hansard.agents.memory.search.ranked import By
+from hansard.agents.memory.write import secrets
 from hansard.agents.steps.secrets import check_names
 from hansard.agents.team.tasks import Task
 from hansard.client.operations import (
@@ -28,11 +32,15 @@ from hansard.client.operations import (
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.wire import Do, Left
-from hansard.client.restricted.calls import Doing, Resolving, converse
+from hansard.client.restricted.calls import Doing, Resolving, converse, said_of
 from hansard.client.restricted.engine import RemoteCore
 from hansard.domain import values
 from hansard.domain.errors import HansardError
+from hansard.domain.memory.space import MemoryInvalid
 from hansard.domain.values import Scrub
+
+_SPECS = {**MEMORY, "entry": MEMORY["view"]}
+"""What the gate's rules know operations of memory as, by their method."""
 
 
 class Flows:
@@ -88,6 +96,41 @@ class TeamFlows(Flows):
         return came
 
 
+class MemoryFlows(Flows):
+    """The operations of memory, as its twins call them."""
+
+    def __init__(self, engine: RemoteCore) -> None:
+        super().__init__(engine, "memory")
+
+    def view(self, path: str, space: str | None, at: object) -> Flow[Any]:
+        """A file. Raises NotOffered for a point that counts what others wrote."""
+        point = at.isoformat() if isinstance(at, datetime) else event_point(at)
+        return (yield from ask(self.engine, "memory.entry", 0, path, space, point))
+
+    def search(
+        self, question: str, by: str | None, glob: str, limit: int, embedder: object
+    ) -> Flow[Any]:
+        """The files that fit a question by their words. Raises NotOffered for vectors."""
+        if embedder is not None or by not in (None, By.WORDS):
+            raise NotOffered("session.memory.search(embedder=)", "search by words")
+        return (yield from ask(self.engine, "memory.search", 0, question, glob, limit))
+
+    def change(self, ops: Any, because: str, space: str | None, sources: Any) -> Flow[None]:
+        """Change files. A secret is sent nowhere. Raises MemoryInvalid."""
+        scrub = self.engine.settings.scrub
+        bad = [
+            each for op in ops for text in _texts(op) for each in secrets(op["path"], text, scrub)
+        ]
+        if bad:
+            raise MemoryInvalid(space or "memory", bad)
+        named = {"ops": ops, "because": because, "space": space, "sources": sources}
+        yield from ask(self.engine, "memory.change", 0, **named)
+
+
+def _texts(op: Mapping[str, Any]) -> list[str]:
+    return [op[field] for field in ("text", "old", "new") if op.get(field)]
+
+
 def event_point(at: object) -> str | None:
     """A point of a run that a role may name. Raises NotOffered."""
     if at is not None and not isinstance(at, str):
@@ -138,7 +181,10 @@ def prepared(
         kind = operation.fields.get(field, Kind.PLAIN)
         fields[field] = _encoded(value, kind, field, operation.called, scrub)
     asked = operation.request(**fields)
-    data = Do(operation=msgspec.Raw(wire.encode(asked)), context=context)
+    verdict = None
+    if operation.group == "memory" and engine.settings.rules:
+        verdict = said_of(engine, _SPECS.get(operation.method, MEMORY["change"]), given)
+    data = Do(operation=msgspec.Raw(wire.encode(asked)), context=context, verdict=verdict)
     return Prepared(operation, data, doing)
 
 

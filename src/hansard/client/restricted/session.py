@@ -11,9 +11,10 @@ from hansard.client.protocol import shapes
 from hansard.client.restricted import operations
 from hansard.client.restricted.calls import Begun, RemoteEngine
 from hansard.client.restricted.engine import RemoteScope
-from hansard.client.restricted.lacking import Lacking, NoMemory
+from hansard.client.restricted.lacking import Lacking
 from hansard.client.restricted.operations import (
     BoardFlows,
+    MemoryFlows,
     TeamFlows,
     ViewFlows,
     answered,
@@ -91,7 +92,7 @@ class Restricted(Lacking, _Session):
             facts=operations.Flows(engine, "facts"),
             views=ViewFlows(engine, "session"),
             board=BoardFlows(engine, now),
-            memory=NoMemory(),
+            memory=MemoryFlows(engine),
             team=team,
             mail=team,
         )

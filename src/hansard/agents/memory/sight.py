@@ -1,0 +1,153 @@
+"""What a role sees of memory. What it does not see is not there: the files that it is not shown are
+left out of the state before anything is read, searched, changed or checked on it, so that no
+listing, count or error can rest on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+
+from hansard.agents.memory.reading import MemoryVersion, versions_of
+from hansard.agents.policy.permits import Permit, changes_file, refused, sees_file
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition
+from hansard.bus.states.aggregates import point_in
+from hansard.bus.states.memories import Memories, MemoryEventAt
+from hansard.domain.errors import BadValue
+from hansard.domain.label import Confidentiality, Label, join
+from hansard.domain.memory.events import FileChange, FileOp, MemoryChanged
+from hansard.domain.memory.space import MemoryState
+
+SEE_HISTORY = "give the id of a change that history() shows, or a time"
+
+
+class Sight:
+    """What one role sees of memory, as a session or a request of it goes by. On the bus's loop."""
+
+    def __init__(self, permit: Permit, cleared: Callable[[], Awaitable[Confidentiality]]) -> None:
+        """cleared: the role's clearance now."""
+        self.permit = permit
+        self._cleared = cleared
+        self._last: dict[str, tuple[MemoryState, Confidentiality, MemoryState]] = {}
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there may be a file that the role is not to know of: it has rules."""
+        return self.permit.enforced
+
+    def sees(self, space: str, path: str) -> bool:
+        """Whether the role sees all that happens to a file."""
+        return self.permit.ask(sees_file(space, path)).allowed
+
+    async def of(self, space: str, state: MemoryState) -> MemoryState:
+        """A space as the role sees it: without the files that it does not see, or is not cleared
+        for. Not to be changed.
+        """
+        if not self.is_limited:
+            return state
+        cleared = Confidentiality.SECRET
+        if any(file.label is not None for file in state.files.values()):
+            cleared = await self._cleared()
+        known = self._last.get(space)
+        if known is not None and known[0] is state and known[1] is cleared:
+            return known[2]
+        files = {
+            path: file
+            for path, file in state.files.items()
+            if _flows(file.label, cleared) and self.sees(space, path)
+        }
+        size = sum(len(file.text) for file in files.values())
+        seen = msgspec.structs.replace(state, files=files, size=size)
+        self._last[space] = state, cleared, seen
+        return seen
+
+    async def at(self, memories: Memories, space: str, at: object) -> MemoryState:
+        """A space as the role sees it, as it stands or stood at a point. Raises BadName, NotFound;
+        BadValue for a point that counts what others did: a version, or a position.
+        """
+        if self.is_limited and at is not None:
+            to, up_to, wanted = point_in(at)
+            if to is not None or isinstance(up_to, AtPosition):
+                raise BadValue("at", f"{at!r:.80} counts what others wrote, too", SEE_HISTORY)
+            if wanted:
+                self._demand_any(space, await memories.history(space), wanted)
+        return await self.of(space, await memories.at(space, at))
+
+    def _demand_any(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
+        """Raise NotFound for a change of which the role is shown no file."""
+        for each in history:
+            files = each.event.files if isinstance(each.event, MemoryChanged) else ()
+            named = wanted in (each.id, each.stored.commit.id)
+            if named and any(self.sees(space, file.path) for file in files):
+                return
+        raise NotFound(f"change {wanted} of {space}", SEE_HISTORY)
+
+    def demand_changes(self, space: str, changes: Iterable[FileChange]) -> None:
+        """Raise RoleRefused for a change of a file that the role may not change, wherever links
+        led.
+        """
+        for each in changes:
+            for path in (each.path, each.was):
+                told = self.permit.refusal(changes_file(space, path)) if path else None
+                if told is not None:
+                    raise refused(told)
+
+    async def versions(
+        self, space: str, history: Sequence[MemoryEventAt], path: str | None
+    ) -> tuple[list[MemoryVersion], Label | None]:
+        """The versions of a file, or of all, that the role may be told of, and their label."""
+        cleared = Confidentiality.SECRET
+        if any(each.stored.commit.label is not None for each in history):
+            cleared = await self._cleared()
+        may = [each for each in history if _flows(each.stored.commit.label, cleared)]
+        shown = [self._told_of(space, each) for each in may] if self.is_limited else may
+        found = versions_of(space, shown, path)
+        events = {each.event for each in found}
+        label = join(*(each.stored.commit.label for each in shown if each.id in events)).stored
+        if self.is_limited:
+            found = [msgspec.structs.replace(each, version=0, position=0) for each in found]
+        return found, label
+
+    def _told_of(self, space: str, each: MemoryEventAt) -> MemoryEventAt:
+        """A change without the files that the role does not see; what it says of all of them it
+        says of those, too.
+        """
+        if not isinstance(each.event, MemoryChanged):
+            return each
+        files = tuple(
+            self._without(space, file) for file in each.event.files if self.sees(space, file.path)
+        )
+        if files == each.event.files:
+            return each
+        event = msgspec.structs.replace(each.event, files=files, because="", sources=())
+        return msgspec.structs.replace(each, event=event)
+
+    def _without(self, space: str, file: FileChange) -> FileChange:
+        """A change of a file, without where it was moved from where that is not seen."""
+        if not file.was or self.sees(space, file.was):
+            return file
+        return msgspec.structs.replace(file, op=FileOp.CREATED, was="", before="")
+
+    def demand_whole(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
+        """Raise NotFound for a change of which the role does not see all; for one that is named by
+        its version, too, which counts what others wrote.
+        """
+        if not self.is_limited:
+            return
+        for each in history:
+            if wanted not in (each.id, each.stored.commit.id):
+                continue
+            if isinstance(each.event, MemoryChanged) and all(
+                self.sees(space, path)
+                for file in each.event.files
+                for path in (file.path, file.was)
+                if path
+            ):
+                return
+        raise NotFound(f"change {wanted!r:.80} of {space}", SEE_HISTORY)
+
+
+def _flows(label: Label | None, cleared: Confidentiality) -> bool:
+    return label is None or label.flows_to(cleared)
