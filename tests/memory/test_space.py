@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.bus.clock import Clock
+from hansard.bus.commits import new_commit
+from hansard.bus.validation import _recheck_memory
 from hansard.domain.board import By
 from hansard.domain.errors import BadValue
+from hansard.domain.events import Actor
 from hansard.domain.label import Label
 from hansard.domain.memory import blame, edits, lines, paths, space
 from hansard.domain.memory.events import (
@@ -20,6 +24,7 @@ from hansard.domain.memory.events import (
     MemoryRejected,
     Problem,
     digest_of,
+    stream_of,
 )
 from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
@@ -310,3 +315,21 @@ def test_a_change_has_bounds():
         space.decide("org", having(), MemoryChanged(files=many))
     with pytest.raises(BadValue, match="twice"):
         space.decide("org", having(), MemoryChanged(files=(many[0], many[0])))
+
+
+async def test_a_check_finds_the_change_that_does_not_follow():
+    """By the same fold as each reader's: its version and why; the others are none."""
+    first = change_of("a.md", None, "x\n")
+    real = change_of("a.md", having(a_md="x\n").files["a.md"], "y\n")
+    told = [MemoryChanged(files=(each,)) for each in (first, real, real)]
+    stream, found = stream_of("org"), list[tuple[int, str]]()
+    memory = _recheck_memory.Memory(_NoBlobs())
+    for number, event in enumerate(told, 1):
+        commit = new_commit(Clock(), number, Actor("ada"), [event])
+        found += await memory.unfit(stream, commit)
+    assert found == [(3, "'a.md' is not what it was changed from")]
+
+
+class _NoBlobs:
+    async def blob(self, sha256: str, size: int) -> bytes:
+        raise AssertionError((sha256, size))

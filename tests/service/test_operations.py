@@ -47,6 +47,13 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.give_feedback": ("greeting@1", "too_verbose"),
     "record.retire_prompt": ("greeting@1",),
     "record.invalidate": ("search", "", "", "the index was rebuilt"),
+    "record.memory_entry": ("org", "notes/a.md"),
+    "record.memory_entries": ("org",),
+    "record.memory_history": ("org", "notes/a.md"),
+    "record.memory_diff": ("org", None, "2026-11-24T12:00:00Z"),
+    "record.memory_blame": ("org", "notes/a.md"),
+    "record.memory_change": ("org", [{"op": "append", "path": "notes/c.md", "text": "x"}], "why"),
+    "record.memory_revert": ("org", "0" * 32),
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),
@@ -195,8 +202,11 @@ def asking(house: House, name: str, role: str, run: str) -> Iterator[Asking]:
 
 @pytest.fixture
 def ada(house: House) -> Iterator[Asking]:
-    """A principal that may do all."""
+    """A principal that may do all, and whom nobody is asked about."""
     house.login()
+    with house.trusted() as record:
+        for space in ("agent/ada", "org"):
+            record.memory(space).set_policy("off", by="eve")
     yield from asking(house, "ada", "writer", "r1")
 
 

@@ -29,6 +29,7 @@ from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search.ranked import HITS_MAX, Found
+from hansard.agents.memory.store import BlamedLine
 from hansard.agents.policy.permits import (
     Need,
     changes_file,
@@ -421,6 +422,94 @@ class RecordInvalidate(Ask, frozen=True, tag="record.invalidate"):
     tool: Name = ""
     run: Name = ""
     key: Name = ""
+
+
+# ------------------------------------------------------------ of a space of memory
+
+
+class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What becomes of a file in a change: `op` is create (text, link), edit (old, new), insert
+    (line, text), append (text), rename (to) or delete.
+    """
+
+    op: str
+    path: str
+    text: str = ""
+    link: bool = False
+    old: str = ""
+    new: str = ""
+    line: int = 0
+    to: str = ""
+
+
+def _changes(asked: Any) -> tuple[Need, ...]:
+    """To change the files, where it says of which space; else the session finds it."""
+    if not asked.space:
+        return ()
+    ops = getattr(asked, "ops", [asked])
+    named = [path for op in ops for path in (op.path, getattr(op, "to", "")) if path]
+    return tuple(changes_file(asked.space, path) for path in dict.fromkeys(named))
+
+
+@_operation(MemoryEntry)
+class RecordMemoryEntry(Ask, frozen=True, tag="record.memory_entry"):
+    """A file of a space. at: the id of a change that the role is shown, or a time."""
+
+    space: Name
+    path: Name
+    at: str | None = None
+
+
+@_operation(list[MemoryEntry])
+class RecordMemoryEntries(Ask, frozen=True, tag="record.memory_entries"):
+    """All files of a space that the role sees, by path."""
+
+    space: Name
+    at: str | None = None
+
+
+@_operation(list[MemoryVersion])
+class RecordMemoryHistory(Ask, frozen=True, tag="record.memory_history"):
+    """The versions of a file, or the changes of all that the role sees."""
+
+    space: Name
+    path: Name | None = None
+
+
+@_operation(str)
+class RecordMemoryDiff(Ask, frozen=True, tag="record.memory_diff"):
+    """What became of a file, or of all that the role sees, between two points."""
+
+    space: Name
+    path: Name | None
+    before: str
+    after: str | None = None
+
+
+@_operation(list[BlamedLine])
+class RecordMemoryBlame(Ask, frozen=True, tag="record.memory_blame"):
+    """The change that brought each line of a file."""
+
+    space: Name
+    path: Name
+
+
+@_operation(needs=_changes)
+class RecordMemoryChange(Ask, frozen=True, tag="record.memory_change"):
+    """Change files of a space where nobody is to be asked, all or none."""
+
+    space: Name
+    ops: list[FileOp]
+    because: str = ""
+    sources: list[Name] = []
+
+
+@_operation()
+class RecordMemoryRevert(Ask, frozen=True, tag="record.memory_revert"):
+    """Undo a change of a space, all of its files or none, where nobody is to be asked."""
+
+    space: Name
+    change: Name
     because: str = ""
 
 
@@ -629,30 +718,6 @@ class TransactionRollBack(Ask, frozen=True, tag="transaction.roll_back"):
 
 
 # ------------------------------------------------------------ of its memory
-
-
-class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What becomes of a file in a change: `op` is create (text, link), edit (old, new), insert
-    (line, text), append (text), rename (to) or delete.
-    """
-
-    op: str
-    path: str
-    text: str = ""
-    link: bool = False
-    old: str = ""
-    new: str = ""
-    line: int = 0
-    to: str = ""
-
-
-def _changes(asked: Any) -> tuple[Need, ...]:
-    """To change the files, where it says of which space; else the session finds it."""
-    if not asked.space:
-        return ()
-    ops = getattr(asked, "ops", [asked])
-    named = [path for op in ops for path in (op.path, getattr(op, "to", "")) if path]
-    return tuple(changes_file(asked.space, path) for path in dict.fromkeys(named))
 
 
 @_operation(MemoryEntry)

@@ -16,9 +16,14 @@ from hansard.agents.access.carried import Carried
 from hansard.agents.access.views import Derived, View
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
+from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.store import BlamedLine, MemoryStore
+from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.opening import Options
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import answer, listed
+from hansard.agents.policy.clearances import clearance_of
 from hansard.agents.prompts import store
 from hansard.agents.prompts.store import Draft, Move, Prompt
 from hansard.agents.runs import settle
@@ -38,6 +43,13 @@ from hansard.client.operations import (
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
+    RecordMemoryBlame,
+    RecordMemoryChange,
+    RecordMemoryDiff,
+    RecordMemoryEntries,
+    RecordMemoryEntry,
+    RecordMemoryHistory,
+    RecordMemoryRevert,
     RecordPrompt,
     RecordPrompts,
     RecordReopen,
@@ -69,6 +81,8 @@ from hansard.domain import prompt as prompts
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
+from hansard.domain.label import join
+from hansard.domain.label import parse as label_of
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
@@ -428,6 +442,63 @@ class WorkspaceRequests:
         if permit.rules is None or not cleared(permit.rules, label):
             raise NotFound(f"prompt {name!r:.80}", store.REMEDY)
         await asker.carried.shown(label)
+
+    async def memory_entry(self, asker: Asker, asked: RecordMemoryEntry) -> MemoryEntry:
+        """A file of a space, on record as shown."""
+        store = await self._memory(asker, asked.space)
+        found = await store.entry(asked.path, asked.at)
+        await asker.carried.shown(label_of(found.label))
+        return found
+
+    async def memory_entries(self, asker: Asker, asked: RecordMemoryEntries) -> list[MemoryEntry]:
+        """All files of a space that the role sees, on record as shown."""
+        found = await (await self._memory(asker, asked.space)).entries(asked.at)
+        await asker.carried.shown(join(*(label_of(each.label) for each in found)).stored)
+        return found
+
+    async def memory_history(self, asker: Asker, asked: RecordMemoryHistory) -> list[MemoryVersion]:
+        """The versions of a file, or the changes of all."""
+        store = await self._memory(asker, asked.space)
+        await asker.carried.shown(await store.label())
+        return await store.versions(asked.path)
+
+    async def memory_diff(self, asker: Asker, asked: RecordMemoryDiff) -> str:
+        """What became of files between two points."""
+        store = await self._memory(asker, asked.space)
+        await asker.carried.shown(await store.label())
+        return await store.diff(asked.path, asked.before, asked.after)
+
+    async def memory_blame(self, asker: Asker, asked: RecordMemoryBlame) -> list[BlamedLine]:
+        """The change that brought each line of a file."""
+        store = await self._memory(asker, asked.space)
+        await asker.carried.shown(await store.label())
+        return await store.blame(asked.path)
+
+    async def memory_change(self, asker: Asker, asked: RecordMemoryChange) -> None:
+        """Change files of a space."""
+        store = await self._memory(asker, asked.space)
+        files = (await store.state()).files
+        named = [
+            files[path].label for op in asked.ops for path in (op.path, op.to) if path in files
+        ]
+        await asker.carried.shown(join(*named).stored)  # what is said goes by how they stand
+        change = MemoryChange()
+        for each in asked.ops:
+            operations.asked_of(change, each)
+        await store.change(change.ops, asker.who.actor, asked.because, asked.sources)
+
+    async def memory_revert(self, asker: Asker, asked: RecordMemoryRevert) -> None:
+        """Undo a change of a space."""
+        store = await self._memory(asker, asked.space)
+        await asker.carried.shown(await store.label())
+        await store.revert(asked.change, asker.who.actor, asked.because)
+
+    async def _memory(self, asker: Asker, space: str) -> MemoryStore:
+        """A space as the role sees it."""
+        role, log = asker.who.role, asker.workspace.log
+        permit = await permits.read(asker.workspace, role, restricted=True)
+        sight = Sight(permit, partial(clearance_of, log, role), lambda: asker.carried.label)
+        return MemoryStore(asker.workspace, space, sight=sight)
 
     def _its_tables(self, what: str) -> RoleTables:
         """Raises NotOffered where there are none."""

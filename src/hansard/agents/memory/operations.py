@@ -493,7 +493,7 @@ class MemoryFlows(JointSteps):
         ops: list[Op] = []
         trouble: Exception | None = None
         try:
-            self._sight.demand_whole(named, history, event)
+            yield Io(functools.partial(self._sight.demand_whole, named, history, event))
             ops = revert_ops(named, history, state, event)
         except (NotFound, MemoryConflict) as error:
             trouble = error

@@ -148,14 +148,17 @@ def versions_of(
     return found[::-1]
 
 
-def texts_of(history: Iterable[MemoryEventAt], path: str) -> list[tuple[MemoryEventAt, str]]:
+def texts_of(
+    history: Iterable[MemoryEventAt], path: str, shown: Sequence[MemoryEventAt] | None = None
+) -> list[tuple[MemoryEventAt, str]]:
     """The texts that a file had, through its renames, each with the change that brought it; the
-    oldest first.
+    oldest first. shown: the changes as they may be told; as they stand without.
     """
     events = list(history)
+    told = {each.id: each for each in (events if shown is None else shown)}
     names: dict[int, str] = {}
     wanted = path
-    for each in reversed(events):
+    for each in reversed(told.values()):
         if isinstance(each.event, MemoryChanged):
             found = next((file for file in each.event.files if file.path == wanted), None)
             if found is not None:
@@ -167,7 +170,7 @@ def texts_of(history: Iterable[MemoryEventAt], path: str) -> list[tuple[MemoryEv
         named = names.get(each.version)
         file = state.files.get(named) if named is not None else None
         if named is not None:
-            texts.append((each, file.text if file is not None else ""))
+            texts.append((told[each.id], file.text if file is not None else ""))
     return texts
 
 

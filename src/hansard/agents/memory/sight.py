@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from hansard.agents.memory.reading import MemoryVersion, versions_of
-from hansard.agents.policy.permits import Permit, changes_file, refused, sees_file
+from hansard.agents.policy.permits import FREE, Permit, changes_file, refused, sees_file
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.bus.states.aggregates import point_in
@@ -26,10 +26,16 @@ SEE_HISTORY = "give the id of a change that history() shows, or a time"
 class Sight:
     """What one role sees of memory, as a session or a request of it goes by. On the bus's loop."""
 
-    def __init__(self, permit: Permit, cleared: Callable[[], Awaitable[Confidentiality]]) -> None:
-        """cleared: the role's clearance now."""
+    def __init__(
+        self,
+        permit: Permit,
+        cleared: Callable[[], Awaitable[Confidentiality]],
+        label: Callable[[], Label | None] = lambda: None,
+    ) -> None:
+        """cleared: the role's clearance now. label: of what was shown to who changes something."""
         self.permit = permit
         self._cleared = cleared
+        self.label = label
         self._last: dict[str, tuple[MemoryState, Confidentiality, MemoryState]] = {}
 
     @property
@@ -53,8 +59,8 @@ class Sight:
         known = self._last.get(space)
         if known is not None and known[0] is state and known[1] is cleared:
             return known[2]
-        files = {
-            path: file
+        files = {  # others' changes are not counted
+            path: msgspec.structs.replace(file, version=0)
             for path, file in state.files.items()
             if _flows(file.label, cleared) and self.sees(space, path)
         }
@@ -72,15 +78,14 @@ class Sight:
             if to is not None or isinstance(up_to, AtPosition):
                 raise BadValue("at", f"{at!r:.80} counts what others wrote, too", SEE_HISTORY)
             if wanted:
-                self._demand_any(space, await memories.history(space), wanted)
+                await self._demand_any(space, await memories.history(space), wanted)
         return await self.of(space, await memories.at(space, at))
 
-    def _demand_any(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
+    async def _demand_any(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
         """Raise NotFound for a change of which the role is shown no file."""
-        for each in history:
+        for each in await self.history(space, history):
             files = each.event.files if isinstance(each.event, MemoryChanged) else ()
-            named = wanted in (each.id, each.stored.commit.id)
-            if named and any(self.sees(space, file.path) for file in files):
+            if files and wanted in (each.id, each.stored.commit.id):
                 return
         raise NotFound(f"change {wanted} of {space}", SEE_HISTORY)
 
@@ -98,17 +103,21 @@ class Sight:
         self, space: str, history: Sequence[MemoryEventAt], path: str | None
     ) -> tuple[list[MemoryVersion], Label | None]:
         """The versions of a file, or of all, that the role may be told of, and their label."""
-        cleared = Confidentiality.SECRET
-        if any(each.stored.commit.label is not None for each in history):
-            cleared = await self._cleared()
-        may = [each for each in history if _flows(each.stored.commit.label, cleared)]
-        shown = [self._told_of(space, each) for each in may] if self.is_limited else may
+        shown = await self.history(space, history)
         found = versions_of(space, shown, path)
         events = {each.event for each in found}
         label = join(*(each.stored.commit.label for each in shown if each.id in events)).stored
         if self.is_limited:
             found = [msgspec.structs.replace(each, version=0, position=0) for each in found]
         return found, label
+
+    async def history(self, space: str, history: Sequence[MemoryEventAt]) -> list[MemoryEventAt]:
+        """The changes of a space that the role may be told of, as they may be told."""
+        cleared = Confidentiality.SECRET
+        if any(each.stored.commit.label is not None for each in history):
+            cleared = await self._cleared()
+        may = [each for each in history if _flows(each.stored.commit.label, cleared)]
+        return [self._told_of(space, each) for each in may] if self.is_limited else may
 
     def _told_of(self, space: str, each: MemoryEventAt) -> MemoryEventAt:
         """A change without the files that the role does not see; what it says of all of them it
@@ -130,23 +139,25 @@ class Sight:
             return file
         return msgspec.structs.replace(file, op=FileOp.CREATED, was="", before="")
 
-    def demand_whole(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
-        """Raise NotFound for a change of which the role does not see all; for one that is named by
+    async def demand_whole(self, space: str, history: Sequence[MemoryEventAt], wanted: str) -> None:
+        """Raise NotFound for a change of which the role is not shown all; for one that is named by
         its version, too, which counts what others wrote.
         """
         if not self.is_limited:
             return
-        for each in history:
-            if wanted not in (each.id, each.stored.commit.id):
-                continue
-            if isinstance(each.event, MemoryChanged) and all(
-                self.sees(space, path)
-                for file in each.event.files
-                for path in (file.path, file.was)
-                if path
-            ):
+        stood = {each.id: each.event for each in history}
+        for each in await self.history(space, history):
+            if wanted in (each.id, each.stored.commit.id) and each.event is stood[each.id]:
                 return
         raise NotFound(f"change {wanted!r:.80} of {space}", SEE_HISTORY)
+
+
+async def _all() -> Confidentiality:
+    return Confidentiality.SECRET
+
+
+EVERYTHING = Sight(FREE, _all)
+"""What is seen by who is trusted with all of it."""
 
 
 def _flows(label: Label | None, cleared: Confidentiality) -> bool:

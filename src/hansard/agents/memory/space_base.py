@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from hansard.agents.memory.store import MemoryStore
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from hansard.agents.memory.drafts import Op
+from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.store import BlamedLine
 from hansard.bus.portal import Portal
 from hansard.domain.brief import Brief
+from hansard.domain.memory.events import MemoryPolicySet
+
+
+class SpaceStore(Protocol):
+    """What a space is asked: the log, or the service. As `hansard.agents.memory.store` says."""
+
+    space: str
+
+    def cached(self, path: str) -> MemoryEntry | None: ...  # noqa: D102 -- said there
+    async def follow(self) -> None: ...  # noqa: D102 -- said there
+    async def entry(self, path: str, at: object = None) -> MemoryEntry: ...  # noqa: D102 -- said there
+    async def entries(self, at: object = None) -> list[MemoryEntry]: ...  # noqa: D102 -- said there
+    async def versions(self, path: str | None = None) -> list[MemoryVersion]: ...  # noqa: D102 -- said there
+    async def diff(self, path: str | None, before: object, after: object = None) -> str: ...  # noqa: D102 -- said there
+    async def blame(self, path: str) -> list[BlamedLine]: ...  # noqa: D102 -- said there
+    async def change(  # noqa: D102 -- said there
+        self, ops: Sequence[Op], by: Any, because: str = "", sources: Sequence[str] = ()
+    ) -> int: ...
+    async def remember(  # noqa: D102 -- said there
+        self, text: str, by: str, path: str, sources: Sequence[str] = ()
+    ) -> int: ...
+    async def revert(self, change: str, by: Any, because: str = "") -> int: ...  # noqa: D102 -- said there
+    async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool: ...  # noqa: D102 -- said there
 
 
 class SpaceOnLoop(Brief):
     """Of the async client."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: SpaceStore) -> None:
         self._store = store
         self.space = store.space
         """Its name."""
@@ -22,7 +50,7 @@ class SpaceOnLoop(Brief):
 class SpaceOnPortal(Brief):
     """Of the sync one: it waits for the bus's loop in another thread."""
 
-    def __init__(self, store: MemoryStore, portal: Portal) -> None:
+    def __init__(self, store: SpaceStore, portal: Portal) -> None:
         self._store = store
         self._portal = portal
         self.space = store.space

@@ -1,5 +1,6 @@
-"""A space of memory for people and programs that are trusted with it: read, changed and undone
-without a session, as `hansard memory` does. Nobody is asked, and all is checked as ever.
+"""A space of memory without a session: read, changed and undone, as `hansard memory` does. Nobody
+is asked, and all is checked as ever. Who is not trusted with it has a `Sight`: it reads what its
+role sees, and changes what it may where nobody is to be asked.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from hansard.agents.errors import Blocked
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.reading import (
@@ -16,8 +18,8 @@ from hansard.agents.memory.reading import (
     entry_of,
     revert_ops,
     texts_of,
-    versions_of,
 )
+from hansard.agents.memory.sight import EVERYTHING, Sight
 from hansard.agents.memory.write import Validate, checked, packed, validated
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
@@ -27,7 +29,7 @@ from hansard.bus.states.memories import Memories
 from hansard.domain import ids
 from hansard.domain.brief import Brief
 from hansard.domain.events import Actor
-from hansard.domain.label import Label
+from hansard.domain.label import Label, join
 from hansard.domain.memory import paths
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.blame import blame
@@ -39,7 +41,7 @@ from hansard.domain.memory.events import (
     space_name,
     stream_of,
 )
-from hansard.domain.memory.space import MemoryInvalid, MemoryState
+from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
 from hansard.domain.memory.unified import unified
 from hansard.domain.values import Scrub
 
@@ -81,7 +83,9 @@ class MemoryStore:
         *,
         scrub: Scrub | None = None,
         validate: Validate | None = validated,
+        sight: Sight = EVERYTHING,
     ) -> None:
+        self._sight = sight
         self.space = space_name(space)
         self._workspace = workspace
         self._memories: Memories = workspace.memories
@@ -104,7 +108,7 @@ class MemoryStore:
 
     async def state(self, at: object = None) -> MemoryState:
         """The space as it stands, or stood at a point. Raises BadName, NotFound."""
-        return await self._memories.at(self.space, at)
+        return await self._sight.at(self._memories, self.space, at)
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
         """A file. Raises NotFound, BadValue."""
@@ -113,17 +117,22 @@ class MemoryStore:
         if found is None:
             where = f"file {named!r} of {self.space}{f' at {at}' if at is not None else ''}"
             raise NotFound(where, "see 'hansard memory ls'")
-        return entry_of(self.space, found)
+        return self._entry(found)
+
+    def _entry(self, file: MemoryFile) -> MemoryEntry:
+        entry = entry_of(self.space, file)
+        return msgspec.structs.replace(entry, version=0) if self._sight.is_limited else entry
 
     async def entries(self, at: object = None) -> list[MemoryEntry]:
         """All files, by path; a link's text is what it leads to."""
         files = (await self.state(at)).files
-        return [entry_of(self.space, files[path]) for path in sorted(files)]
+        return [self._entry(files[path]) for path in sorted(files)]
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, or the changes of all of them, the oldest first."""
         named = paths.normal(path) if path is not None else None
-        return versions_of(self.space, await self._memories.history(self.space), named)
+        history = await self._memories.history(self.space)
+        return (await self._sight.versions(self.space, history, named))[0]
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
         """What became of a file, or of all, between two points: git's unified format."""
@@ -137,18 +146,25 @@ class MemoryStore:
                 parts.append(unified(each, *texts))
         return "".join(parts)
 
+    async def label(self) -> Label | None:
+        """Of all that is told of the space's changes."""
+        history = await self._memories.history(self.space)
+        shown = await self._sight.history(self.space, history)
+        return join(*(each.stored.commit.label for each in shown)).stored
+
     async def blame(self, path: str) -> list[BlamedLine]:
         """The change that brought each line of a file. Raises NotFound."""
         entry = await self.entry(path)
         history = await self._memories.history(self.space)
+        shown = await self._sight.history(self.space, history)
         found: list[BlamedLine] = []
-        for number, (change, line) in enumerate(blame(texts_of(history, entry.path)), 1):
+        for number, (change, line) in enumerate(blame(texts_of(history, entry.path, shown)), 1):
             event = change.event
             found.append(
                 BlamedLine(
                     line=number,
                     text=line.removesuffix("\n"),
-                    version=change.version,
+                    version=0 if self._sight.is_limited else change.version,
                     author=change.stored.commit.actor.agent,
                     at=change.stored.time.isoformat(),
                     event=change.id,
@@ -200,12 +216,17 @@ class MemoryStore:
         ids.name("by", actor.agent)
 
         async def decide(state: MemoryState) -> Append | None:
-            files = tuple(files_of(state))
+            seen = await self._sight.of(self.space, state)
+            files = tuple(files_of(seen))
+            self._sight.demand_changes(self.space, files)
             wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
             refusals = state.refusals(actor.agent, "")
-            events = checked(self.space, state, wanted, self._validate, refusals, self._scrub)
+            events = checked(
+                self.space, seen, wanted, self._validate, refusals, self._scrub, whole=state
+            )
             if not events:
                 return None
+            await self._demand_unasked(state, files)
             stored, blobs = packed(files)
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
@@ -224,11 +245,12 @@ class MemoryStore:
             raise
         return (await self._memories.state(self.space)).version
 
-    async def revert(self, change: str, by: str, because: str = "") -> int:
+    async def revert(self, change: str, by: str | Actor, because: str = "") -> int:
         """Undo a change, by its version ('@3') or the id of its event or commit; the version that
         the space is at. Raises NotFound, MemoryConflict where a file was changed since.
         """
         history = await self._memories.history(self.space)
+        await self._sight.demand_whole(self.space, history, change)
         ops = revert_ops(self.space, history, await self.state(), change)
         return await self.change(ops, by, because or f"revert of {change}")
 
@@ -245,6 +267,16 @@ class MemoryStore:
             return self._append(state, Actor(by), policy, None) if events else None
 
         return await self._through(decide) is not None
+
+    async def _demand_unasked(self, state: MemoryState, files: Sequence[FileChange]) -> None:
+        """Raise Blocked where a change of somebody who is not trusted is to be asked about."""
+        if not self._sight.is_limited:
+            return
+        head = await self._workspace.log.at(await self._workspace.log.head())
+        changed = [path for each in files for path in (each.path, each.was) if path]
+        if state.asks(head.stamp, self._sight.label(), changed):
+            reason = f"changes of {self.space} are asked about: make it in a session, which asks"
+            raise Blocked("memory", reason, "record.memory")
 
     def _append(
         self,

@@ -76,14 +76,18 @@ class Recheck:
 
     # ------------------------------------------------------------ one message
 
-    def message(self, position: int, subject: str, body: bytes, *, copied: bool = False) -> None:
-        """Look at one message; `copied` says that it was brought from another log."""
+    def message(
+        self, position: int, subject: str, body: bytes, *, copied: bool = False
+    ) -> tuple[StreamId, Commit] | None:
+        """Look at one message; `copied` says that it was brought from another log. What it says;
+        None where nobody is shown it.
+        """
         try:
             stream, commit = decode(subject, body)
         except Corrupt as error:
             self._count("body", f"{error.where}: {error.fact}", {"position": position})
             self._unreadable(subject)
-            return
+            return None
         where = {"position": position, "run": run_of(stream), "stream": str(stream)}
         why = self.integrity.misfit(stream, commit) or foreign(stream, commit)
         if why:
@@ -111,6 +115,7 @@ class Recheck:
                 fact = f"event {recorded.id}: a payload of it is not as Hansard writes it ({error})"
                 self._count("event", fact, where)
                 known.partial = True
+        return None if why else (stream, commit)
 
     def _blobs_of(self, recorded: Recorded, position: int) -> None:
         if recorded.enc is None:

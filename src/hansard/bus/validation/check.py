@@ -3,8 +3,9 @@ there?
 
 Every message of the log is read once, in order, undecoded: a message that cannot be decoded is a
 finding and no reason to stop. Checked are holes in positions and versions, bodies against their
-subjects, transactions, epochs, references from event to event, every blob that an event names, and
-what is kept of the log elsewhere: only by that is a log known that lost its end.
+subjects, transactions, epochs, references from event to event, whether each change of memory
+follows on what stood, every blob that an event names, and what is kept of the log elsewhere: only
+by that is a log known that lost its end.
 Costs one full replay, one fetch of each blob, and memory for the steps' numbers.
 """
 
@@ -21,6 +22,7 @@ from hansard.bus.log import Origin
 from hansard.bus.marks import Known
 from hansard.bus.validation._recheck import Count, Recheck
 from hansard.bus.validation._recheck_marks import Compared
+from hansard.bus.validation._recheck_memory import Memory
 from hansard.domain.errors import Corrupt
 
 LOST = (
@@ -178,7 +180,7 @@ async def _log(
     first, summary.position = await source.bounds()
     if summary.position and first != 1:
         count(Kind.POSITION, f"the log begins at position {first}, not at 1", {}, wrong=False)
-    recheck = Recheck(count)
+    recheck, memory = Recheck(count), Memory(source)
     at = first - 1
     async for message in source.follow(at, until=summary.position):
         if message.position != at + 1:
@@ -188,7 +190,11 @@ async def _log(
         if message.fault is not None:
             count(Kind.BODY, str(message.fault), {"position": at})
         copied = message.origin is not None
-        recheck.message(message.position, message.subject, message.body, copied=copied)
+        read = recheck.message(message.position, message.subject, message.body, copied=copied)
+        if read is not None:
+            for version, why in await memory.unfit(*read):
+                where = {"position": at, "stream": str(read[0])}
+                count(Kind.EVENT, f"version {version} changes no file: {why}", where)
         compared.message(message.position, message.subject, message.body)
         progress("commits", at - first + 1, summary.position - first + 1)
     if at < summary.position:

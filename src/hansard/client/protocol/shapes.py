@@ -14,6 +14,7 @@ from hansard.agents.board.operations import BoardEntry
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search.ranked import Found
+from hansard.agents.memory.store import BlamedLine
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import Task, TaskEntry
@@ -72,7 +73,7 @@ def _fields(found: Any) -> Any:
             return msgspec.structs.asdict(found) | {"label": label}
         case SavingsAnswer():
             return {"position": found.position, "rows": _fields(found.rows)}
-        case MemoryEntry() | MemoryVersion() | MemoryNews() | Found():
+        case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | Found():
             return msgspec.to_builtins(found)
         case Shown():
             return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))

@@ -15,6 +15,8 @@ from msgspec import structs
 from hansard.agents.access.views import View
 from hansard.agents.callables import name_of
 from hansard.agents.experiments.plans import Asked
+from hansard.agents.memory.space_twins import AsyncMemorySpace
+from hansard.agents.memory.space_twins_sync import MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.prompts import store as stored
 from hansard.agents.prompts.store import Prompt
@@ -75,6 +77,7 @@ from hansard.client.restricted.calls import RemoteEngine
 from hansard.client.restricted.engine import Given
 from hansard.client.restricted.lacking import TRUSTED, Lacking
 from hansard.client.restricted.link import Link, SessionLink, value_of
+from hansard.client.restricted.memory import RemoteStore
 from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.session import AsyncRestrictedSession
 from hansard.client.restricted.session_sync import RestrictedSession
@@ -84,6 +87,7 @@ from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, check_options, chosen
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
+from hansard.domain.memory.events import ORG
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.savings import By, Saved, SavingsAnswer
@@ -272,6 +276,11 @@ class _OfRole(Lacking):
             take_away=move.take_away,
         )
 
+    def _memory_of(self, space: str) -> RemoteStore:
+        scrub = scrubber(self._defaults.redact)
+        check_names("record.memory", {"space": space}, scrub)
+        return RemoteStore(self._link, space, scrub)
+
     def _brief(self) -> dict[str, Any]:
         mine = self._link.credentials
         return {
@@ -298,6 +307,18 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
             engine, engine.arm, self._portal, partial(closed, engine, self._defaults.report)
         )
 
+    def memory(self, space: str = ORG) -> MemorySpace:
+        """A space of memory as the role sees it; changed where it may and nobody is to be asked:
+        what is asked about a session changes (`session.memory`).
+
+        Args:
+            space: `agent/<name>`, `user/<principal>` or `org`.
+
+        Raises:
+            BadName: It is none of these.
+        """
+        return MemorySpace(self._memory_of(space), self._portal)
+
 
 class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
     """What the async twin does its own way."""
@@ -310,6 +331,18 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
         return AsyncRestrictedSession(
             engine, engine.arm, partial(closed, engine, self._defaults.report)
         )
+
+    def memory(self, space: str = ORG) -> AsyncMemorySpace:
+        """A space of memory as the role sees it; changed where it may and nobody is to be asked:
+        what is asked about a session changes (`session.memory`).
+
+        Args:
+            space: `agent/<name>`, `user/<principal>` or `org`.
+
+        Raises:
+            BadName: It is none of these.
+        """
+        return AsyncMemorySpace(self._memory_of(space))
 
 
 class AsyncRestrictedRecord(OnLoop):

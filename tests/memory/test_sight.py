@@ -1,0 +1,192 @@
+"""What a role is answered of memory rests on nothing that it does not see, its errors included."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.agents.memory import drafts
+from hansard.agents.memory.drafts import Op, worked_out
+from hansard.agents.memory.portable.harnesses import Harness, exported
+from hansard.agents.memory.reading import revert_ops, texts_of
+from hansard.agents.memory.search.lines import grep
+from hansard.agents.memory.search.paths import paths_matching
+from hansard.agents.memory.search.ranked import Rankers, search
+from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.write import checked, validated
+from hansard.agents.policy.permits import Permit
+from hansard.bus.log import Stored
+from hansard.bus.states.memories import MemoryEventAt, by_of
+from hansard.domain.errors import HansardError
+from hansard.domain.events import Actor, Commit
+from hansard.domain.label import Confidentiality, Label
+from hansard.domain.memory import space
+from hansard.domain.memory.blame import blame
+from hansard.domain.memory.events import MemoryChanged, stream_of
+from hansard.domain.memory.space import MemoryState
+from hansard.domain.roles.model import May, RoleDefined, RoleRule
+from hansard.projections.search.files import FileWords
+
+T = TypeVar("T")
+
+RULES = RoleDefined(
+    sees=(RoleRule("notes", kinds=("memory.*",), paths=("org/notes/**",)),),
+    may=May(paths=("org/notes/**", "org/pay/**")),
+    clearance="internal",
+)
+MINE = ("notes/a.md", "notes/b.md", "notes/AGENTS.md")
+OTHERS = ("pay/a.md", "AGENTS.md", "notes-not/a.md", "notes/secret.md")
+"""What the role does not see: by its path, and the last by its label."""
+
+texts = st.sampled_from(["", "one\n", "one\ntwo\n", "@pay/a.md\n", "@../AGENTS.md\n", "two\n"])
+writes = st.lists(
+    st.dictionaries(st.sampled_from([*MINE, *OTHERS]), st.none() | texts, min_size=1, max_size=3),
+    max_size=10,
+)
+OPS: tuple[list[Op], ...] = (
+    [drafts.create("notes/a.md", "mine\n")],
+    [drafts.create("notes/AGENTS.md", "@a.md\n")],
+    [drafts.create("pay/a.md", "mine\n")],
+    [drafts.create("notes/way.md", "../AGENTS.md", link=True)],
+    [drafts.create("skills/x/SKILL.md", "no front matter")],
+    [drafts.edit("notes/a.md", "one", "1")],
+    [drafts.edit("pay/a.md", "one", "1")],
+    [drafts.rename("notes/b.md", "notes/c.md")],
+    [drafts.rename("notes/b.md", "notes/a.md")],
+    [drafts.delete("notes/b.md")],
+    [drafts.delete("AGENTS.md")],
+)
+
+
+def did(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine that waits for nothing comes to."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        found: T = stop.value
+        return found
+    message = "it waits for something"
+    raise AssertionError(message)
+
+
+async def cleared() -> Confidentiality:
+    """The role's clearance."""
+    return Confidentiality.INTERNAL
+
+
+def sight() -> Sight:
+    """What the role sees."""
+    return Sight(Permit("reader", RULES, enforced=True), cleared)
+
+
+def is_mine(path: str) -> bool:
+    """Whether the role sees a file."""
+    return path in MINE
+
+
+def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[MemoryEventAt]:
+    """The changes of some writes; without `all_of` of what the role sees alone. Events and times
+    are the same in both.
+    """
+    state, found = space.initial(), list[MemoryEventAt]()
+    for number, files in enumerate(made):
+        secret = "notes/secret.md" in files
+        wanted = {
+            path: text for path, text in files.items() if (not secret if is_mine(path) else all_of)
+        }
+        changes = [
+            space.change_of(path, state.files.get(path), text) for path, text in wanted.items()
+        ]
+        event = MemoryChanged(files=tuple(each for each in changes if each is not None))
+        if not event.files:
+            continue
+        label = Label(Confidentiality.SECRET) if secret else None
+        commit = Commit(
+            id=f"c{number}",
+            version=state.version + 1,
+            at=f"2026-11-24T12:00:{number:02}.000000Z",
+            actor=Actor("ada"),
+            events=(),
+            label=label,
+        )
+        stored = Stored(state.version + 7, number * 10**9, stream_of("org"), commit, b"")
+        found.append(MemoryEventAt(stored, state.version + 1, f"e{number}", event))
+        state = space.fold(state, [event], by_of(stored, f"e{number}"))
+    return found
+
+
+def stands(history: Sequence[MemoryEventAt]) -> MemoryState:
+    """The space after these."""
+    state = space.initial()
+    for each in history:
+        state = space.fold(state, [each.event], by_of(each.stored, each.id))
+    return state
+
+
+def said(work: Callable[[], Any]) -> Any:
+    """What something comes to, or its error."""
+    try:
+        return work()
+    except HansardError as error:
+        return type(error).__name__, error.args
+
+
+def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
+    """All that the role may ask of a space."""
+    state, sees = stands(history), sight()
+    seen = did(sees.of("org", state))
+    tree = {path: file.text for path, file in seen.files.items()}
+    shown = did(sees.history("org", history))
+    found: dict[str, Any] = {
+        "files": {path: (each.text, each.digest, each.event) for path, each in seen.files.items()},
+        "size": seen.size,
+        "glob": paths_matching(tree, "**"),
+        "grep": grep(tree, "one|two"),
+        "search": search(tree, "one two", Rankers(FileWords())),
+        "export": said(lambda: exported(seen.tree, Harness.CLAUDE_CODE)),
+        "changes": did(sees.versions("org", history, None)),
+    }
+    for path in (*MINE, *OTHERS):
+        found[f"view {path}"] = seen.file(path) is not None
+        found[f"history {path}"] = did(sees.versions("org", history, path))
+        texts_then = texts_of(history, path, shown)
+        found[f"blame {path}"] = [(each.id, line) for each, line in blame(texts_then)]
+    for number, ops in enumerate(OPS):
+        found[f"change {number}"] = said(lambda ops=ops: changed(sees, state, seen, ops))
+    for number in range(10):
+        found[f"revert {number}"] = said(lambda at=f"e{number}": undone(sees, history, seen, at))
+    return found
+
+
+def changed(sees: Sight, state: MemoryState, seen: MemoryState, ops: list[Op]) -> object:
+    """What a change comes to."""
+    changes = worked_out("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
+    sees.demand_changes("org", changes)
+    wanted = MemoryChanged(files=changes)
+    return checked("org", seen, wanted, validated, 0, whole=state)
+
+
+def undone(sees: Sight, history: Sequence[MemoryEventAt], seen: MemoryState, event: str) -> object:
+    """What a revert comes to."""
+    did(sees.demand_whole("org", history, event))
+    return revert_ops("org", history, seen, event)
+
+
+def plain(found: dict[str, Any]) -> dict[str, bytes]:
+    """Answers as they can be compared."""
+    return {name: msgspec.json.encode(each) for name, each in found.items()}
+
+
+@given(writes)
+def test_what_is_hidden_has_no_influence_on_any_answer(made):
+    """View, ls, glob, grep, search, history, blame, export, conflicts and errors of validation are
+    those of a space that never held the others. But for one: a change of files that the role sees
+    and of others is undone by none who does not see all of it, and to them there is no such change.
+    """
+    both = {f"revert {at}" for at, files in enumerate(made) if len(set(map(is_mine, files))) > 1}
+    whole = plain(answers(happened(made, all_of=True)))
+    alone = plain(answers(happened(made, all_of=False)))
+    for name in whole.keys() - both:
+        assert whole[name] == alone[name], name
