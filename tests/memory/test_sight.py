@@ -1,6 +1,8 @@
 """What a role is answered of memory rests on nothing that it does not see, its errors included."""
 
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -106,7 +108,7 @@ def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[Mem
         commit = Commit(
             id=f"c{number}",
             version=state.version + 1,
-            at=f"2026-11-24T12:00:{number:02}.000000Z",
+            at=datetime(2026, 11, 24, 12, 0, number, tzinfo=UTC),
             actor=Actor("ada"),
             events=(),
             label=label,
@@ -154,9 +156,9 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
         texts_then = texts_of(history, path, shown)
         found[f"blame {path}"] = [(each.id, line) for each, line in blame(texts_then)]
     for number, ops in enumerate(OPS):
-        found[f"change {number}"] = said(lambda ops=ops: changed(sees, state, seen, ops))
+        found[f"change {number}"] = said(partial(changed, sees, state, seen, ops))
     for number in range(10):
-        found[f"revert {number}"] = said(lambda at=f"e{number}": undone(sees, history, seen, at))
+        found[f"revert {number}"] = said(partial(undone, sees, history, seen, f"e{number}"))
     return found
 
 

@@ -51,10 +51,14 @@ class Workspace:
         self.points = Points(self.states)
         self.boards = Boards(self.states)
         self.memories = Memories(log, blobs)
+        self.closing: list[Callable[[], Awaitable[None]]] = []
+        """What is done first where it is closed."""
         self._close = close
 
     async def close(self) -> None:
         """Let go of the broker."""
+        while self.closing:
+            await self.closing.pop()()
         await self.memories.close()
         await self._close()
 

@@ -422,6 +422,7 @@ class RecordInvalidate(Ask, frozen=True, tag="record.invalidate"):
     tool: Name = ""
     run: Name = ""
     key: Name = ""
+    because: str = ""
 
 
 # ------------------------------------------------------------ of a space of memory

@@ -18,6 +18,9 @@ class SpaceStore(Protocol):
 
     space: str
 
+    @property
+    def pending(self) -> int: ...  # noqa: D102 -- said there
+    async def flush(self, timeout_s: float = ...) -> None: ...  # noqa: D102 -- said there
     def cached(self, path: str) -> MemoryEntry | None: ...  # noqa: D102 -- said there
     async def follow(self) -> None: ...  # noqa: D102 -- said there
     async def entry(self, path: str, at: object = None) -> MemoryEntry: ...  # noqa: D102 -- said there

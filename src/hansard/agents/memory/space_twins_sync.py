@@ -7,9 +7,12 @@ Made by `python -m tests.structure.twins`: do not edit it, but
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator, Sequence
 from datetime import datetime
+from pathlib import Path
 
+from hansard.agents.memory.behind import FLUSH_S, behind_of
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.space_base import SpaceOnPortal
 from hansard.agents.memory.store import BlamedLine
@@ -51,6 +54,42 @@ class MemorySpace(SpaceOnPortal):
     def follow(self) -> None:
         """Keep the space in memory at what the log tells: reads then ask nobody."""
         self._portal.run(self._store.follow())
+
+    def behind(self, folder: str | os.PathLike[str]) -> None:
+        """Have changes acknowledged once they stand in a journal on this machine's disk, and sent
+        to the log from there, in order. What an earlier process left in it is sent, too. It is let
+        go of with the record; what waits then is sent when it is opened again.
+
+        An acknowledged change is on this disk, and no other machine has it yet. It is worked out on
+        the space as it stands when it is sent: one that cannot be made then is kept in the folder,
+        and told by `flush`. Reads here have what waits. A change gives 0 for its version.
+
+        Args:
+            folder: Where the journal is, or is to be; one process at a time has it open.
+
+        Raises:
+            Refused: Another process has it open.
+            BadValue: The space's changes go by a journal already, or by the service.
+            Corrupt: The journal is not as it was written.
+        """
+        self._store = self._portal.run(behind_of(self._store, Path(folder)))
+
+    @property
+    def pending(self) -> int:
+        """How many acknowledged changes the log does not have yet: 0 but `behind`."""
+        return self._store.pending
+
+    def flush(self, *, timeout_s: float = FLUSH_S) -> None:
+        """Wait until the log has all that was acknowledged.
+
+        Args:
+            timeout_s: How long, in seconds.
+
+        Raises:
+            BusError: Changes wait still.
+            Refused: Some could not be made as the space stands now; each is told once, and kept.
+        """
+        self._portal.run(self._store.flush(timeout_s))
 
     def history(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, through its renames, or the changes of all, the oldest first."""

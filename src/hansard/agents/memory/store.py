@@ -102,6 +102,22 @@ class MemoryStore:
         found = state.files.get(path) if state is not None else None
         return entry_of(self.space, found) if found is not None and not found.link else None
 
+    def known(self) -> MemoryState | None:
+        """The space as the log has told it, where it is followed; None else. In any thread."""
+        return self._memories.known(self.space)
+
+    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have something done before the workspace is closed."""
+        self._workspace.closing.append(close)
+
+    @property
+    def pending(self) -> int:
+        """How many changes wait to go to the log: none."""
+        return 0
+
+    async def flush(self, timeout_s: float = 0.0) -> None:
+        """Each change is in the log when it is acknowledged."""
+
     async def follow(self) -> None:
         """Keep the space at what the log tells, as it comes by."""
         await self._memories.follow([self.space])
@@ -184,8 +200,9 @@ class MemoryStore:
         *,
         seen: dict[str, str] | None = None,
         label: Label | None = None,
+        commit: str = "",
     ) -> int:
-        """Make a change; the version that the space is at.
+        """Make a change; the version that the space is at. commit: the id of its commit, if given.
 
         Raises NotFound, BadValue, MemoryConflict; MemoryInvalid, which is on record then.
         """
@@ -193,7 +210,12 @@ class MemoryStore:
         def files_of(state: MemoryState) -> Sequence[FileChange]:
             return worked_out(self.space, state, ops, seen)
 
-        return await self.change_files(files_of, by, because, sources, label=label)
+        return await self.change_files(files_of, by, because, sources, label=label, commit=commit)
+
+    async def has(self, commit: str) -> bool:
+        """Whether a commit of this id stands in the space."""
+        stored = await self._workspace.log.read(stream_of(self.space))
+        return any(each.commit.id == commit for each in stored)
 
     async def change_files(
         self,
@@ -204,10 +226,11 @@ class MemoryStore:
         *,
         label: Label | None = None,
         occurred_at: str | None = None,
+        commit: str = "",
     ) -> int:
         """Make the change that follows from the space as it stands, worked out anew after each lost
         race; the version that the space is at. `occurred_at`: when it was made elsewhere, as that
-        claims (ISO 8601).
+        claims (ISO 8601). `commit`: the id of its commit, if given.
 
         Raises what `files_of` raises, BadValue, MemoryConflict; MemoryInvalid, which is on record
         then.
@@ -231,7 +254,11 @@ class MemoryStore:
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
             made = msgspec.structs.replace(wanted, files=stored)
-            return _at(self._append(state, actor, made, label), occurred_at)
+            append = _at(self._append(state, actor, made, label), occurred_at)
+            if not commit:
+                return append
+            named = msgspec.structs.replace(append.commit, id=commit)
+            return msgspec.structs.replace(append, commit=named)
 
         try:
             await self._through(decide)

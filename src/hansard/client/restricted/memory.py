@@ -44,9 +44,18 @@ class RemoteStore:
         self._link = link
         self._scrub = scrub
 
+    @property
+    def pending(self) -> int:
+        """How many changes wait: none."""
+        return 0
+
+    async def flush(self, timeout_s: float = 0.0) -> None:
+        """Each change is in the log when it is acknowledged."""
+
     def cached(self, path: str) -> MemoryEntry | None:
         """Nothing is kept here: what a role is shown is on record each time."""
         del path
+        return None
 
     async def follow(self) -> NoReturn:
         """Raises NotOffered."""
