@@ -46,6 +46,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.alias_prompt": ("greeting@1", "production"),
     "record.give_feedback": ("greeting@1", "too_verbose"),
     "record.retire_prompt": ("greeting@1",),
+    "record.prompt_report": (),
+    "record.promote": ("greeting@1", "production", None, "for a test"),
     "record.invalidate": ("search", "", "", "the index was rebuilt"),
     "record.memory_entry": ("org", "notes/a.md"),
     "record.memory_entries": ("org",),

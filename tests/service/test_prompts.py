@@ -49,11 +49,22 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
 
             with record.run("w", run="r"):
                 ask(found.format(query="q"))
+            evolved = record.evolve("rag@2", ["too_verbose", "missing_context"], because="both")
+            assert (evolved.version, evolved.parents) == (3, (2,))
+            assert record.evolve("rag@3", "briefer", using=lambda it, _: it.text).version == 3
+            with pytest.raises(hansard.Refused, match="no experiment has both"):
+                record.promote("rag@3")
+            assert record.promote("rag@3", because="it is shorter") is None
+            assert record.prompt("rag@production").version == 3
+            measured = record.prompt_report("rag").rows
+            assert {(row.version, row.runs) for row in measured} >= {(1, 1)}
             assert record.alias_prompt("rag", "production", take_away=True)
             assert record.retire_prompt("rag@1", because="old") is True
         with house.connect("bob", "reader") as record:
-            assert record.prompt("rag").text == "Answer {query} now."
-            assert [each.reference for each in record.prompts()] == ["rag@2"]
+            assert record.prompt("rag@2").text == "Answer {query} now."
+            with pytest.raises(hansard.RoleRefused, match="query"):
+                record.prompt_report("rag")
+            assert [each.reference for each in record.prompts()] == ["rag@3"]
             with pytest.raises(hansard.RoleRefused, match=r"prompt\.version_added"):
                 record.add_prompt("rag", "mine")
             with pytest.raises(hansard.NotFound):
@@ -67,7 +78,7 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
         with house.trusted() as record:
             used = record.sql("SELECT run, prompt, version, alias FROM prompt_uses").rows
             assert used == [("r", "rag", 1, "production")]
-            [first, _] = record.prompt_log("rag").versions
+            first, *_ = record.prompt_log("rag").versions
             assert (first.by, first.retired) == ("ada", "old")
     finally:
         house.end()

@@ -44,6 +44,7 @@ from hansard.agents.policy.permits import (
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.team.mail import Mail
 from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
+from hansard.client.promotion import PRODUCTION
 from hansard.client.protocol.wire import EMPTY, Fault
 from hansard.client.reports import (
     AuditQuestion,
@@ -74,6 +75,7 @@ from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
+from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer
 from hansard.projections.report import Question
 
@@ -412,6 +414,35 @@ class RecordRetirePrompt(Ask, frozen=True, tag="record.retire_prompt"):
     """Have a version not be used any more."""
 
     reference: str
+    because: str = ""
+
+
+@_operation(
+    PromptReport,
+    needs=lambda _: (trusts(Trust.QUERY, "prompt_report"), prompts()),
+    takes=Takes.LONG,
+)
+class RecordPromptReport(Ask, frozen=True, tag="record.prompt_report"):
+    """How the versions of a prompt did, or of all, by the role's own database."""
+
+    name: str | None = None
+    alpha: float = 0.05
+
+
+def _promotes(asked: Any) -> tuple[Need, ...]:
+    moves = (states(PromptAliased.tag), prompts())
+    return moves if asked.because else (*moves, trusts(Trust.QUERY, "promote"))
+
+
+@_operation(PromptEvidence | None, needs=_promotes, takes=Takes.LONG)
+class RecordPromote(Ask, frozen=True, tag="record.promote"):
+    """Move an alias to a version that an experiment says is better, by the role's own database; or
+    with `because` without one.
+    """
+
+    reference: str
+    alias: Name = PRODUCTION
+    experiment: Name | None = None
     because: str = ""
 
 

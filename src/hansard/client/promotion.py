@@ -11,6 +11,7 @@ from hansard.agents.prompts.store import Move
 from hansard.agents.workspace import Workspace
 from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue
+from hansard.domain.events import Actor
 from hansard.domain.values import Scrub
 from hansard.inspect.prompts import PromptEvidence, demand_better, evidence, standing_of
 from hansard.projections.reader import Reader
@@ -31,7 +32,7 @@ class Promotion(msgspec.Struct, frozen=True):
     alias: str = PRODUCTION
     experiment: str | None = None
     because: str = ""
-    by: str = "person"
+    by: str | Actor = "person"
 
 
 async def promote(

@@ -50,7 +50,9 @@ from hansard.client.operations import (
     RecordMemoryEntry,
     RecordMemoryHistory,
     RecordMemoryRevert,
+    RecordPromote,
     RecordPrompt,
+    RecordPromptReport,
     RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
@@ -63,6 +65,8 @@ from hansard.client.operations import (
     Takes,
     read,
 )
+from hansard.client.promotion import Promotion
+from hansard.client.promotion import promote as promoted
 from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered, ServiceGone
 from hansard.client.protocol.program import Program
@@ -87,8 +91,10 @@ from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
+from hansard.inspect import prompts as inspected
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison import compare
+from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
 from hansard.projections.reader import Reader
@@ -240,6 +246,12 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
         epoch=hosted.opened.engine.ledger.state.epoch,
         arm=shapes.told_arm(hosted.opened.arm),
     )
+
+
+class _Said(Answer):
+    """What an experiment says of two versions."""
+
+    said: PromptEvidence
 
 
 class WorkspaceRequests:
@@ -428,6 +440,29 @@ class WorkspaceRequests:
             tool=asked.tool, run=asked.run, key=asked.key, because=asked.because
         )
         await reused.invalidate(asker.workspace, told, by=asker.who.actor)
+
+    async def prompt_report(self, asker: Asker, asked: RecordPromptReport) -> PromptReport:
+        """How the versions of prompts did, by the role's own database. Raises NotOffered."""
+
+        def reads(reader: Reader) -> PromptReport:
+            return inspected.report(reader, asked.name, asked.alpha)
+
+        words = f"prompt report {asked.name or ''} {asked.alpha}"
+        return await self._its_tables("prompt_report").read(asker, words, reads)
+
+    async def promote(self, asker: Asker, asked: RecordPromote) -> PromptEvidence | None:
+        """Move an alias, by what the role's own database says of an experiment."""
+        await self._demand_shown(asker, asked.reference)
+
+        async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
+            words = f"promote {asked.reference} {asked.experiment or ''}"
+            tables = self._its_tables("promote")
+            found = await tables.read(asker, words, lambda reader: _Said(said=reads(reader)))
+            return found.said
+
+        given = (asked.reference, asked.alias, asked.experiment, asked.because)
+        move = Promotion(*given, by=asker.who.actor)
+        return await promoted(asker.workspace, read, move)
 
     async def _demand_shown(self, asker: Asker, reference: str) -> None:
         """Have it on record that a prompt is shown, where there is one: what is said of it goes by

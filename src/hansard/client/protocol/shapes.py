@@ -24,6 +24,7 @@ from hansard.client.reports import Shown
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
+from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import Savings, SavingsAnswer
 
 LINES_AT_ONCE = 50
@@ -73,6 +74,8 @@ def _fields(found: Any) -> Any:
             return msgspec.structs.asdict(found) | {"label": label}
         case SavingsAnswer():
             return {"position": found.position, "rows": _fields(found.rows)}
+        case PromptReport() | PromptEvidence():
+            return msgspec.to_builtins(found)
         case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | Found():
             return msgspec.to_builtins(found)
         case Shown():

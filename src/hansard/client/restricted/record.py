@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,14 @@ import msgspec
 from msgspec import structs
 
 from hansard.agents.access.views import View
-from hansard.agents.callables import name_of
+from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.experiments.plans import Asked
 from hansard.agents.memory.space_twins import AsyncMemorySpace
 from hansard.agents.memory.space_twins_sync import MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
+from hansard.agents.prompts import evolve as evolving
 from hansard.agents.prompts import store as stored
+from hansard.agents.prompts.evolve import Evolver
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
@@ -40,7 +43,9 @@ from hansard.client.operations import (
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
+    RecordPromote,
     RecordPrompt,
+    RecordPromptReport,
     RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
@@ -53,6 +58,7 @@ from hansard.client.operations import (
     of,
 )
 from hansard.client.options import Defaults, RunOptions, check_rules
+from hansard.client.promotion import PRODUCTION
 from hansard.client.prompt_options import (
     PromptAliasOptions,
     PromptVersionOptions,
@@ -85,11 +91,12 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import values
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, check_options, chosen
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import ORG
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
+from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, Saved, SavingsAnswer
 
 TAKEN = frozenset(
@@ -264,6 +271,18 @@ class _OfRole(Lacking):
             because=told.because,
         )
 
+    def _evolved(
+        self, before: Prompt, after: Prompt, said: Sequence[str], because: str
+    ) -> RecordAddPrompt:
+        options = {
+            "model": before.model,
+            "parameters": before.parameters,
+            "parents": (before.version,),
+            "feedback_applied": tuple(said),
+            "because": because,
+        }
+        return self._adding(before.name, after.text, options)
+
     def _moving(self, reference: str, alias: str, options: Mapping[str, Any]) -> RecordAliasPrompt:
         move = moving(alias, options)
         names = {"reference": reference, "alias": alias}
@@ -307,6 +326,29 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
             engine, engine.arm, self._portal, partial(closed, engine, self._defaults.report)
         )
 
+    def evolve(
+        self,
+        reference: str,
+        feedback: str | Sequence[str],
+        *,
+        using: Evolver | None = None,
+        because: str = "",
+    ) -> Prompt:
+        """Add the version of a prompt that answers what was said of it, as `Record.evolve`: what
+        gives the new text runs here. It needs what `prompt` and `add_prompt` need.
+        """
+        said = evolving.told(feedback)
+        before = after = self._portal.run(ask(self._link, RecordPrompt(reference)))
+        for each in said:
+            rule = evolving.rule_of(each, using)
+            if is_coroutine_function(rule):
+                remedy = "give a plain function, or use the async client"
+                raise BadValue("using", "it is a coroutine function", remedy)
+            after = evolving.evolved(after, rule(after, each))
+        version = self._portal.run(ask(self._link, self._evolved(before, after, said, because)))
+        found: Prompt = self._portal.run(ask(self._link, RecordPrompt(f"{before.name}@{version}")))
+        return found
+
     def memory(self, space: str = ORG) -> MemorySpace:
         """A space of memory as the role sees it; changed where it may and nobody is to be asked:
         what is asked about a session changes (`session.memory`).
@@ -331,6 +373,24 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
         return AsyncRestrictedSession(
             engine, engine.arm, partial(closed, engine, self._defaults.report)
         )
+
+    async def evolve(
+        self,
+        reference: str,
+        feedback: str | Sequence[str],
+        *,
+        using: Evolver | None = None,
+        because: str = "",
+    ) -> Prompt:
+        """Add the version of a prompt that answers what was said of it, as `AsyncRecord.evolve`."""
+        said = evolving.told(feedback)
+        before = after = await ask(self._link, RecordPrompt(reference))
+        for each in said:
+            text = evolving.rule_of(each, using)(after, each)
+            after = evolving.evolved(after, await text if inspect.isawaitable(text) else text)
+        version = await ask(self._link, self._evolved(before, after, said, because))
+        found: Prompt = await ask(self._link, RecordPrompt(f"{before.name}@{version}"))
+        return found
 
     def memory(self, space: str = ORG) -> AsyncMemorySpace:
         """A space of memory as the role sees it; changed where it may and nobody is to be asked:
@@ -475,6 +535,31 @@ class AsyncRestrictedRecord(OnLoop):
         prompts.
         """
         return bool(await self._ask(self._moving(reference, alias, options)))
+
+    async def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
+        """How the versions of a prompt did, by the role's own tables, where the role may query and
+        sees all of prompts.
+        """
+        found: PromptReport = await self._ask(RecordPromptReport(name, alpha))
+        return found
+
+    async def promote(
+        self,
+        reference: str,
+        alias: str = PRODUCTION,
+        *,
+        experiment: str | None = None,
+        because: str = "",
+    ) -> PromptEvidence | None:
+        """Move an alias to a version that an experiment says is better, by the role's own tables,
+        where the role may state `prompt.aliased`, query, and sees all of prompts; with `because`
+        without an experiment.
+        """
+        names = {"reference": reference, "alias": alias, "experiment": experiment}
+        check_names("record.promote", names, scrubber(self._defaults.redact))
+        asked = RecordPromote(reference, alias, experiment, self._text(because))
+        found: PromptEvidence | None = await self._ask(asked)
+        return found
 
     async def give_feedback(
         self, reference: str, text: str = "", *, rating: float | None = None

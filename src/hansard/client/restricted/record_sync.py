@@ -23,7 +23,9 @@ from hansard.client.operations import (
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
+    RecordPromote,
     RecordPrompt,
+    RecordPromptReport,
     RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
@@ -33,6 +35,7 @@ from hansard.client.operations import (
     RecordViewRoles,
     RecordWhy,
 )
+from hansard.client.promotion import PRODUCTION
 from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
 from hansard.client.protocol import wire
 from hansard.client.protocol.errors import NotOffered
@@ -54,6 +57,7 @@ from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING, chosen
 from hansard.domain.steps import Verdict
+from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, SavingsAnswer
 
 
@@ -185,6 +189,31 @@ class RestrictedRecord(OnPortal):
         prompts.
         """
         return bool(self._ask(self._moving(reference, alias, options)))
+
+    def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
+        """How the versions of a prompt did, by the role's own tables, where the role may query and
+        sees all of prompts.
+        """
+        found: PromptReport = self._ask(RecordPromptReport(name, alpha))
+        return found
+
+    def promote(
+        self,
+        reference: str,
+        alias: str = PRODUCTION,
+        *,
+        experiment: str | None = None,
+        because: str = "",
+    ) -> PromptEvidence | None:
+        """Move an alias to a version that an experiment says is better, by the role's own tables,
+        where the role may state `prompt.aliased`, query, and sees all of prompts; with `because`
+        without an experiment.
+        """
+        names = {"reference": reference, "alias": alias, "experiment": experiment}
+        check_names("record.promote", names, scrubber(self._defaults.redact))
+        asked = RecordPromote(reference, alias, experiment, self._text(because))
+        found: PromptEvidence | None = self._ask(asked)
+        return found
 
     def give_feedback(self, reference: str, text: str = "", *, rating: float | None = None) -> int:
         """Say something of a version, where the role may state `prompt.feedback_given` and sees all
