@@ -53,17 +53,17 @@ def test_what_cannot_be_made_any_more_is_kept_and_told_once(record: Record, tmp_
     """Somebody else changed the line meanwhile: it is no part of the log, and not lost."""
     other = record.memory(SPACE)
     other.create("a.md", "one\n", by="eve")
-    line = line_of(
-        Waiting("0" * 8, [{"op": "edit", "path": "a.md", "old": "1", "new": "2"}], "ada")
-    )
-    (tmp_path / "agent.ada.journal").write_bytes(line)
+    gone = {"op": "rename", "path": "gone.md", "to": "there.md"}
+    edit = {"op": "edit", "path": "a.md", "old": "1", "new": "2"}
+    lines = [line_of(Waiting(f"{at:08}", [op], "ada")) for at, op in enumerate((edit, gone))]
+    (tmp_path / "agent.ada.journal").write_bytes(b"".join(lines))
     space = record.memory(SPACE)
     space.behind(tmp_path)
     deadline = time.monotonic() + 30
     while space.pending:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    with pytest.raises(hansard.Refused, match="1 change of agent/ada could not be made"):
+    with pytest.raises(hansard.Refused, match="2 changes of agent/ada could not be made"):
         space.flush()
     space.flush()
     assert b'"old":"1"' in (tmp_path / "agent.ada.refused").read_bytes()

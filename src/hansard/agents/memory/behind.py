@@ -28,7 +28,7 @@ from hansard.agents.memory.reading import MemoryEntry, MemoryVersion, entry_of
 from hansard.agents.memory.store import BlamedLine, MemoryStore
 from hansard.bus import file_lock
 from hansard.bus.clock import Clock
-from hansard.bus.errors import BusError, NotFound
+from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.domain import ids
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
@@ -43,6 +43,9 @@ PENDING_MAX = 10_000
 
 RETRY_S = 1.0
 """Between two tries to send, where the log is out of reach, in seconds."""
+
+LOOK_S = 1.0
+"""So often `flush` looks whether anything sends still, in seconds."""
 
 FLUSH_S = 60.0
 """How long `flush` waits if nothing else is said, in seconds."""
@@ -303,15 +306,19 @@ class BehindStore:
 
     async def flush(self, timeout_s: float = FLUSH_S) -> None:
         """Wait until nothing waits. Raises BusError after `timeout_s` seconds; Refused where some
-        of it could not be made, each told once.
+        of it could not be made, each told once; OSError where this disk takes nothing.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self.pending:
+            if self._task.done():
+                self._task.result()  # raises what ended it: this disk takes nothing, say
             left_s = deadline - asyncio.get_running_loop().time()
             self._sent.clear()
             try:
-                await asyncio.wait_for(self._sent.wait(), max(left_s, 0.001))
+                await asyncio.wait_for(self._sent.wait(), min(max(left_s, 0.001), LOOK_S))
             except TimeoutError:
+                if left_s > LOOK_S:
+                    continue
                 waits = f"{counted(self.pending, 'change')} of {self.space} still in the journal"
                 message = f"{waits} after {timeout_s:g} s: the log takes nothing; try again"
                 raise BusError(message) from None
@@ -319,7 +326,7 @@ class BehindStore:
         if news:
             message = (
                 f"{counted(len(news), 'change')} of {self.space} could not be made as the space "
-                f"stands now, and is kept in the journal's file of refusals; the first: {news[0]}"
+                f"stands now: kept in the journal's file of refusals; the first: {news[0]}"
             )
             raise Refused(message)
 
@@ -344,12 +351,12 @@ class BehindStore:
                 try:
                     await self._send(entry.change, doubtful=doubtful)
                     doubtful = False
-                except BusError:
-                    doubtful = True
-                    await asyncio.sleep(RETRY_S)
-                    continue
                 except HansardError as error:
-                    self._journal.refuse(entry.change, str(error))
+                    if isinstance(error, BusError) and not isinstance(error, (NotFound, TooLarge)):
+                        doubtful = True
+                        await asyncio.sleep(RETRY_S)
+                        continue
+                    await asyncio.to_thread(self._journal.refuse, entry.change, str(error))
                     self.refused.append(str(error))
                 async with self._turn:
                     await asyncio.to_thread(self._journal.done, entry)
