@@ -97,8 +97,8 @@ class MemoryFlows(JointSteps):
         """By space and path, the digests of the files as this session saw them last."""
         self._prompted: dict[str, str] = {}
         """By space and path, the digests of the files as the prompt had them."""
-        self._now = 0
-        """The log's time when a policy was last asked, in ns."""
+        self._now: int | None = None
+        """The log's time when a policy was last asked, in ns; None where it does not go by it."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -463,7 +463,7 @@ class MemoryFlows(JointSteps):
         if not changes:
             return None
         changed = [path for each in changes for path in (each.path, each.was) if path]
-        self._now = yield Io(self.engine.boards.log_time)
+        self._now = (yield Io(self.engine.boards.log_time)) if state.goes_by_time else None
         if rule is None and not state.asks(self._now, self.engine.ledger.label, changed):
             return None
         basis = {each.path: [each.before, each.after] for each in changes}

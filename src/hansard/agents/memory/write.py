@@ -132,11 +132,11 @@ class MemoryWrite(JointWrite):
         sight: Sight,
         frozen: tuple[FileChange, ...] | None,
         trouble: Exception | None = None,
-        now: int = 0,
+        now: int | None = None,
         validate: Validate | None = validated,
     ) -> None:
         super().__init__(engine, call)
-        self.now = now
+        self._policy_at = now
         self._engine = engine
         self._memories = engine.workspace.memories
         self._wanted = wanted
@@ -216,7 +216,7 @@ class MemoryWrite(JointWrite):
     def _demand_unasked(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
         """Raise Blocked where the space asks about changes from a moment ago on."""
         paths = [path for each in changes for path in (each.path, each.was) if path]
-        if changes and state.asks(self.now, self.label, paths):
+        if changes and state.asks(self._policy_at, self.label, paths):
             reason = f"changes of {self._wanted.space} are asked about since a moment ago"
             raise Blocked(RULE, f"{reason}; try again", self._call.spec.name)
 

@@ -159,9 +159,14 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         of, count = self.refused.get(author, ("", 0))
         return count if of == run else 0
 
-    def asks(self, now: int, label: Label | None, changed: Iterable[str]) -> bool:
+    @property
+    def goes_by_time(self) -> bool:
+        """Whether it depends on the time whether a change is asked about."""
+        return self.policy is not None and self.policy.until is not None
+
+    def asks(self, now: int | None, label: Label | None, changed: Iterable[str]) -> bool:
         """Whether a change of some paths, made under a label at a log time in ns, waits for a
-        person's word.
+        person's word; where that goes by the time and it is not known (None), it does.
         """
         policy = self.policy
         if policy is None or policy.approval is MemoryApproval.ASK or _has_ended(policy, now):
@@ -171,10 +176,11 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         return not all(any_matches(policy.untrusted, SLASH, path) for path in changed)
 
 
-def _has_ended(policy: MemoryPolicySet, now: int) -> bool:
-    return policy.until is not None and (policy.until - _EPOCH) // timedelta(microseconds=1) <= (
-        now // 1_000
-    )
+def _has_ended(policy: MemoryPolicySet, now: int | None) -> bool:
+    if policy.until is None:
+        return False
+    ends_us = (policy.until - _EPOCH) // timedelta(microseconds=1)
+    return now is None or ends_us <= now // 1_000
 
 
 class MemoryConflict(HansardError):
