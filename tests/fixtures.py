@@ -3,6 +3,7 @@ the command line over them, and programs to be killed.
 """
 
 import itertools
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("broker")
     with join(folder):
         yield folder
+        logging.disable()  # the connections that tests left open, as a kill would, lose it now
 
 
 @pytest.fixture

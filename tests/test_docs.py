@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import structlog
 
 from hansard.bus.server.lease import join
 from tests.cli.support import ran
+from tests.faults._warm import commands as commands_at
 from tests.faults._warm import run
 from tests.notebooks.support import Notebook
 
@@ -132,7 +132,7 @@ def hansard(tmp_path, capsys, monkeypatch):
     """Runs a command that has to succeed, and gives all that it said; a broker is there."""
     monkeypatch.setenv("HANSARD_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", commands_at(), prepend=os.pathsep)
 
     def run(command: list[str], page: Path) -> str:
         if command[0] != "hansard":

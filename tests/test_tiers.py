@@ -71,7 +71,7 @@ FULL = [
     ("given", "runs"),
     [
         (["-p", "no:xdist", "--tier", "fast"], FAST),
-        pytest.param(["-n", "1", "--tier", "slow"], SLOW, marks=pytest.mark.slow),
+        pytest.param(["-p", "xdist", "-n", "1", "--tier", "slow"], SLOW, marks=pytest.mark.slow),
         pytest.param(
             ["-p", "no:xdist", "--tier", "full"], FAST + SLOW + FULL, marks=pytest.mark.thorough
         ),
@@ -85,7 +85,7 @@ def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
     told = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *given, "test_it.py"],
         cwd=tmp_path,
-        env={"PATH": "", "PYTHONPATH": str(ROOT)},
+        env={"PATH": "", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.support import SRC, Call
 from tests.examples.support import EXAMPLES
-from tests.faults._warm import run
+from tests.faults._warm import python, run
 
 SWAP = "applicant.gender=female,male"
 NEAR_THE_THRESHOLD = (3, 6, 7, 12, 14, 19, 20, 21)
@@ -37,7 +36,7 @@ def loans(
         assert made.returncode == 0, made.stderr
 
     def probe(rule: str, *options: object):
-        command = ("--", sys.executable, program, "{label.applicant}", "--rule", rule)
+        command = ("--", python(), program, "{label.applicant}", "--rule", rule)
         return call("probe", "all", "--swap", SWAP, "--jobs", 2, *options, *command)
 
     return review, probe

@@ -11,17 +11,21 @@ import pytest
 import hansard
 from tests.cli.support import SRC, environment
 from tests.exchange.support import Zoo, bring_in, exported, log_of
+from tests.faults._warm import python
 
 PROGRAMS = Path(__file__).parent / "programs"
 AGENT = PROGRAMS / "agent.py"
 
 
 class Machine:
-    """A place with its own workspace, effects and secrets."""
+    """A place with its own workspace, effects and secrets. Where the network is cut, that is done
+    when Python starts: no process is forked from another.
+    """
 
     def __init__(self, home: Path, workspace: str, effects: Path, **env: str) -> None:
         self.workspace = workspace
         self.effects = effects
+        self._python = sys.executable if "ONLY_LOOPBACK" in env else python()
         self._env = environment(home, HANSARD_WORKSPACE=workspace, **env)
 
     def run(self, *command: object, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -37,11 +41,11 @@ class Machine:
 
     def agent(self, count: int, dies_at: int = 0, **env: str) -> "subprocess.CompletedProcess[str]":
         """Run the agent."""
-        return self.run(sys.executable, AGENT, self.effects, count, dies_at, **env)
+        return self.run(self._python, AGENT, self.effects, count, dies_at, **env)
 
     def hansard(self, *arguments: object, **env: str) -> "subprocess.CompletedProcess[str]":
         """Run the command line."""
-        return self.run(sys.executable, "-m", "hansard", *arguments, **env)
+        return self.run(self._python, "-m", "hansard", *arguments, **env)
 
     @property
     def done(self) -> list[str]:

@@ -5,20 +5,26 @@ them by the hundred. What is forked is a process like another one: of its own, w
 folder, environment and output of its own, killed by SIGKILL, with nothing of another program in it.
 Two processes fork in turn, so that a program and the one that goes on with it differ in how they
 hash, as processes do. `make test-full` starts each afresh.
+
+What another program starts, it starts by `python`, which stands for `sys.executable` in a command:
+a stub that asks for a fork and hands on what it is given, signals and SIGKILL included.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import itertools
 import json
 import os
+import secrets
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +34,10 @@ ROOT = Path(__file__).parents[2]
 NURSE = Path(__file__).with_name("programs") / "nurse.py"
 ROUNDS_AFRESH = 100
 """From so many rounds on, each program is a process that nobody forked."""
+
+STUB = Path(__file__).with_name("programs") / "stub.py"
+OF_MCP = ("hansard.cli.mcp", "hansard.service.mcp.server", "mcp.server.mcpserver")
+"""What those import besides whom `python` starts: clients and servers of MCP, mostly."""
 
 CHUNK = 65_536
 
@@ -127,14 +137,19 @@ class Forked:
 class Nurse:
     """The outside of a process that forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *imported: str) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.door = f"hansard-tests-{secrets.token_hex(8)}"
+        door.bind(f"\0{self.door}")
+        door.listen()
+        with theirs, door:
+            fds = [theirs.fileno(), door.fileno()]
             self._process = subprocess.Popen(
-                [sys.executable, str(NURSE), str(theirs.fileno())],
+                [sys.executable, str(NURSE), *map(str, fds), *imported],
                 env={"PATH": os.environ.get("PATH", ""), **paths()},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=fds,
                 start_new_session=True,
             )
 
@@ -162,6 +177,36 @@ def paths() -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"}
 
 
+def _none_is_forked() -> bool:
+    thorough = int(os.environ.get("ROUNDS", "1")) >= ROUNDS_AFRESH
+    return thorough or sys.platform != "linux"  # whose sockets keep messages apart
+
+
+@functools.cache
+def python() -> str:
+    """What stands for `sys.executable` in a command that a program under test starts, or a client
+    of ours that takes a command: the process is a stub, what runs is a fork, in a session of its
+    own. Not for what looks at its parent, its terminal or descriptors beyond the first three.
+    """
+    if _none_is_forked():
+        return sys.executable
+    nurse = Nurse(*OF_MCP)
+    atexit.register(nurse.close)
+    folder = tempfile.TemporaryDirectory(prefix="hansard-tests-")
+    atexit.register(folder.cleanup)
+    for name, given in (("python", ""), ("hansard", "-m hansard ")):
+        script = Path(folder.name, name)
+        stub = f"{sys.executable} -IS {STUB} {nurse.door}"
+        script.write_text(f'#!/bin/sh\nexec {stub} {given}"$@"\n')
+        script.chmod(0o700)
+    return str(Path(folder.name, "python"))
+
+
+def commands() -> str:
+    """For PATH: where `python` and `hansard` are those, and then what is installed."""
+    return f"{Path(python()).parent}{os.pathsep}{Path(sys.executable).parent}"
+
+
 _turns: Iterator[Nurse] | None = None
 
 
@@ -172,8 +217,7 @@ def start(
     what it writes. `afresh`: as a child of this process, and not forked.
     """
     global _turns  # noqa: PLW0603 -- one pair of them a process, begun where they are first needed
-    thorough = int(os.environ.get("ROUNDS", "1")) >= ROUNDS_AFRESH
-    if afresh or thorough or sys.platform != "linux":  # whose sockets keep messages apart
+    if afresh or _none_is_forked():
         return subprocess.Popen(
             [sys.executable, *command],
             cwd=cwd,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from hansard.client.record_sync import Record
 from tests.cli.support import SRC, Call, environment
 from tests.cli.test_up import ended
-from tests.faults._warm import run
+from tests.faults._warm import python, run
 
 PROGRAM = '''
 """Grants by what it looks up; the second word says what it makes of a gender."""
@@ -85,7 +84,7 @@ class Desk:
 
     def command(self, rule: str = "fair") -> tuple[object, ...]:
         """What a fork runs."""
-        return ("--", sys.executable, self.path, "{label.number}", rule)
+        return ("--", python(), self.path, "{label.number}", rule)
 
     def probe(self, rule: str = "fair", *options: object):
         """A probe of all runs."""
@@ -93,7 +92,7 @@ class Desk:
 
     def start(self, rule: str) -> subprocess.Popen[bytes]:
         """The same as a process, whose forks take their time."""
-        given = [sys.executable, "-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
+        given = [python(), "-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
         slow = self._told | {"PROBE_SLEEPS": "0.2", "PYTHONPATH": str(SRC)}
         return subprocess.Popen(
             [*map(str, given)], env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -234,7 +233,7 @@ def test_a_program_that_fails_is_counted(desk: Desk, call: Call):
     """It never takes part in its forks: each pair says so, and what it wrote last is shown."""
     desk.record(2)
     code = "import sys; sys.exit('no such thing')"
-    made = call("probe", "all", *SWAP, "--", sys.executable, "-c", code)
+    made = call("probe", "all", *SWAP, "--", python(), "-c", code)
     assert "not answered: 2 pairs: the program did not take part in a fork" in made.out
     assert "ended with exit code 1, such as" in made.err
     assert "no such thing" in made.err

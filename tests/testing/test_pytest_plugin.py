@@ -131,10 +131,11 @@ def test_runs_and_agents_that_are_missing_fail_and_one_file_has_one_test(project
     assert project().ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_workers_of_xdist_record_and_replay(pytester):
+def test_workers_of_xdist_record_and_replay(pytester, monkeypatch):
     """Each test writes its own file."""
     pytester.makepyfile(test_project=PROJECT)
-    options = ("-p", "hansard.pytest_plugin", "-p", "no:randomly", "-n", "2")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # of six processes
+    options = ("-p", "hansard.pytest_plugin", "-p", "xdist", "-n", "2")
     for _ in range(2):
         pytester.runpytest_subprocess(*options).assert_outcomes(passed=3)
     assert calls(pytester) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -32,15 +33,26 @@ IMPORTED = (
 """What programs import, or begin to import when they connect; none of it starts a thread."""
 
 JOB_BYTES_MAX = 1 << 20
-FDS = 3  # where to tell its end, its stdout, its stderr
+FDS_MAX = 16
+"""Of an owner's job three: where to tell its end, its stdout, its stderr; of a stub's all that it
+was started with.
+"""
+
+BEYOND = 200
+"""From here on are the descriptors of a child while it makes them those that it was asked for."""
 
 
 class Nurse:
-    """Forks what it is asked for, and tells how each ended."""
+    """Forks what it is asked for, and tells how each ended: its owner, and stubs that come to its
+    door. What a stub asked for is killed when the stub is.
+    """
 
-    def __init__(self, line: socket.socket) -> None:
+    def __init__(self, line: socket.socket, door: socket.socket) -> None:
         self._line = line
+        self._door = door
+        self._stubs: dict[socket.socket, int] = {}
         self._told: dict[int, int] = {}
+        self._theirs: list[tuple[int, int | None]] = []
         self._woken, wake = socket.socketpair()
         self._woken.setblocking(False)
         wake.setblocking(False)
@@ -48,42 +60,70 @@ class Nurse:
         signal.set_wakeup_fd(wake.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def work(self) -> dict[str, Any] | None:
-        """In a child: what it is to do. In the nurse: None, when nobody can ask any more."""
+    def work(self) -> dict[str, Any]:
+        """In a child: what it is to do. The nurse ends when its owner can ask no more."""
         with selectors.DefaultSelector() as selector:
-            for one in (self._line, self._woken):
+            for one in (self._line, self._woken, self._door):
                 selector.register(one, selectors.EVENT_READ)
             while True:
                 for key, _ in selector.select():
                     if key.fileobj is self._woken:
                         self._reap()
                         continue
-                    said, fds, _, _ = socket.recv_fds(self._line, JOB_BYTES_MAX, FDS)
+                    asking: Any = key.fileobj
+                    if asking is self._door:
+                        stub, _ = self._door.accept()
+                        selector.register(stub, selectors.EVENT_READ)
+                        continue
+                    said, fds, _, _ = socket.recv_fds(asking, JOB_BYTES_MAX, FDS_MAX)
+                    if not said and asking is self._line:
+                        os._exit(0)  # what is frozen would be told of as of a leak
                     if not said:
-                        return None
-                    if self._fork(fds):
-                        job: dict[str, Any] = json.loads(said)
+                        selector.unregister(asking)
+                        self._end(asking)
+                        continue
+                    job: dict[str, Any] = json.loads(said)
+                    if self._fork(fds, job.get("fds", [None, 1, 2]), asking):
                         return job
 
-    def _fork(self, fds: list[int]) -> bool:
+    def _fork(self, fds: list[int], wanted: list[int | None], asking: socket.socket) -> bool:
         """Whether this is the child, which has its own output by now, and nothing of the nurse."""
-        told, out, err = fds
+        stub = asking is not self._line
+        told = os.dup(asking.fileno()) if stub else fds[0]
         if pid := os.fork():
             os.write(told, b"%d" % pid)
             self._told[pid] = told
-            os.close(out)
-            os.close(err)
+            if stub:
+                self._stubs[asking] = pid
+            for one in fds if stub else fds[1:]:
+                os.close(one)
             return False
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        for one in (*fds, *self._told.values()):
+        beyond = [fcntl.fcntl(one, fcntl.F_DUPFD, BEYOND) for one in fds]
+        for one in {*fds, told, *self._told.values()}:
             os.close(one)
-        for each in (self._line, self._woken, self._wake):
+        for each in {self._line, self._door, self._woken, self._wake, asking, *self._stubs}:
             each.close()
+        self._theirs = list(zip(beyond, wanted, strict=True))
         return True
+
+    def take(self) -> None:
+        """In a child, when nothing of the nurse is open any more: have the descriptors that it was
+        asked for.
+        """
+        for one, wanted in self._theirs:
+            if wanted is not None:
+                os.dup2(one, wanted)
+            os.close(one)
+
+    def _end(self, stub: socket.socket) -> None:
+        """A stub was killed, or has heard how its program ended."""
+        stub.close()
+        pid = self._stubs.pop(stub, 0)
+        if pid in self._told:  # not yet reaped: the number is its own
+            os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -101,7 +141,7 @@ class Nurse:
 
 
 def become(job: dict[str, Any]) -> None:
-    """Be what is asked for, as `python PROGRAM ARGUMENTS` or `python -m MODULE ARGUMENTS` is."""
+    """Be what is asked for, as `python PROGRAM ARGUMENTS`, `-m MODULE` and `-c TEXT` are."""
     program, *arguments = job["command"]
     os.chdir(job["cwd"])
     mine = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -111,27 +151,38 @@ def become(job: dict[str, Any]) -> None:
     sys.path[: 1 + len(mine)] = [str(Path(program).resolve().parent), *theirs]
     gc.unfreeze()  # which DuckDB's binding tells of as of a leak
     main = sys.modules["__main__"].__dict__
+    named: dict[str, Any] = {}
     run: Callable[[], object]
-    if module := program == "-m":
-        sys.path[0] = str(Path.cwd())
-        sys.argv = arguments
-        run = functools.partial(runpy.run_module, arguments[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = job["command"]
-        program = str(Path.cwd() / program)
-        code = compile(Path(program).read_bytes(), program, "exec", dont_inherit=True)
-        run = functools.partial(exec, code, main)
+    match program:
+        case "-m":
+            sys.path[0] = str(Path.cwd())
+            sys.argv = arguments
+            module = functools.partial(runpy.run_module, arguments[0], run_name="__main__")
+            run = functools.partial(module, alter_sys=True)
+        case "-c":
+            sys.path[0] = ""
+            sys.argv = ["-c", *arguments[1:]]
+            code = compile(arguments[0], "<string>", "exec", dont_inherit=True)
+            run = functools.partial(exec, code, main)
+        case _:
+            sys.argv = job["command"]
+            path = Path.cwd() / program
+            code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+            run = functools.partial(exec, code, main)
+            named = {"__file__": str(path), "__doc__": None}
     for name in [name for name in main if not name.startswith("__")]:
         del main[name]
-    main |= {} if module else {"__file__": program, "__doc__": None}
+    main |= named
     run()
 
 
-for each in IMPORTED:
+for each in (*IMPORTED, *sys.argv[3:]):
     importlib.import_module(each)
 assert len(list(Path("/proc/self/task").iterdir())) == 1
 gc.collect()
 gc.freeze()
-asked = Nurse(socket.socket(fileno=int(sys.argv[1]))).work()
-if asked is not None:
-    become(asked)
+line, door = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
+nurse = Nurse(line, door)
+asked = nurse.work()
+nurse.take()
+become(asked)

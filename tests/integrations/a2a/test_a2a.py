@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 import hansard
+from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, at_socket
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -25,7 +25,7 @@ async def agent(
     setup: Setup, how: str = "plain"
 ) -> AsyncGenerator[tuple[str, asyncio.subprocess.Process]]:
     """The agent, at a free port."""
-    program = [sys.executable, str(PROGRAMS / "agent.py"), str(setup.sent), how]
+    program = [python(), str(PROGRAMS / "agent.py"), str(setup.sent), how]
     async with at_socket(setup, program) as (url, process):
         yield url.removesuffix("/mcp"), process
 
@@ -36,7 +36,7 @@ async def asking(
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
     """The program that asks."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(PROGRAMS / "asker.py"), url, "asked", mode, *said),
+        *(python(), str(PROGRAMS / "asker.py"), url, "asked", mode, *said),
         env=setup.env,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from tests.cli.support import Ran
+from tests.faults._warm import python
 
 if TYPE_CHECKING:  # it takes 2 s to import, and every worker of the tests imports this module
     from mcp import Client
@@ -49,7 +50,7 @@ class Setup(msgspec.Struct):
     @property
     def server(self) -> list[str]:
         """The server's command."""
-        return [sys.executable, str(SERVER), str(self.sent)]
+        return [python(), str(SERVER), str(self.sent)]
 
     @property
     def env(self) -> dict[str, str]:
@@ -61,7 +62,7 @@ class Setup(msgspec.Struct):
 
     def proxy(self, *options: object, server: bool = True) -> list[str]:
         """The proxy's command."""
-        given = [sys.executable, "-m", "hansard", "mcp", "proxy", *map(str, options)]
+        given = [python(), "-m", "hansard", "mcp", "proxy", *map(str, options)]
         return [*given, "--", *self.server] if server else given
 
     def effects(self) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from hansard.bus import access
 from hansard.bus.portal import portal
 from hansard.client.listening import Address
 from hansard.domain.errors import BadValue
+from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, WAIT_S, Setup, served
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
@@ -31,7 +31,7 @@ def serving(
     setup: Setup, *options: object
 ) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
     """The server, and its address once it listens; it is told to end, and ends."""
-    command = [sys.executable, "-m", "hansard", "mcp", "serve", "--http", "0"]
+    command = [python(), "-m", "hansard", "mcp", "serve", "--http", "0"]
     return served(setup, [*command, *map(str, options)])
 
 

@@ -20,6 +20,7 @@ from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
 from hansard.service.mcp.resources import TEMPLATES
 from tests.cli.support import Call
+from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
 from tests.service.support import House
 
@@ -56,7 +57,7 @@ class Team:
 
 def command(agent: str) -> list[str]:
     """The server's, for one agent."""
-    return [sys.executable, "-m", "hansard", "mcp", "serve", "--agent", agent, "--role", agent]
+    return [python(), "-m", "hansard", "mcp", "serve", "--agent", agent, "--role", agent]
 
 
 @asynccontextmanager
@@ -347,7 +348,7 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
 
     async with AsyncExitStack() as stack:
         run = await asyncio.to_thread(begin)
-        program = [sys.executable, "-m", "hansard", "mcp", "serve"]
+        program = [python(), "-m", "hansard", "mcp", "serve"]
         restricted = Setup(house.data_dir, house.workspace, setup.sent)
         where = ["env", f"HANSARD_CREDENTIALS={login}", *program]
         client = await stack.enter_async_context(wire(restricted, where))
