@@ -108,6 +108,7 @@ def made(name: str, told: Distilled, *, description: str = "", version: int = 1)
 def files(experience: Experience) -> dict[str, bytes]:
     """The files of an experience, by path."""
     about: dict[str, Any] = msgspec.to_builtins(experience)
+    about |= {"format": experience.format, "version": experience.version}
     for elsewhere in ("script", "procedure", "checks"):
         about.pop(elsewhere, None)
     return {

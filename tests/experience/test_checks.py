@@ -1,0 +1,209 @@
+"""Check functions: what is stopped before its effect, and that nothing honest is."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from hansard.domain.actions.cache import ElementTargets
+from hansard.domain.errors import BadValue
+from hansard.domain.experience import checks as checking
+from hansard.domain.experience.checks import CheckFailure, Guard, Move, Situation
+from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.procedure import END
+from tests.experience.test_learning import CLOSE, EIGHT, NAME, SEND, learned
+
+URL = "https://guests.example/form"
+
+
+class Try(msgspec.Struct, frozen=True):
+    """What somebody is about to do: the action, and what is known of the page."""
+
+    move: Move
+    situation: Situation
+
+
+def honest(experience: Experience, dice: random.Random) -> list[Try]:
+    """A doing as it was shown."""
+    name = dice.choice(["Ada", "Barbara", "Zoe"])
+    moves = [Move(method="fill", arguments=(name,), element=NAME)]
+    if dice.random() < 0.5:
+        moves.insert(0, Move(method="click", arguments=(), element=CLOSE))
+    moves.append(Move(method="click", arguments=(), element=SEND))
+    return [
+        Try(move, Situation(url=URL, done=at, matches=1, element=move.element))
+        for at, move in enumerate(moves)
+    ]
+
+
+def effects(experience: Experience, name: str, tries: list[Try]) -> tuple[int, CheckFailure | None]:
+    """How much is done of a doing until a check stops it."""
+    guard = Guard(experience.procedure, experience.checks, {"invite": name})
+    for done, each in enumerate(tries):
+        node = guard.node_of(each.move)
+        if node is None:
+            why = "it is none of what may come next"
+            return done, CheckFailure(check="flow", kind="flow", why=why)
+        failed = guard.before(node, each.situation)
+        if failed is not None:
+            return done, failed
+        guard.after(node, msgspec.structs.replace(each.situation, value=None))
+    return len(tries), guard.complete()
+
+
+def other_element(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """One action is done to another element of the page."""
+    wrong = ElementTargets(role="button", tag="button", name="Delete", text="Delete")
+    move = msgspec.structs.replace(tries[at].move, element=wrong)
+    return [*tries[:at], _on(tries[at], move), *tries[at + 1 :]]
+
+
+def other_argument(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """A field is filled in with something else."""
+    at = next(i for i, each in enumerate(tries) if each.move.method == "fill")
+    move = msgspec.structs.replace(tries[at].move, arguments=(f"Eve{dice.random()}",))
+    return [*tries[:at], _on(tries[at], move), *tries[at + 1 :]]
+
+
+def skipped(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """The name is not filled in."""
+    return _numbered([each for each in tries if each.move.method != "fill"])
+
+
+def added(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """It is sent twice."""
+    return _numbered([*tries, tries[-1]])
+
+
+def swapped(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """It is sent before the name is filled in."""
+    return _numbered([*tries[:-2], tries[-1], tries[-2]])
+
+
+def other_host(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """From one action on the page is at another host."""
+    url = dice.choice(["https://evil.example/form", "https://guests.example.evil.example/", "x:"])
+    return [*tries[:at], *(_at(each, url=url) for each in tries[at:])]
+
+
+def other_frame(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """An action is done in another frame."""
+    return [*tries[:at], _at(tries[at], frame=1), *tries[at + 1 :]]
+
+
+def stale(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """The page was looked at before the action before it was done."""
+    at = max(1, at)
+    return [*tries[:at], _at(tries[at], done=at - 1), *tries[at + 1 :]]
+
+
+def twice_there(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
+    """Two elements are what is meant."""
+    return [*tries[:at], _at(tries[at], matches=2), *tries[at + 1 :]]
+
+
+Mutation = Callable[[list[Try], random.Random, int], list[Try]]
+MUTATIONS: tuple[Mutation, ...] = (
+    other_element,
+    other_argument,
+    skipped,
+    added,
+    swapped,
+    other_host,
+    other_frame,
+    stale,
+    twice_there,
+)
+
+
+def _on(told: Try, move: Move) -> Try:
+    situation = msgspec.structs.replace(told.situation, element=move.element)
+    return Try(move, situation)
+
+
+def _at(told: Try, **changes: object) -> Try:
+    return Try(told.move, msgspec.structs.replace(told.situation, **changes))
+
+
+def _numbered(tries: list[Try]) -> list[Try]:
+    return [_at(each, done=at) for at, each in enumerate(tries)]
+
+
+def rounds(count: int) -> Iterator[tuple[random.Random, list[Try], str]]:
+    """Honest doings, each with the dice that drew it, and the name that is filled in."""
+    experience = learned(*EIGHT)
+    for seed in range(count):
+        dice = random.Random(seed)
+        tries = honest(experience, dice)
+        yield dice, tries, next(e.move.arguments[0] for e in tries if e.move.method == "fill")
+
+
+def test_no_honest_doing_is_stopped():
+    """0 of 1,000, to the end."""
+    experience = learned(*EIGHT)
+    for _, tries, name in rounds(1_000):
+        assert effects(experience, name, tries) == (len(tries), None)
+
+
+def test_mutated_doings_are_stopped_before_the_effect():
+    """1,000 of nine kinds: none does what was changed."""
+    experience = learned(*EIGHT)
+    stopped: Counter[str] = Counter()
+    for number, (dice, tries, name) in enumerate(rounds(1_000)):
+        mutation = MUTATIONS[number % len(MUTATIONS)]
+        changed = mutation(tries, dice, dice.randrange(len(tries)))
+        assert changed != tries
+        done, failed = effects(experience, name, changed)
+        honest_until = next(
+            (
+                at
+                for at, (one, other) in enumerate(zip(tries, changed, strict=False))
+                if one != other
+            ),
+            min(len(tries), len(changed)),
+        )
+        assert failed is not None, (mutation.__name__, changed)
+        assert done <= honest_until, (mutation.__name__, failed)
+        stopped[failed.kind] += 1
+    assert set(stopped) == {"flow", "precondition", "invariant"}
+
+
+def test_a_doing_may_not_end_before_its_end():
+    """What every doing did must be done."""
+    experience = learned(*EIGHT)
+    guard = Guard(experience.procedure, experience.checks, {"invite": "Ada"})
+    fill = next(n.name for n in experience.procedure.nodes if n.action.method == "fill")
+    guard.after(fill, Situation(url=URL, done=1))
+    failed = guard.complete()
+    assert failed is not None
+    assert (failed.kind, failed.why) == ("complete", f"after {fill} no doing ended")
+    assert END not in experience.procedure.after(fill)
+
+
+def test_what_a_field_holds_is_asked_after_it_was_filled_in():
+    """The value is compared, and not told."""
+    experience = learned(*EIGHT)
+    guard = Guard(experience.procedure, experience.checks, {"invite": "Ada"})
+    fill = next(n.name for n in experience.procedure.nodes if n.action.method == "fill")
+    failed = guard.after(fill, Situation(url=URL, done=1, value="Eve"))
+    assert failed is not None
+    assert (failed.kind, failed.why) == (
+        "postcondition",
+        "the field does not hold what was filled in",
+    )
+
+
+def test_a_check_that_names_nothing_is_refused():
+    """Checks are read whole or not at all."""
+    experience = learned(*EIGHT)
+    lost = checking.Precondition(name="lost", node="n99")
+    with pytest.raises(BadValue, match="which is no node"):
+        checking.checked([*experience.checks, lost], experience.procedure)
+    with pytest.raises(BadValue, match="two checks are called 'flow'"):
+        checking.checked([*experience.checks, checking.Flow(name="flow")], experience.procedure)
+    with pytest.raises(BadValue, match="no value for invite"):
+        Guard(experience.procedure, experience.checks, {})

@@ -1,0 +1,235 @@
+"""What doings teach: the wording of their task, the graph of their actions, and its files."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.domain.actions.cache import CachedAction, ElementTargets
+from hansard.domain.errors import BadValue
+from hansard.domain.experience import checks as checking
+from hansard.domain.experience import distil, procedure
+from hansard.domain.experience import experience as experiences
+from hansard.domain.experience.demonstration import Demonstration, ShownAction
+from hansard.domain.experience.procedure import END, START, Walk
+from hansard.domain.experience.wording import kinds, wording
+from tests.experience.demos import FOLDER, demonstrations
+
+NAME = ElementTargets(role="textbox", tag="input", label="Name", id="name")
+SEND = ElementTargets(role="button", tag="button", name="Send", text="Send")
+CLOSE = ElementTargets(role="button", tag="button", name="Close", text="Close")
+
+
+def shown(
+    targets: ElementTargets, method: str = "click", *arguments: str, present: tuple = ()
+) -> ShownAction:
+    """An action on an element, and what else was there."""
+    action = CachedAction(
+        step_index=0,
+        instruction=None,
+        element_id=None,
+        method=method,
+        arguments=list(arguments),
+        frame_index=0,
+        xpath=None,
+        action_type="actElement",
+        success=True,
+        message="",
+        targets=targets,
+        effects="once" if method == "click" else "idempotent",
+    )
+    return ShownAction(action=action, present=(NAME, SEND, *present))
+
+
+def doing(name: str, *, popup: bool = False, success: bool = True) -> Demonstration:
+    """A guest is invited; where a popup is there, it is closed first."""
+    actions = [shown(NAME, "fill", name, present=(CLOSE,) if popup else ())]
+    if popup:
+        actions = [shown(CLOSE, present=(CLOSE,)), shown(NAME, "fill", name)]
+    return Demonstration(
+        task=f'Invite "{name}" and send it.',
+        actions=(*actions, shown(SEND)),
+        success=success,
+        source=f"run-{name}-{popup}-{success}",
+    )
+
+
+def learned(*doings: Demonstration) -> experiences.Experience:
+    """What doings teach, with all checks that are proposed."""
+    [told] = distil.distilled(doings)
+    made = experiences.made("invite", told)
+    checks = checking.proposed(made.procedure, hosts=("guests.example",))
+    confirmed: experiences.Experience = msgspec.structs.replace(made, checks=checks)
+    return confirmed
+
+
+EIGHT = [
+    doing(name, popup=popup) for name in ("Ada", "Alan", "Grace", "Edsger") for popup in (0, 1)
+]
+
+
+def test_what_texts_share_is_said_and_what_differs_is_a_slot():
+    """Quoted texts are one word, whatever is in them; a text said otherwise gives no values."""
+    told = wording(['Enter "a b" as name, then "x"', 'Enter "c" as name, then "y z"'])
+    assert told.said == 'Enter " {{enter}} " as name , then " {{then}} "'
+    assert told.read('Enter "q, r" as name, then "s"') == {"enter": "q, r", "then": "s"}
+    assert told.read("Delete everything") is None
+    assert wording(["Press OK"]).slots == ()
+
+
+@given(st.lists(st.text('ab "1.,{', min_size=1, max_size=30), min_size=1, max_size=5))
+def test_each_text_that_a_wording_is_of_can_be_read_by_it(texts):
+    """Or it has no slot there: a wording never tells values that the text does not hold."""
+    told = wording(texts)
+    for text in texts:
+        for value in (told.read(text) or {}).values():
+            assert value in " ".join(text.split())
+
+
+def test_tasks_are_of_one_kind_where_they_are_said_alike():
+    """What is asked for differs, how it is asked for does not."""
+    texts = ['Invite "Ada" please', "Delete all files now", 'Invite "Alan" please']
+    assert kinds(texts) == [[0, 2], [1]]
+
+
+def test_a_graph_says_what_follows_what_and_which_is_tried_first():
+    """The popup is tried before the field under it; both need none, and sending needs the name."""
+    made = learned(*EIGHT).procedure
+    said = {each.name: distil.said(each.action) for each in made.nodes}
+    by_said = {words: name for name, words in said.items()}
+    name, send = by_said["fill {{invite}} Name"], by_said["click Send"]
+    close = by_said["click Close"]
+    assert made.after(START) == (close, name)
+    assert made.after(name) == (send,)
+    assert made.node(send).requires == (name,)
+    assert made.node(name).requires == ()
+    assert made.end_requires == (name, send)
+    assert made.after(send) == (END,)
+
+
+def test_the_order_of_doings_does_not_matter():
+    """The same doings give the same nodes and edges, under other names at most."""
+
+    def plain(made: procedure.Procedure) -> set[tuple[str, str, int]]:
+        said = {each.name: distil.said(each.action) for each in made.nodes}
+        return {(said.get(e.before, ""), said.get(e.after, ""), e.count) for e in made.edges}
+
+    assert plain(learned(*EIGHT).procedure) == plain(learned(*reversed(EIGHT)).procedure)
+
+
+def test_a_slip_of_the_hand_is_left_out_and_said():
+    """An action that one doing of many has is in no graph."""
+    slip = doing("Barbara")
+    slip = msgspec.structs.replace(slip, actions=(shown(NAME), *slip.actions))
+    [told] = distil.distilled([*EIGHT, slip])
+    assert [(each.source, each.why) for each in told.left_out] == [
+        (slip.source, "click Name: too few others did")
+    ]
+
+
+def test_a_failed_doing_teaches_no_action():
+    """It is named as one that failed, and nothing that only it did can be done."""
+    bad = msgspec.structs.replace(
+        doing("Barbara", success=False), actions=(shown(CLOSE), shown(CLOSE))
+    )
+    [told] = distil.distilled([*EIGHT, bad, bad])
+    assert told.failed == (bad.source, bad.source)
+    assert told.procedure == learned(*EIGHT).procedure
+    [alone] = distil.distilled([bad])
+    with pytest.raises(BadValue, match="no doing of it succeeded"):
+        experiences.made("nothing", alone)
+
+
+def test_a_loop_has_the_bound_that_was_shown():
+    """What was done twice at most is not done a third time."""
+    twice = [msgspec.structs.replace(each, actions=(*each.actions, shown(SEND))) for each in EIGHT]
+    made = learned(*twice).procedure
+    send = next(each.name for each in made.nodes if each.visits_max == 2)
+    at = Walk(at=send, visits={each.name: each.visits_max for each in made.nodes})
+    assert send not in at.candidates(made)
+    assert at.refusal(made, send) == f"{send} was done 2 times, its most"
+    with pytest.raises(BadValue, match="its most"):
+        at.stepped(made, send)
+
+
+def test_an_experience_is_a_folder_that_reads_back_equal():
+    """And it is a valid skill; equal experiences make equal bytes."""
+    made = learned(*EIGHT)
+    told = experiences.files(made)
+    assert set(told) == set(experiences.FILES)
+    assert experiences.read(told) == made
+    assert experiences.files(experiences.read(told)) == told
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("graph.json", lambda raw: raw[:40], "no JSON, or cut"),
+        ("graph.json", lambda raw: raw.replace(b"procedure.v1", b"procedure.v9"), "its format is"),
+        ("graph.json", lambda raw: raw.replace(b'"after": "n1"', b'"after": "n99"'), "is no node"),
+        (
+            "graph.json",
+            lambda raw: raw.replace(b'"visitsMax": 1', b'"visitsMax": 99999999'),
+            "visitsMax 99999999",
+        ),
+        ("graph.json", lambda raw: raw.replace(b'"method": "fill"', b'"method": "ex"'), "'ex'"),
+        ("checks.json", lambda raw: raw.replace(b'"flow"', b'"eval"'), "cannot be read"),
+        ("checks.json", lambda raw: raw.replace(b'"node": "n1"', b'"node": "n99"'), "no node"),
+        ("actions.json", lambda raw: raw.replace(b'"invite"', b'"other"'), "the task has invite"),
+        ("experience.json", lambda raw: raw.replace(b"experience.v1", b"experience.v2"), "format"),
+        ("experience.json", lambda _: b"[" * 100_000, "no JSON, or cut"),
+    ],
+)
+def test_files_that_were_changed_are_refused(file, change, said):
+    """With the file, what stands there, and what to do; nothing of it is taken."""
+    told = experiences.files(learned(*EIGHT))
+    assert change(told[file]) != told[file]
+    with pytest.raises(BadValue, match=said):
+        experiences.read(told | {file: change(told[file])})
+    with pytest.raises(BadValue, match=r"there is no graph\.json"):
+        experiences.read({name: raw for name, raw in told.items() if name != "graph.json"})
+
+
+def test_a_lesson_that_rests_on_nothing_is_dropped():
+    """Each sentence names steps of the doings that it was learned from."""
+    made = learned(*EIGHT)
+    of = made.sources[0]
+    kept = experiences.Lesson(says="Close the popup first.", rests_on=(f"{of}/host#2",))
+    told = experiences.with_lessons(
+        made,
+        [
+            kept,
+            experiences.Lesson(says="Believe me.", rests_on=()),
+            experiences.Lesson(says="Seen elsewhere.", rests_on=("another-run/a#1",)),
+        ],
+    )
+    assert told.lessons == (kept,)
+    assert "Close the popup first." in experiences.files(told)["SKILL.md"].decode()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/data/browser/demos here")
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("login-user", ["fill {{username}} username", "fill {{password}} password", "click Login"]),
+        ("click-button-sequence", ["click ONE", "click TWO"]),
+    ],
+)
+def test_what_people_showed_is_the_graph_that_one_expects(task, said):
+    """Of mouse and keys of 32 people, with their detours, what the task needs."""
+    [told] = distil.distilled(demonstrations(task))
+    assert told.procedure is not None
+    assert [distil.said(each.action) for each in told.procedure.nodes] == said
+    assert len(told.sources) == 32
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/data/browser/demos here")
+def test_what_people_failed_at_teaches_no_action():
+    """24 that failed, one without a single state."""
+    told = distil.distilled(demonstrations("failed-social-media"))
+    assert sum(len(each.failed) for each in told) == 24
+    assert all(each.procedure is None and each.shortest is None for each in told)
