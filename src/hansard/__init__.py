@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from hansard.bus.states.replay import RunView
     from hansard.client.browser.browser import ActionFailed, AsyncBrowser, PageAction
     from hansard.client.browser.elements import ElementAttempt, ElementNotFound, PageGone
+    from hansard.client.browser.experienced import Experienced, ExperiencedAction
     from hansard.client.browser.replay import Replayed, ReplayedAction
     from hansard.client.common import AsyncCommonRecord
     from hansard.client.common_sync import CommonRecord
@@ -224,6 +225,18 @@ if TYPE_CHECKING:
         Refused,
         UnknownEvent,
     )
+    from hansard.domain.experience.checks import (
+        ArgumentCheck,
+        CheckFailure,
+        CompleteCheck,
+        FlowCheck,
+        InvariantCheck,
+        PostconditionCheck,
+        PreconditionCheck,
+    )
+    from hansard.domain.experience.experience import Experience, Lesson
+    from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
+    from hansard.domain.experience.wording import Wording
     from hansard.domain.experiment import (
         Better,
         ExperimentRegistered,
@@ -321,7 +334,20 @@ _HOME = {
     "hansard.domain.actions.locators": ("ElementLocator",),
     "hansard.client.browser.browser": ("ActionFailed", "AsyncBrowser", "PageAction"),
     "hansard.client.browser.elements": ("ElementAttempt", "ElementNotFound", "PageGone"),
+    "hansard.client.browser.experienced": ("Experienced", "ExperiencedAction"),
     "hansard.client.browser.replay": ("Replayed", "ReplayedAction"),
+    "hansard.domain.experience.checks": (
+        "ArgumentCheck",
+        "CheckFailure",
+        "CompleteCheck",
+        "FlowCheck",
+        "InvariantCheck",
+        "PostconditionCheck",
+        "PreconditionCheck",
+    ),
+    "hansard.domain.experience.procedure": ("Procedure", "ProcedureEdge", "ProcedureNode"),
+    "hansard.domain.experience.wording": ("Wording",),
+    "hansard.domain.experience.experience": ("Experience", "Lesson"),
     "hansard.domain.actions.cache": (
         "ActionCache",
         "ActionChange",
@@ -640,6 +666,7 @@ __all__ = [
     "Approval",
     "ApprovalRequested",
     "ApprovalStatus",
+    "ArgumentCheck",
     "Arm",
     "AskFirst",
     "AskOptions",
@@ -680,6 +707,7 @@ __all__ = [
     "CallRule",
     "CallerError",
     "Chain",
+    "CheckFailure",
     "Checkpoint",
     "CheckpointSaved",
     "Circle",
@@ -690,6 +718,7 @@ __all__ = [
     "Compaction",
     "CompareOptions",
     "ComparisonReport",
+    "CompleteCheck",
     "Condition",
     "Confidentiality",
     "Conflict",
@@ -715,12 +744,16 @@ __all__ = [
     "Evaluated",
     "Evolver",
     "Expected",
+    "Experience",
+    "Experienced",
+    "ExperiencedAction",
     "ExperimentRegistered",
     "ExperimentState",
     "ExperimentStopped",
     "ExtraMissing",
     "Failure",
     "Fenced",
+    "FlowCheck",
     "ForkEffects",
     "Found",
     "GateCall",
@@ -731,10 +764,12 @@ __all__ = [
     "Happened",
     "Held",
     "InDoubt",
+    "InvariantCheck",
     "Join",
     "KeyKind",
     "KeyStream",
     "Label",
+    "Lesson",
     "ListedApproval",
     "Looked",
     "Lowered",
@@ -789,6 +824,11 @@ __all__ = [
     "Placeholders",
     "PlanOptions",
     "PlannedArm",
+    "PostconditionCheck",
+    "PreconditionCheck",
+    "Procedure",
+    "ProcedureEdge",
+    "ProcedureNode",
     "ProjectionError",
     "Prompt",
     "PromptAliasOptions",
@@ -908,6 +948,7 @@ __all__ = [
     "View",
     "ViewDiffers",
     "Withheld",
+    "Wording",
     "WorkspaceStream",
     "__version__",
     "aggregate_type",

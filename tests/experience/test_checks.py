@@ -200,10 +200,12 @@ def test_what_a_field_holds_is_asked_after_it_was_filled_in():
 def test_a_check_that_names_nothing_is_refused():
     """Checks are read whole or not at all."""
     experience = learned(*EIGHT)
-    lost = checking.Precondition(name="lost", node="n99")
+    lost = checking.PreconditionCheck(name="lost", node="n99")
     with pytest.raises(BadValue, match="which is no node"):
         checking.checked([*experience.checks, lost], experience.procedure)
     with pytest.raises(BadValue, match="two checks are called 'flow'"):
-        checking.checked([*experience.checks, checking.Flow(name="flow")], experience.procedure)
+        checking.checked(
+            [*experience.checks, checking.FlowCheck(name="flow")], experience.procedure
+        )
     with pytest.raises(BadValue, match="no value for invite"):
         Guard(experience.procedure, experience.checks, {})

@@ -158,6 +158,14 @@ COMMANDS = {
     "mcp install": "Have an MCP client of a project use the record.",
     "conversation": "Look at what continues over several runs.",
     "conversation show": "Show a conversation's runs and messages.",
+    "experience": "Learn from runs, and do it again under check functions.",
+    "experience distil": "Learn from runs of one kind of task, without a model: the folder of an "
+    "experience.",
+    "experience show": "Print an experience: its task, its plan, and the checks that guard it or "
+    "are proposed.",
+    "experience confirm": "Write down that the proposed checks are right: without checks it may "
+    "guide, not act.",
+    "experience run": "Do a task in chromium by what was learned, as a new run; no model is asked.",
 }
 """Each command and group, in the order of the help, with the first sentence of its help: the help
 of the group that it stands in loads no module.
@@ -165,6 +173,7 @@ of the group that it stands in loads no module.
 
 GROUPS = (
     "actions",
+    "experience",
     "memory",
     "experiment",
     "price",

@@ -79,6 +79,7 @@ from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.experience.experience import Experience
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.memory.events import ORG
@@ -93,6 +94,7 @@ from hansard.inspect import prompts as inspected
 from hansard.inspect import snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
+from hansard.inspect.experience import learned
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -522,6 +524,30 @@ class AsyncRecord(OnLoop):
         if other is not None:
             found = compared(found, await action_cache(self.workspace, other, fetch))
         return with_slots(found, by_name("params", params))
+
+    async def experience(
+        self,
+        name: str,
+        runs: Sequence[str],
+        *,
+        tasks: Mapping[str, str] = NOTHING,
+        description: str = "",
+    ) -> Experience:
+        """What runs of one kind of task teach, without a model: a graph of their actions, with
+        slots for what differs. It has no check functions until a person confirms them.
+
+        Args:
+            name: The experience's: `[a-z0-9-]`.
+            runs: Ids of runs; of one that failed no action is taken.
+            tasks: What was asked for, by run; else the first message of a user in it.
+            description: What it is for.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: Nothing says what was asked for, the runs are of several kinds of task, or no
+                two of them did alike.
+        """
+        return await learned(self.workspace, name, list(runs), by_name("tasks", tasks), description)
 
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None

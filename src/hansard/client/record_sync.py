@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -48,6 +48,7 @@ from hansard.domain.actions.cache import ActionCache
 from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue
+from hansard.domain.experience.experience import Experience
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.reuse import AnswersInvalidated
@@ -60,6 +61,7 @@ from hansard.inspect import prompts as inspected
 from hansard.inspect import snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
+from hansard.inspect.experience import learned
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -127,6 +129,32 @@ class Record(OnPortal):
         if other is not None:
             found = compared(found, self._portal.run(action_cache(self.workspace, other, fetch)))
         return with_slots(found, by_name("params", params))
+
+    def experience(
+        self,
+        name: str,
+        runs: Sequence[str],
+        *,
+        tasks: Mapping[str, str] = NOTHING,
+        description: str = "",
+    ) -> Experience:
+        """What runs of one kind of task teach, without a model: a graph of their actions, with
+        slots for what differs. It has no check functions until a person confirms them.
+
+        Args:
+            name: The experience's: `[a-z0-9-]`.
+            runs: Ids of runs; of one that failed no action is taken.
+            tasks: What was asked for, by run; else the first message of a user in it.
+            description: What it is for.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: Nothing says what was asked for, the runs are of several kinds of task, or no
+                two of them did alike.
+        """
+        return self._portal.run(
+            learned(self.workspace, name, list(runs), by_name("tasks", tasks), description)
+        )
 
     def snapshots(self, run: str, *, agent: str | None = None, at: object = None) -> list[Snapshot]:
         """The chain of snapshots of each agent of a run: its initial request, the state before and

@@ -469,7 +469,7 @@ class OnLoop(_Session):
 
     async def run_experience(
         self,
-        experience: Experience,
+        experience: Experience | str | Path,
         params: Mapping[str, str] = NOTHING,
         *,
         task: str = "",
@@ -482,21 +482,23 @@ class OnLoop(_Session):
         which, and has the plan in words for whoever goes on.
 
         Args:
-            experience: What was learned; its checks are those that a person confirmed.
+            experience: What was learned, or its folder; its checks are those that a person
+                confirmed.
             params: A value for each slot.
             task: In the place of `params`: the task's text, from which they are read.
             once: `allow`, or the number of each node that is done once and may be done in this run.
 
         Raises:
-            BadValue: A slot has no value, the text is said otherwise, or there is no page.
+            BadValue: The folder cannot be read, a slot has no value, the text is said otherwise,
+                or there is no page.
             Refused: No check guards an effect, or it is done once and not allowed; nothing was
                 done.
         """
         self.engine.ledger.demand_open()
-        told = by_name("params", params)
+        told, learnt = by_name("params", params), experienced.opened(experience)
         if task:
-            told = experienced.values_of(experience, task, told)
-        return await experienced.ExperienceReplay(self, self._browser, experience, told, once).run()
+            told = experienced.values_of(learnt, task, told)
+        return await experienced.ExperienceReplay(self, self._browser, learnt, told, once).run()
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await things side by side, each in a scope of its own; their results in order.

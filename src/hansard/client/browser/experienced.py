@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hansard.agents.errors import NotDone
+from hansard.agents.experience.folder import read_folder
 from hansard.client.browser.browser import (
     ActionFailed,
     AsyncBrowser,
@@ -29,10 +31,10 @@ from hansard.domain.actions.locators import locators
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import (
     CheckFailure,
-    Flow,
+    FlowCheck,
     Guard,
-    Postcondition,
-    Precondition,
+    PostconditionCheck,
+    PreconditionCheck,
     Situation,
     kind,
 )
@@ -90,8 +92,8 @@ def demand_guarded(experience: Experience, once: Once) -> None:
 
     Nothing was done.
     """
-    flows = any(isinstance(each, Flow) for each in experience.checks)
-    guarded = {each.node for each in experience.checks if isinstance(each, Precondition)}
+    flows = any(isinstance(each, FlowCheck) for each in experience.checks)
+    guarded = {each.node for each in experience.checks if isinstance(each, PreconditionCheck)}
     for number, node in enumerate(experience.procedure.nodes):
         if not flows or node.name not in guarded:
             missing = "flow" if not flows else f"precondition of {node.name}"
@@ -107,6 +109,11 @@ def demand_guarded(experience: Experience, once: Once) -> None:
                 f"it again: allow it with once=[{number}], or once='allow' for all"
             )
             raise Refused(message)
+
+
+def opened(experience: Experience | str | Path) -> Experience:
+    """An experience, or that of a folder. Raises BadValue."""
+    return experience if isinstance(experience, Experience) else read_folder(Path(experience))
 
 
 def values_of(experience: Experience, task: str, params: Mapping[str, str]) -> dict[str, str]:
@@ -271,9 +278,10 @@ class ExperienceReplay:
         return await self._asked("after", name, self._guard.after(name, now_after(now)))
 
     async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> None:
-        browser = self._browser
+        browser, guarding = self._browser, self._guard.checks
         posts = any(
-            isinstance(each, Postcondition) and each.node == name for each in self._guard.checks
+            isinstance(each, PostconditionCheck) and each.node == name
+            for each in self._guard.checks
         )
         held = [ActionCheck(kind="filled", value="")] if posts else []
         if action.action_type == caches.GOTO:

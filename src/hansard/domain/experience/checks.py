@@ -26,7 +26,7 @@ FILE_BYTES_MAX = 1024 * 1024
 TEXT_CHARACTERS_MAX = 4_096
 
 
-class Precondition(msgspec.Struct, frozen=True, kw_only=True, tag="precondition"):
+class PreconditionCheck(msgspec.Struct, frozen=True, kw_only=True, tag="precondition"):
     """Before a node: exactly one element is its own, of the recorded kind.
 
     Attributes:
@@ -38,7 +38,7 @@ class Precondition(msgspec.Struct, frozen=True, kw_only=True, tag="precondition"
     node: str
 
 
-class Argument(msgspec.Struct, frozen=True, kw_only=True, tag="argument", omit_defaults=True):
+class ArgumentCheck(msgspec.Struct, frozen=True, kw_only=True, tag="argument", omit_defaults=True):
     """Before a node: its arguments are the recorded ones, with the values of this doing.
 
     Attributes:
@@ -54,7 +54,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True, tag="argument", omit_d
     host_in: tuple[str, ...] = ()
 
 
-class Flow(msgspec.Struct, frozen=True, kw_only=True, tag="flow"):
+class FlowCheck(msgspec.Struct, frozen=True, kw_only=True, tag="flow"):
     """Before each action: an edge of the graph leads to it, within its bound.
 
     Attributes:
@@ -64,7 +64,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, tag="flow"):
     name: str
 
 
-class Postcondition(msgspec.Struct, frozen=True, kw_only=True, tag="postcondition"):
+class PostconditionCheck(msgspec.Struct, frozen=True, kw_only=True, tag="postcondition"):
     """After a node: the field holds what was filled in.
 
     Attributes:
@@ -76,21 +76,21 @@ class Postcondition(msgspec.Struct, frozen=True, kw_only=True, tag="postconditio
     node: str
 
 
-class Invariant(msgspec.Struct, frozen=True, kw_only=True, tag="invariant"):
+class InvariantCheck(msgspec.Struct, frozen=True, kw_only=True, tag="invariant"):
     """Before and after every action: the page is where the doings were.
 
     Attributes:
         name: The check's.
-        hosts: Of the page; empty for a file.
+        hosts: Of the page; empty for a file, None for any.
         frames: Indexes of frames in which anything is done.
     """
 
     name: str
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...] | None
     frames: tuple[int, ...]
 
 
-class Complete(msgspec.Struct, frozen=True, kw_only=True, tag="complete"):
+class CompleteCheck(msgspec.Struct, frozen=True, kw_only=True, tag="complete"):
     """At the end: the procedure may end where it stands.
 
     Attributes:
@@ -100,7 +100,14 @@ class Complete(msgspec.Struct, frozen=True, kw_only=True, tag="complete"):
     name: str
 
 
-Check = Precondition | Argument | Flow | Postcondition | Invariant | Complete
+Check = (
+    PreconditionCheck
+    | ArgumentCheck
+    | FlowCheck
+    | PostconditionCheck
+    | InvariantCheck
+    | CompleteCheck
+)
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,33 +219,33 @@ class Guard:
     def complete(self) -> CheckFailure | None:
         """Why a doing may not end here; None where it may."""
         for check in self.checks:
-            if isinstance(check, Complete) and END not in self.procedure.after(self.walk.at):
+            if isinstance(check, CompleteCheck) and END not in self.procedure.after(self.walk.at):
                 why = f"after {self.walk.at} no doing ended"
                 return CheckFailure(check=check.name, kind="complete", why=why)
         return None
 
     def _before(self, check: Check, node: str, now: Situation) -> str:
         match check:
-            case Flow():
+            case FlowCheck():
                 return self.walk.refusal(self.procedure, node)
-            case Invariant():
+            case InvariantCheck():
                 return _elsewhere(check, now)
-            case Precondition():
+            case PreconditionCheck():
                 return self._other_element(now, node) if check.node == node else ""
-            case Argument():
+            case ArgumentCheck():
                 return self._argument(check) if check.node == node else ""
-            case Postcondition() | Complete():
+            case PostconditionCheck() | CompleteCheck():
                 return ""
             case _:
                 assert_never(check)
 
     def _after(self, check: Check, node: str, now: Situation) -> str:
         match check:
-            case Invariant():
+            case InvariantCheck():
                 return _elsewhere(check, now)
-            case Postcondition():
+            case PostconditionCheck():
                 return self._unfilled(now, node) if check.node == node else ""
-            case Precondition() | Argument() | Flow() | Complete():
+            case PreconditionCheck() | ArgumentCheck() | FlowCheck() | CompleteCheck():
                 return ""
             case _:
                 assert_never(check)
@@ -263,7 +270,7 @@ class Guard:
             return f"frame {now.frame}, not {action.frame_index or 0}"
         return other_than(action.targets, now.element)
 
-    def _argument(self, check: Argument) -> str:
+    def _argument(self, check: ArgumentCheck) -> str:
         for value in self.actions[check.node].arguments:
             if not isinstance(value, str):
                 continue  # a secret by name
@@ -300,20 +307,29 @@ def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
     return "nothing says which element it is"
 
 
-def proposed(procedure: Procedure, hosts: Iterable[str] = ()) -> tuple[Check, ...]:
-    """Checks that all doings of a procedure passed: for a person to confirm."""
+def proposed(procedure: Procedure, hosts: Iterable[str] | None = None) -> tuple[Check, ...]:
+    """Checks that all doings of a procedure passed: for a person to confirm.
+
+    `hosts` are those of the pages; without them those that the actions have, and any where one has
+    none.
+    """
+    places = [each.action.page for each in procedure.nodes]
+    if hosts is None and all(places):
+        told = {urlsplit(each.address).hostname for each in places if each}
+        hosts = sorted(each for each in told if each)
+    kept = None if hosts is None else tuple(sorted(set(hosts)))
     frames = sorted({each.action.frame_index or 0 for each in procedure.nodes})
     made: list[Check] = [
-        Flow(name="flow"),
-        Invariant(name="same place", hosts=tuple(sorted(set(hosts))), frames=tuple(frames)),
-        Complete(name="complete"),
+        FlowCheck(name="flow"),
+        InvariantCheck(name="same place", hosts=kept, frames=tuple(frames)),
+        CompleteCheck(name="complete"),
     ]
     for node in procedure.nodes:
-        made.append(Precondition(name=f"{node.name} is there", node=node.name))
+        made.append(PreconditionCheck(name=f"{node.name} is there", node=node.name))
         if node.action.arguments:
-            made.append(Argument(name=f"{node.name} is given", node=node.name))
+            made.append(ArgumentCheck(name=f"{node.name} is given", node=node.name))
         if node.action.method == "fill":
-            made.append(Postcondition(name=f"{node.name} is filled in", node=node.name))
+            made.append(PostconditionCheck(name=f"{node.name} is filled in", node=node.name))
     return tuple(made)
 
 
@@ -373,7 +389,9 @@ def _filled(procedure: Procedure, params: Mapping[str, str]) -> dict[str, Cached
     return dict(zip(names, filled(cache, params), strict=True))
 
 
-def _elsewhere(check: Invariant, now: Situation) -> str:
+def _elsewhere(check: InvariantCheck, now: Situation) -> str:
+    if check.hosts is None:
+        return "" if now.frame in check.frames else f"frame {now.frame}, in which nothing was done"
     host = urlsplit(now.url).hostname or ""
     if host != "" and not host_in(now.url, check.hosts):
         return f"the page is at {host!r:.80}, not at {', '.join(check.hosts) or 'a file'}"

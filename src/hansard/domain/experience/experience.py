@@ -7,6 +7,7 @@ The files are a skill's folder: `SKILL.md`, `actions.json`, `graph.json`, `check
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import msgspec
 
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCache
+from hansard.domain.choices import nearest
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import procedure as procedures
@@ -26,6 +29,8 @@ FORMAT = "hansard.experience.v1"
 SKILL, ACTIONS, GRAPH, CHECKS = "SKILL.md", "actions.json", "graph.json", "checks.json"
 PARAMETERS, ABOUT = "parameters.schema.json", "experience.json"
 FILES = (SKILL, ACTIONS, GRAPH, CHECKS, PARAMETERS, ABOUT)
+NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+NAME_CHARACTERS_MAX = 64
 LESSONS_MAX = 200
 VALUE_CHARACTERS_MAX = 4_096
 _MARKS = "---\n"
@@ -83,9 +88,30 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The slots' values in a task's text; None where it is said otherwise."""
         return self.wording.read(task)
 
+    def confirmed(self, *names: str) -> Experience:
+        """It with the checks that a person says are right: all that are proposed, or those named.
+
+        Raises:
+            BadValue: No proposed check has that name.
+        """
+        offered = {each.name: each for each in checking.proposed(self.procedure)}
+        unknown = [name for name in names if name not in offered]
+        if unknown:
+            fact = f"{unknown[0]!r:.80} is none of {counted(len(offered), 'proposed check')}"
+            like = nearest(unknown[0], offered)
+            raise BadValue("confirmed", fact, f"{like}`hansard experience show` lists them")
+        kept = tuple(each for name, each in offered.items() if not names or name in names)
+        made: Experience = msgspec.structs.replace(self, checks=kept)
+        return made
+
 
 def made(name: str, told: Distilled, *, description: str = "", version: int = 1) -> Experience:
-    """An experience of what was distilled. Raises BadValue where that has no procedure."""
+    """An experience of what was distilled. Raises BadValue where that has no procedure, or for a
+    name that no skill may have.
+    """
+    if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+        fact = f"{name!r:.80} is no name of a skill"
+        raise BadValue("experience", fact, "use a-z, 0-9 and single hyphens, at most 64")
     if told.procedure is None or told.script is None:
         out = told.left_out[0].why if told.left_out else "no doing of it succeeded"
         fact = (
@@ -154,6 +180,8 @@ def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience
 
 def _demand_one(experience: Experience, where: str) -> None:
     """Raise BadValue where the files are not of one experience."""
+    if not NAME.fullmatch(experience.name) or len(experience.name) > NAME_CHARACTERS_MAX:
+        raise BadValue(where, f"{experience.name!r:.80} is no name of a skill", "rename it")
     if len(experience.wording.parts) % 2 == 0:
         fact = "wording.parts are constants and slots in turn, and end with a slot"
         raise BadValue(where, fact, "distil it anew")
