@@ -278,7 +278,7 @@ class ExperienceReplay:
         return await self._asked("after", name, self._guard.after(name, now_after(now)))
 
     async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> None:
-        browser, guarding = self._browser, self._guard.checks
+        browser = self._browser
         posts = any(
             isinstance(each, PostconditionCheck) and each.node == name
             for each in self._guard.checks
