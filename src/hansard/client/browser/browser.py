@@ -558,7 +558,8 @@ class AsyncBrowser:
 
     def _hold(self, frame: int, found: Found, attempts: list[ElementAttempt]) -> dict[str, Any]:
         self._held[frame, found.selector] = found
-        return _found(found, attempts) | {"url": elements.pattern(self.page.url)}
+        now = {"url": elements.pattern(self.page.url), "shown": found.description["seen"]}
+        return _found(found, attempts) | now
 
     async def _moves(self, where: Any, deadline: float) -> bool:
         """Whether a page still changes: waited for, until it is quiet for `UNKNOWN_WAIT_S`."""

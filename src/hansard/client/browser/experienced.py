@@ -237,7 +237,7 @@ class ExperienceReplay:
                 if action.action_type != caches.ACT:
                     return name, {}
                 found = await self._found(action, name, retries)
-                if found["selector"]:
+                if found["selector"] and found["shown"]:
                     return name, found
             if time.monotonic() > deadline:
                 return "", {}
