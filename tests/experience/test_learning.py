@@ -66,7 +66,9 @@ def learned(*doings: Demonstration) -> experiences.Experience:
 
 
 EIGHT = [
-    doing(name, popup=popup) for name in ("Ada", "Alan", "Grace", "Edsger") for popup in (0, 1)
+    doing(name, popup=popup)
+    for name in ("Ada", "Alan", "Grace", "Edsger")
+    for popup in (False, True)
 ]
 
 
