@@ -62,7 +62,10 @@ COMMANDS = {
     "memory blame": "Show which change brought each line of a file.",
     "memory revert": "Undo a change, all of its files or none; what was changed since in other "
     "lines stays.",
-    "memory remember": "Add a line to a space's instructions, or to another file of it.",
+    "memory remember": "Add a line to a space's instructions, or propose what a run has to teach.",
+    "memory proposals": "List what reflections and compactions propose for a space, each with its "
+    "diff.",
+    "memory apply": "Have a proposal be a change; refused where a file of it has changed since.",
     "memory glob": "List the files whose path matches: * stays within a folder, ** goes through "
     "folders.",
     "memory grep": "List the lines that match a regular expression, in time linear in the text.",
@@ -72,6 +75,8 @@ COMMANDS = {
     "but by --apply.",
     "memory reflect": "Reflect on the runs that have ended since the last reflection, each once; "
     "no file changes.",
+    "memory judge": "Hold what a reflection proposed against a key: missed, spurious, misplaced, "
+    "too specific.",
     "memory policy": "Show whether agents' changes of a space wait for a person's word, or say so.",
     "memory export": "Write a space's files to a new folder, where a harness looks for them.",
     "memory import": "Bring a folder, or a history of git, into a space.",
@@ -80,6 +85,9 @@ COMMANDS = {
     "space is.",
     "memory validate": "Check a folder, or a space: skills, subagents, tools, instructions, "
     "links and paths.",
+    "agent": "Run an agent that is a folder, every action on record.",
+    "agent run": "Have an agent that is a folder do something, through deepagents "
+    "(hansard[agent]).",
     "compare": "Compare the arms of an experiment.",
     "probe": "Find whether runs decide otherwise where a value that they decided from is another.",
     "actions": "Do again, without a model, what a run did.",
@@ -175,6 +183,7 @@ GROUPS = (
     "actions",
     "experience",
     "memory",
+    "agent",
     "experiment",
     "price",
     "roles",

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
@@ -29,6 +30,14 @@ def settings() -> Settings:
     found = configuration.load(**Given.values)
     _tell_found(data_dir_of(found))
     return readable(found, output.hint)
+
+
+def connecting() -> dict[str, Any]:
+    """What the global options say, as `hansard.connect` takes it."""
+    given = {name: value for name, value in Given.values.items() if value is not None}
+    if "nats_url" in given:
+        given["nats"] = given.pop("nats_url")
+    return given
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from hansard.agents.memory.reading import (
     texts_of,
 )
 from hansard.agents.memory.sight import EVERYTHING, Sight
-from hansard.agents.memory.write import Validate, checked, packed, validated
+from hansard.agents.memory.write import Validate, checked, packed, validated, validating
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -244,8 +244,12 @@ class MemoryStore:
             self._sight.demand_changes(self.space, files)
             wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
             refusals = state.refusals(actor.agent, "")
+            validate = self._validate
+            if validate is validated and not self._sight.is_limited:
+                # To who may not see all runs a list of them would tell of what others asked.
+                validate = await validating(self._workspace, seen, files)
             events = checked(
-                self.space, seen, wanted, self._validate, refusals, self._scrub, whole=state
+                self.space, seen, wanted, validate, refusals, self._scrub, whole=state
             )
             if not events:
                 return None

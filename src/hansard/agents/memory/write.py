@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from hansard.agents.errors import Blocked
+from hansard.agents.memory import tool_lists
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.validation.tree import problems
@@ -16,6 +18,7 @@ from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Joined
 from hansard.agents.steps.recorder import Call
+from hansard.agents.workspace import Workspace
 from hansard.bus.codec import record
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.events import Commit
@@ -114,9 +117,30 @@ def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
     return [Problem(path, line, "memory.secret", "", allowed) for line in hits[:1] or [0]]
 
 
-def validated(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
-    """What is wrong with the files that a change leaves: see `hansard.agents.memory.validation`."""
-    return problems(of_space(state.files), only=changed)
+def validated(
+    state: MemoryState,
+    changed: Sequence[str],
+    offered: Mapping[str, Collection[str]] | None = None,
+) -> list[Problem]:
+    """What is wrong with the files that a change leaves: see `hansard.agents.memory.validation`.
+    `offered`: the tools of MCP servers, as they are on record.
+    """
+    return problems(of_space(state.files), only=changed, offered=offered)
+
+
+async def validating(
+    workspace: Workspace, state: MemoryState, changes: Sequence[FileChange]
+) -> Validate:
+    """What checks the files that changes leave, a `tools.json` also against what is on record of
+    the servers that it names.
+    """
+    texts = [
+        spaces.text_after(each, state.files.get(each.was or each.path) if each.before else None)
+        for each in changes
+        if each.after and not each.link and each.path.rpartition("/")[2] == tool_lists.FILE
+    ]
+    offered = await tool_lists.offered(workspace, texts) if texts else None
+    return functools.partial(validated, offered=offered)
 
 
 class MemoryWrite(JointWrite):
@@ -178,9 +202,11 @@ class MemoryWrite(JointWrite):
             step=self._call.number,
         )
         in_row = state.refusals(self._agent.agent, self._agent.run)
-        events = checked(
-            wanted.space, seen, change, self._validate, in_row, self._scrub, whole=state
-        )
+        validate = self._validate
+        if validate is validated and not self._sight.is_limited:
+            # To who may not see all runs a list of them would tell of what others asked.
+            validate = await validating(self._engine.workspace, seen, changes)
+        events = checked(wanted.space, seen, change, validate, in_row, self._scrub, whole=state)
         made = change if events else None
         told = _told(wanted.space, state, made)
         if self._sight.is_limited:  # what others wrote is not counted

@@ -124,6 +124,11 @@ def _model(subagent: Subagent, separator: str, notes: list[str]) -> str | None:
     return f"{provider}{separator}{name}" if has_provider else model
 
 
+def model_of(subagent: Subagent) -> str | None:
+    """Its model as `provider:model`; None for its parent's."""
+    return _model(subagent, ":", [])
+
+
 def _others(subagent: Subagent) -> list[str]:
     return [f"only Claude Code has {name!r}" for name in subagent.others]
 

@@ -1,0 +1,71 @@
+"""`hansard agent`: an agent that is a folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansard.agents.memory.search.extras import imported
+from hansard.cli import output
+from hansard.cli.common import By, Json, noun, work
+from hansard.cli.opening import connecting
+from hansard.cli.output import Hint, Part
+from hansard.client.connect import connect
+from hansard.domain.counted import counted
+from hansard.integrations.mcp import rules as rule_files
+from hansard.integrations.memory.agent_runs import AgentRun, run_folder
+
+app = noun(name="agent", help="Run an agent that is a folder, every action on record.")
+
+
+@app.command()
+@work
+async def run(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="AGENTS.md, tools.json, skills/, subagents/.")
+    ],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What is asked for.")],
+    which: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="Go on with this run.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="PROVIDER:MODEL", help="What agent.json says, if not given."),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
+    ] = None,
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Have an agent that is a folder do something, through deepagents (hansard[agent]).
+
+    The first start brings the folder into its memory, the space agent/NAME, which counts from then
+    on. Killed, it is started again with --run: what is on record is not paid for again.
+    """
+    imported("deepagents", "'hansard agent run'", "deepagents", "agent")
+    told = rule_files.load(rules) if rules is not None else None
+
+    def asked() -> AgentRun:
+        with connect(**connecting()) as record:
+            return run_folder(record, folder, prompt, run=which, model=model, rules=told, by=by)
+
+    output.show(await asyncio.to_thread(asked), _said, json=json)
+
+
+def _said(found: AgentRun) -> Iterator[Part]:
+    yield found.text
+    had = [counted(len(found.tools), "tool"), counted(len(found.subagents), "subagent")]
+    yield Hint(f"run {found.run} of {found.agent}, with {' and '.join(had)}")
+    if found.differs:
+        some = ", ".join(found.differs[:5])
+        yield Hint(
+            f"the folder says something else than agent/{found.agent} in "
+            f"{counted(len(found.differs), 'file')} ({some}): memory counts; bring it in with "
+            f"'hansard memory import FOLDER --space agent/{found.agent}'"
+        )

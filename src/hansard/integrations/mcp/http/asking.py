@@ -1,0 +1,78 @@
+"""A server over HTTP asked one thing by us: a handshake, the request, and good-bye."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from typing import Any
+
+from hansard.agents.errors import NotDone
+from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.calls import CALL, INITIALIZE, LIST_TOOLS
+from hansard.integrations.mcp.http.server import HttpServer
+from hansard.integrations.mcp.http.upstream import INITIALIZED, PAGES_MAX, HttpUpstream
+from hansard.integrations.mcp.upstream import ServerGone
+
+PROTOCOL = "2025-11-25"
+"""What is spoken with it; one that speaks another says so."""
+
+ASK_S = 120.0
+"""Seconds that a server may take for an answer."""
+
+
+class McpError(Exception):
+    """A server answered with an error: nothing more is known of what it did."""
+
+
+async def tools_of(url: str) -> list[dict[str, Any]]:
+    """The tools that a server has, as it lists them. Raises NotDone, ServerGone, McpError."""
+    found: list[dict[str, Any]] = []
+    cursor: dict[str, Any] = {}
+    async with asyncio.timeout(ASK_S):
+        upstream = await _greeted(url)
+        try:
+            for _ in range(PAGES_MAX):
+                page = await _asked(upstream, LIST_TOOLS, cursor)
+                found += page.get("tools", [])
+                if not page.get("nextCursor"):
+                    return found
+                cursor = {"cursor": page["nextCursor"]}
+        finally:
+            await upstream.close()
+    raise McpError(f"{url} lists its tools on more than {PAGES_MAX} pages")
+
+
+async def called(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The result of a tool's call. Raises NotDone where it surely was not made; ServerGone."""
+    try:
+        async with asyncio.timeout(ASK_S):
+            upstream = await _greeted(url)
+    except (ServerGone, McpError, TimeoutError) as error:
+        raise NotDone(f"{url} cannot be asked: {error}") from error
+    try:
+        async with asyncio.timeout(ASK_S):
+            return await _asked(upstream, CALL, {"name": tool, "arguments": arguments})
+    finally:
+        await upstream.close()
+
+
+async def _greeted(url: str) -> HttpUpstream:
+    upstream = HttpUpstream(HttpServer(url, {}))
+    try:
+        version = importlib.metadata.version("hansard")
+        who = {"name": "hansard", "version": version}
+        params = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": who}
+        await _asked(upstream, INITIALIZE, params)
+        await upstream.send(frames.notification(INITIALIZED, {}))
+    except BaseException:
+        await upstream.close()
+        raise
+    return upstream
+
+
+async def _asked(upstream: HttpUpstream, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    answer = await upstream.ask(method, frames.request(method, method, params))
+    if answer.error is not None:
+        raise McpError(str(answer.error.get("message", answer.error))[:400])
+    found = answer.result
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,202 @@
+"""A folder as an agent: its files become its memory, then it runs, every action on record.
+
+The first start brings the folder into the space `agent/NAME`; from then on that is what counts, as
+the agent may have learnt meanwhile. Where the folder says something else it is told, never brought
+in silently.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+
+from hansard.agents.memory import tool_lists
+from hansard.agents.memory.portable import agent_files, changes, folders
+from hansard.agents.memory.portable.changes import difference
+from hansard.agents.memory.search.extras import imported
+from hansard.agents.memory.validation.json_files import Tool, tools_of
+from hansard.agents.memory.validation.trees import Link, of_space
+from hansard.agents.policy import gate as gates
+from hansard.agents.workspace import Workspace
+from hansard.bus.portal import portal
+from hansard.client.record_sync import Record
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.memory.events import AGENT
+from hansard.domain.memory.paths import AGENTS
+from hansard.integrations.mcp.rules import Rules, ToolEffects
+
+WORKFLOW = "agent"
+"""The workflow of these runs."""
+
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class AgentFailed(HansardError):
+    """What deepagents, or the model's SDK, raised; all until then is on record.
+
+    Attributes:
+        run: The run that it happened in.
+    """
+
+    def __init__(self, run: str, error: Exception) -> None:
+        told = " ".join(str(error).split())[:400]
+        super().__init__(
+            f"the agent stopped at {type(error).__name__}: {told}; all until then is on record, so "
+            f"start it again with --run {run}"
+        )
+        self.run = run
+
+
+class FolderAgent(msgspec.Struct, frozen=True):
+    """An agent whose files stand in memory.
+
+    Attributes:
+        name: What it is called; its space is `agent/NAME`.
+        version: The version of its space.
+        brought: The paths that this start brought in, sorted.
+        differs: The paths where the folder says something else than memory, sorted.
+    """
+
+    name: str
+    version: int
+    brought: list[str] = []
+    differs: list[str] = []
+
+
+class AgentRun(msgspec.Struct, frozen=True):
+    """What a run of an agent came to.
+
+    Attributes:
+        run: The run.
+        agent: The agent.
+        text: What it said last.
+        tools: The tools of MCP servers that it had, sorted.
+        subagents: The subagents that it had, sorted.
+        differs: The paths where the folder says something else than its memory.
+    """
+
+    run: str
+    agent: str
+    text: str
+    tools: list[str] = []
+    subagents: list[str] = []
+    differs: list[str] = []
+
+
+async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
+    """Bring an agent's folder into its space, where that holds nothing yet.
+
+    Raises BadFolder, MemoryInvalid, BadValue, ExtraMissing.
+    """
+    read = folders.read(folder)
+    tree = {path: content for path, content in read.items() if _is_memory(path)}
+    if AGENTS not in tree and agent_files.AGENT not in tree:
+        fact = f"it has neither {AGENTS} nor {agent_files.AGENT}"
+        raise BadValue(str(folder), fact, "name the folder of an agent")
+    name = _name(folder, tree.get(agent_files.AGENT))
+    space = f"{AGENT}{name}"
+    state = await workspace.memories.state(space)
+    stands = of_space(state.files)
+    if stands:
+        differs = [path for path in sorted(tree) if stands.get(path) != tree[path]]
+        return FolderAgent(name, state.version, differs=differs)
+    wanted = difference({}, tree)
+    because = f"the folder of {name}"
+    version = await changes.change(workspace, space, wanted, seen={}, because=because, by=by)
+    return FolderAgent(name, version, brought=sorted(wanted))
+
+
+def _is_memory(path: str) -> bool:
+    top = path.split("/", maxsplit=1)[0]
+    return top in {AGENTS, agent_files.AGENT, agent_files.TOOLS} or (
+        "/" in path and top in {agent_files.SKILLS, agent_files.SUBAGENTS}
+    )
+
+
+def _name(folder: Path, agent: bytes | Link | None) -> str:
+    said = ""
+    if isinstance(agent, bytes):
+        try:
+            value = json.loads(agent)
+        except ValueError as error:
+            remedy = "see 'hansard memory validate' for where"
+            raise BadValue(agent_files.AGENT, f"it is no JSON ({error})", remedy) from error
+        said = str(value.get("name", "")) if isinstance(value, dict) else ""
+    found = _NAME.sub("-", said or folder.resolve().name).strip("-")
+    if not found:
+        raise BadValue(str(folder), "it has no name", f"say one in {agent_files.AGENT}")
+    return found
+
+
+async def named_tools(workspace: Workspace, name: str) -> list[Tool]:
+    """The tools that its `tools.json` files name."""
+    files = (await workspace.memories.state(f"{AGENT}{name}")).files
+    texts = [file.text for path, file in files.items() if _names_tools(path)]
+    return [tool for text in texts for tool in tools_of(text)]
+
+
+def _names_tools(path: str) -> bool:
+    return agent_files.is_said(path) and path.rsplit("/", maxsplit=1)[-1] == agent_files.TOOLS
+
+
+def run_folder(
+    record: Record,
+    folder: Path,
+    prompt: str,
+    *,
+    run: str | None = None,
+    model: str | None = None,
+    rules: Rules | None = None,
+    by: str = "person",
+) -> AgentRun:
+    """Have an agent that is a folder do what a prompt says, by deepagents.
+
+    Given a run, it goes on with that: what is on record, a model's answers first of all, is not
+    asked for again.
+
+    Args:
+        record: The workspace's, of the sync client.
+        folder: `AGENTS.md`, `agent.json`, `tools.json`, `skills/`, `subagents/`.
+        prompt: What is asked for.
+        run: The run to go on with; a new one if None.
+        model: As `provider:model`; what `agent.json` says if None.
+        rules: What tools do, and what is refused, as the MCP proxy has it.
+        by: Who says that the folder becomes memory.
+
+    Raises:
+        ExtraMissing: deepagents is not installed, or what checks files.
+        BadFolder, BadValue: It is no folder of an agent.
+        MemoryInvalid: One of its files is not valid.
+        AgentFailed: deepagents or the model's SDK raised; start it again with the run.
+        NeedsSettling: Somebody must say first what became of a step.
+    """
+    deep = imported(
+        "hansard.integrations.memory.deep_agent", "hansard agent run", "deepagents", "agent"
+    )
+    told = rules or Rules()
+    loop = portal()
+    agent = loop.run(brought(record.workspace, folder, by))
+    tools = loop.run(named_tools(record.workspace, agent.name))
+    asked = dict.fromkeys(tool.name for tool in tools if tool.interrupt)
+    asks = [gates.ask_first(name, name=f"interrupt_config {name}") for name in asked]
+    hosts = dict.fromkeys(tool_lists.host_of(tool.mcp_server_url) for tool in tools)
+    gate = [*told.rules(), *asks]
+    labels = {tool_lists.LABEL: " ".join(hosts)} if hosts else {}
+    with record.run(WORKFLOW, run=run, agent=agent.name, gate=gate, labels=labels) as session:
+        try:
+            found = deep.work(session, prompt, model=model, effects=ToolEffects(told))
+        except HansardError:
+            raise
+        except Exception as error:
+            raise AgentFailed(session.run, error) from error
+        return AgentRun(
+            run=session.run,
+            agent=agent.name,
+            text=found.text,
+            tools=found.tools,
+            subagents=found.subagents,
+            differs=agent.differs,
+        )

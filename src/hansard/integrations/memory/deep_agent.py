@@ -1,0 +1,283 @@
+"""An agent that is a folder, run by deepagents: what its files name, and every action a step.
+
+The model is asked as a step, by its exact messages, so that a run that is gone on with pays for no
+answer twice; its files are read and written through a session's memory; a tool of an MCP server is
+a step whose effects are as the proxy has them, and what it gives is untrusted input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from deepagents import SubAgent, create_deep_agent
+from deepagents.backends import CompositeBackend, StateBackend
+from langchain.agents.middleware import AgentMiddleware
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+
+from hansard.agents.errors import Blocked, NotDone
+from hansard.agents.memory import tool_lists
+from hansard.agents.memory.portable import agent_files
+from hansard.agents.memory.portable.agent_files import AgentFiles
+from hansard.agents.memory.validation.json_files import Tool
+from hansard.client.session_sync import Session
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.domain.memory.paths import AGENTS
+from hansard.integrations.mcp.http import asking
+from hansard.integrations.mcp.rules import ToolEffects
+from hansard.integrations.memory.deepagents_backend import MemoryBackend
+
+STEPS_MAX = 1_000
+"""Most turns of deepagents' graph in one run: each is a model's answer or what comes of it."""
+
+OWN_TOOLS = frozenset(
+    {"ls", "read_file", "write_file", "edit_file", "delete", "glob", "grep", "execute", "task"}
+    | {"write_todos"}
+)
+"""Names of deepagents' own tools, which no other one may have."""
+
+ASIDE = ("/large_tool_results/", "/conversation_history/")
+"""Where deepagents puts aside what is too long for a window: no memory, and gone with the run."""
+
+MESSAGE_FIELDS = {"type", "content", "tool_calls", "tool_call_id", "name", "status"}
+"""What of a message is asked by. Its id is drawn anew each time."""
+
+
+class AgentAnswer(msgspec.Struct, frozen=True):
+    """What an agent came to.
+
+    Attributes:
+        run: Its run.
+        agent: What it is called.
+        text: What it said last.
+        tools: The tools of MCP servers that it had, sorted.
+        subagents: The subagents that it had, sorted.
+    """
+
+    run: str
+    agent: str
+    text: str
+    tools: list[str] = []
+    subagents: list[str] = []
+
+
+def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffects) -> AgentAnswer:
+    """Have the agent whose files a session's memory holds do what a prompt says.
+
+    Args:
+        session: Of the sync client; what is on record of it is not done again.
+        prompt: What is asked for.
+        model: As `provider:model`; what its `agent.json` says if None.
+        effects: What tools do to the world.
+
+    Raises:
+        BadValue: No model is named, or a tool is not had by its server.
+        ToolException: What deepagents raises for a model, as that raises it.
+    """
+    said = _read(session)
+    named = model or said.model
+    if named is None:
+        remedy = "name one as provider:model in agent.json, or with --model"
+        raise BadValue("model", f"{said.name or session.agent} has none", remedy)
+    tools = _tools(session, said.all_tools, effects)
+    models: dict[str, BaseChatModel] = {}
+
+    def model_of(name: str) -> BaseChatModel:
+        if name not in models:
+            models[name] = _recorded(init_chat_model(name, disable_streaming=True), name, session)
+        return models[name]
+
+    subagents = [_subagent(each, tools, model_of(each.model or named)) for each in said.subagents]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what these packages will have changed one day
+        graph = create_deep_agent(
+            model_of(named),
+            [tools[tool.name] for tool in said.tools],
+            subagents=subagents,
+            skills=[f"/{said.skills}"] if said.skills else None,
+            memory=[f"/{AGENTS}"],
+            middleware=[_News(session)],
+            backend=CompositeBackend(
+                default=MemoryBackend(session.memory, because=prompt[:200]),
+                routes={folder: StateBackend() for folder in ASIDE},
+            ),
+            name=session.agent,
+        )
+        session.memory.news()  # what is there by now is in the prompt
+        session.message("user", prompt)
+        asked = {"messages": [{"role": "user", "content": prompt}]}
+        # One at a time, in the order that the model said, so that a replay meets the same calls.
+        ended = graph.invoke(asked, {"max_concurrency": 1, "recursion_limit": STEPS_MAX})  # type: ignore[call-overload]  # the state's type is deepagents' own
+    text = str(ended["messages"][-1].text)
+    session.message("assistant", text)
+    return AgentAnswer(
+        run=session.run,
+        agent=session.agent,
+        text=text,
+        tools=sorted(tools),
+        subagents=sorted(each["name"] for each in subagents),
+    )
+
+
+def _read(session: Session) -> AgentFiles:
+    """What its files say, read as steps: a run that is gone on with has them as they were."""
+    paths = session.memory.ls()
+    texts = {path: session.memory.view(path) for path in paths if agent_files.is_said(path)}
+    return agent_files.read(texts, paths)
+
+
+def _subagent(said: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatModel) -> SubAgent:
+    found = SubAgent(
+        name=said.name,
+        description=said.description,
+        system_prompt=said.instructions,
+        tools=[tools[tool.name] for tool in said.tools],
+        model=model,
+    )
+    if said.skills:
+        found["skills"] = [f"/{said.skills}"]
+    return found
+
+
+class _News(AgentMiddleware):
+    """Tells the model of what others changed of its instructions and skills while it runs:
+    deepagents reads them once.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def before_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """A message before the model is asked, where there is news."""
+        del state, runtime
+        own = self._session.agent
+        news = [each for each in self._session.memory.news() if each.author != own]
+        if not news:
+            return None
+        told = "\n".join(
+            f"- {each.file}: {each.what}{f' by {each.author}' if each.author else ''}"
+            for each in news
+        )
+        text = f"Memory has changed meanwhile; read it anew before you go by it:\n{told}"
+        return {"messages": [HumanMessage(text)]}
+
+
+# ---------------------------------------------------------------- the model
+
+
+def _recorded(model: BaseChatModel, name: str, session: Session) -> BaseChatModel:
+    """The same model, each of whose answers is a step: asked for once, and then on record."""
+    kind = type(model)
+
+    def generate(
+        self: BaseChatModel,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: Any = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        @session.tool(effects="pure", kind="model", name=f"model.{name.partition(':')[2] or name}")
+        def ask(messages: list[dict[str, Any]], given: dict[str, Any]) -> dict[str, Any]:
+            del messages, given
+            made = kind._generate(self, raw, stop, run_manager, **kwargs)  # noqa: SLF001 -- what a chat model is made of
+            message = made.generations[0].message
+            used = message.usage_metadata if isinstance(message, AIMessage) else None
+            if used is not None:
+                session.usage(
+                    input_tokens=used["input_tokens"], output_tokens=used["output_tokens"]
+                )
+            plain: dict[str, Any] = message.model_dump(mode="json")
+            return plain
+
+        raw = messages
+        told = ask([_plain(each) for each in messages], _given(kwargs, stop))
+        return ChatResult(generations=[ChatGeneration(message=AIMessage.model_validate(told))])
+
+    made = type(kind.__name__, (kind,), {"_generate": generate, "__module__": kind.__module__})
+    found = model.model_copy()
+    object.__setattr__(found, "__class__", made)
+    return found
+
+
+def _plain(message: BaseMessage) -> dict[str, Any]:
+    told = message.model_dump(mode="json", include=MESSAGE_FIELDS)
+    return {name: value for name, value in told.items() if value not in (None, [], "")}
+
+
+def _given(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str, Any]:
+    """What else a model is asked with: the tools it may call, and settings."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    plain: dict[str, Any] = msgspec.to_builtins({**given, "stop": stop or []}, enc_hook=str)
+    return plain
+
+
+# ---------------------------------------------------------------- tools of MCP servers
+
+
+def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[str, BaseTool]:
+    """The tools that are named, and no others of their servers. Raises BadValue."""
+
+    @session.tool(effects="pure", kind="resource", name=tool_lists.LISTED, gives="untrusted")
+    def listed(url: str) -> list[dict[str, Any]]:
+        return asyncio.run(asking.tools_of(url))
+
+    found: dict[str, BaseTool] = {}
+    for url in dict.fromkeys(tool.mcp_server_url for tool in named):
+        has = {str(each.get("name")): each for each in listed(url)}
+        effects.learn(list(has.values()))
+        for tool in named:
+            if tool.mcp_server_url != url:
+                continue
+            if tool.name in OWN_TOOLS:
+                remedy = "have its server name it otherwise: deepagents has one of that name"
+                raise BadValue("tools.json", f"{tool.name!r} of {url}", remedy)
+            if tool.name not in has:
+                some = ", ".join(sorted(has)[:10]) or "none"
+                fact = f"{url} has no tool {tool.name!r}"
+                remedy = f"name one of its {counted(len(has), 'tool')}: {some}"
+                raise BadValue("tools.json", fact, remedy)
+            found[tool.name] = _tool(session, url, has[tool.name], effects)
+    return found
+
+
+def _tool(session: Session, url: str, told: Mapping[str, Any], effects: ToolEffects) -> BaseTool:
+    name = str(told["name"])
+
+    @session.tool(effects=effects.of(name), name=name, gives="untrusted")
+    def call(arguments: dict[str, Any]) -> dict[str, Any]:
+        return asyncio.run(asking.called(url, name, arguments))
+
+    def run(**arguments: Any) -> str:
+        try:
+            return _text(call(arguments))
+        except (Blocked, NotDone, asking.McpError) as error:
+            raise ToolException(str(error)) from error
+
+    return StructuredTool(
+        name=name,
+        description=str(told.get("description") or name),
+        args_schema=dict(told.get("inputSchema") or {"type": "object", "properties": {}}),
+        func=run,
+        handle_tool_error=True,
+    )
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    """What a tool's result says in words. Raises ToolException for one that says it failed."""
+    parts = [
+        str(part.get("text", "")) if part.get("type") == "text" else f"({part.get('type')})"
+        for part in result.get("content", [])
+    ]
+    text = "\n".join(parts)
+    if result.get("isError"):
+        raise ToolException(text or "it failed")
+    return text

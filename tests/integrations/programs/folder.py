@@ -1,0 +1,28 @@
+"""Runs an agent that is a folder; may stop for ever around one of its appends, by number."""
+
+import os
+import warnings
+from pathlib import Path
+
+import hansard
+from hansard.integrations.mcp.rules import Rules
+from hansard.integrations.memory.agent_runs import run_folder
+from tests.aggregates.programs.trading import NumberedLog
+from tests.faults._inside import Inside, run_program
+
+
+def main(inside: Inside) -> str:
+    """What the agent said last."""
+    settings = inside.job.settings
+    os.environ |= {"ANTHROPIC_BASE_URL": settings["url"], "ANTHROPIC_API_KEY": "no key"}
+    warnings.simplefilter("ignore")
+    with hansard.connect(workspace=inside.job.workspace) as record:
+        workspace = record.workspace
+        record.workspace = workspace.through(NumberedLog(workspace.log, inside))
+        rules = Rules(effects={"send": "idempotent"})
+        folder = Path(settings["folder"])
+        return run_folder(record, folder, "How many?", run=inside.job.run, rules=rules).text
+
+
+if __name__ == "__main__":
+    run_program(main)
