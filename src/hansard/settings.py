@@ -94,6 +94,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         report: HANSARD_REPORT: a file to which each session that goes on with a run, or replays
             it, adds a line at its end: what it was answered from the record; as set by `hansard run
             resume` and `hansard run replay`.
+        reflect_at: HANSARD_REFLECT_AT: when `hansard up` has memory reflect on what was recorded,
+            each day: a time in UTC such as `03:00` (never, if unset).
+        reflect_with: HANSARD_REFLECT_WITH: what proposes then, as `module:function` (what users
+            asked to be remembered, if unset).
+        reflect_spaces: HANSARD_REFLECT_SPACES: which spaces of memory are told, comma-separated
+            (`org`).
     """
 
     data_dir: Path = Path(FOLDER)
@@ -120,6 +126,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     agent: str | None = None
     role: str | None = None
     report: str | None = None
+    reflect_at: str | None = None
+    reflect_with: str | None = None
+    reflect_spaces: str | None = None
 
 
 def found_above(start: Path) -> Path | None:

@@ -386,6 +386,9 @@ def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada:
     assert (news.file, news.what, news.author) == ("org/AGENTS.md", "changed", "eve")
     assert session.memory.news() == []
     ada.memory().create("AGENTS.md", "long " * 100, by="eve")
+    words = session.memory.prompt(budget=50, count=lambda text: len(text.split()))
+    assert len(words.split()) <= 50
+    assert "(cut: view" in words
     short = session.memory.prompt(budget=300)
     assert len(short) <= 300
     assert "in docs" in short

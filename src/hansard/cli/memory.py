@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.memory.search.static_vectors import StaticVectors
 from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.upkeep import reflect as upkeep
 from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Probe
+from hansard.agents.memory.upkeep.proposals import LAST
+from hansard.agents.memory.upkeep.proposals import make as made
 from hansard.agents.memory.upkeep.reflect import RUNS_MAX, asked_for
+from hansard.agents.memory.upkeep.remembering import Judged, Wanted
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
 from hansard.cli.answers import answering
-from hansard.cli.common import Because, By, Given, Json, noun, work
+from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.functions import named
-from hansard.cli.opening import reading
+from hansard.cli.opening import connecting, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
 from hansard.client.connect import connect_async
 from hansard.client.reflection import Reflected
 from hansard.domain.counted import counted
-from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
+from hansard.domain.errors import BadValue
+from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, space_name
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryState
 from hansard.domain.times import moment
 from hansard.inspect import memory, memory_search
+from hansard.inspect.find import find_run
 from hansard.inspect.memory import (
     MemoryBlame,
     MemoryChangeMade,
     MemoryDiff,
     MemoryListing,
     MemoryLog,
+    MemoryProposalMade,
+    MemoryProposals,
 )
 from hansard.inspect.memory_search import MemoryCompaction, MemoryHits, MemoryLines, MemoryPaths
 
@@ -46,6 +56,22 @@ Space = Annotated[
 ]
 Path = Annotated[str, typer.Argument(metavar="PATH", help="A file, from the root of the tree.")]
 SomePath = Annotated[str | None, typer.Argument(metavar="[PATH]", help="Only this file.")]
+ReflectWith = Annotated[
+    str | None,
+    typer.Option(
+        "--with",
+        metavar="MODULE:FUNCTION",
+        help="Proposes: is given runs and files; else what users asked to be remembered.",
+    ),
+]
+AskModel = Annotated[
+    str | None,
+    typer.Option(
+        "--ask",
+        metavar="MODULE:FUNCTION",
+        help="A model: is given our prompt as a text, returns its answer. In the place of --with.",
+    ),
+]
 Point = Annotated[
     str | None,
     typer.Option(
@@ -161,17 +187,68 @@ async def revert(
 @app.command()
 @work
 async def remember(
-    space: Space,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is to hold from now on.")],
+    what: Annotated[
+        str, typer.Argument(metavar="SPACE|RUN", help="A space that is told TEXT; or a run.")
+    ],
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="What is to hold from now on.")
+    ] = None,
     path: Annotated[str, typer.Option(metavar="PATH", help="In which file.")] = AGENTS,
+    space: Annotated[
+        str, typer.Option(metavar="SPACE", help="With a run: the space that is told.")
+    ] = ORG,
+    function: ReflectWith = None,
+    ask: AskModel = None,
     by: By = "person",
     json: Json = False,
 ) -> None:
-    """Add a line to a space's instructions, or to another file of it."""
+    """Add a line to a space's instructions, or propose what a run has to teach.
+
+    Of a run what its users asked for by /remember is proposed, or what the function of --with
+    makes of it; 'hansard memory apply' has it be so.
+    """
+    if text is None:
+        propose = named(function) if function is not None else asked_for
+        async with connect_async(**connecting()) as record:
+            run = await find_run(record.workspace, what)
+            files = await memory_search.tree_of(record.workspace, space)
+            model = named(ask, "--ask") if ask is not None else None
+            found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
+        output.show(found, _reflected, json=json)
+        return
     async with reading() as workspace:
-        version = await MemoryStore(workspace, space).remember(text, by, path)
-    told = MemoryChangeMade(space=space, version=version, changed=True)
-    output.show(told, f"{space} is at version {version}: {path} has one line more", json=json)
+        version = await MemoryStore(workspace, what).remember(text, by, path)
+    told = MemoryChangeMade(space=what, version=version, changed=True)
+    output.show(told, f"{what} is at version {version}: {path} has one line more", json=json)
+
+
+@app.command()
+@work
+async def proposals(space: Space, json: Json = False) -> None:
+    """List what reflections and compactions propose for a space, each with its diff."""
+    async with reading() as workspace:
+        found = await memory.proposals(workspace, space)
+    output.show(found, _proposals, json=json)
+
+
+@app.command()
+@work
+async def apply(
+    space: Space,
+    proposal: Annotated[
+        str, typer.Argument(metavar="PROPOSAL", help="The event that has it; or 'last'.")
+    ] = LAST,
+    path: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH]...", help="Only of these files.")
+    ] = None,
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Have a proposal be a change; refused where a file of it has changed since."""
+    async with reading() as workspace:
+        version, diff = await made(workspace, space_name(space), proposal, path or [], by)
+    told = MemoryProposalMade(space=space, version=version, diff=diff)
+    output.show(told, _applied, json=json)
 
 
 @app.command()
@@ -292,6 +369,9 @@ async def compact(
     apply: Annotated[
         bool, typer.Option("--apply", help="Make the change, if it is not refused.")
     ] = False,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="Have it wait for 'hansard memory apply'.")
+    ] = False,
     by: By = "person",
     json: Json = False,
 ) -> None:
@@ -317,6 +397,9 @@ async def compact(
             found = memory_search.compact(space, state, told, **terms)
         if apply and found.compacted.changes:
             found.version = await _made(workspace, space, state, found.compacted.changes, by)
+        elif propose and found.compacted.changes:
+            changes = found.compacted.changes
+            found.proposed = await upkeep.propose(workspace, space, by, state, changes)
     output.show(found, _compaction, json=json)
 
 
@@ -324,23 +407,51 @@ async def compact(
 @work
 async def reflect(
     space: Space,
-    function: Annotated[
-        str | None,
-        typer.Option(
-            "--with",
-            metavar="MODULE:FUNCTION",
-            help="Proposes: is given runs and files; else what users asked to be remembered.",
-        ),
-    ] = None,
+    function: ReflectWith = None,
+    ask: AskModel = None,
     limit: Annotated[int, typer.Option(metavar="N", help="Runs at most.")] = RUNS_MAX,
     json: Json = False,
 ) -> None:
     """Reflect on the runs that have ended since the last reflection, each once; no file changes."""
     propose = named(function) if function is not None else asked_for
-    async with connect_async(**_given()) as record:
+    async with connect_async(**connecting()) as record:
         files = await memory_search.tree_of(record.workspace, space)
-        found = await reflection.reflect(record, space, files, propose, limit=limit)
+        model = named(ask, "--ask") if ask is not None else None
+        found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
     output.show(found, _reflected, json=json)
+
+
+@app.command()
+@work
+async def judge(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A reflection's own run.")],
+    key: Annotated[
+        FilePath,
+        typer.Argument(metavar="KEY", help="JSON: [{path, words, never}], what it should propose."),
+    ],
+    by: By = "answer key",
+    json: Json = False,
+) -> None:
+    """Hold what a reflection proposed against a key: missed, spurious, misplaced, too specific.
+
+    In SQL 'FROM remembering()' sums it per version of the prompt 'memory-remember'.
+    """
+    wanted = _key(key)
+    async with connect_async(**connecting()) as record:
+        found = await reflection.judge(record, await find_run(record.workspace, run), wanted, by)
+    output.show(found, _judged, json=json)
+
+
+def _key(path: FilePath) -> list[Wanted]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Wanted])
+    except (OSError, msgspec.DecodeError) as error:
+        remedy = 'give a JSON file: [{"path": "AGENTS.md", "words": ["last"], "never": []}]'
+        raise BadValue(str(path), f"it is no key ({error})", remedy) from error
+
+
+def _judged(found: Judged) -> Iterator[Part]:
+    yield output.pairs([(name, getattr(found, name)) for name in found.__struct_fields__])
 
 
 async def _made(
@@ -355,13 +466,6 @@ async def _made(
     ]
     seen = {path: state.files[path].digest for path in changes if path in state.files}
     return await MemoryStore(workspace, space).change(ops, by, "compaction", seen=seen)
-
-
-def _given() -> dict[str, Any]:
-    """What was given before the command, as `connect` takes it."""
-    given = {name: value for name, value in Given.values.items() if value is not None}
-    given["nats"] = given.pop("nats_url", None)
-    return given
 
 
 def _paths(found: MemoryPaths) -> Iterator[Part]:
@@ -391,7 +495,9 @@ def _compaction(found: MemoryCompaction) -> Iterator[Part]:
         yield f"{path}: {'goes' if text is None else counted(len(text), 'character')}"
     yield from (f"refused: {why}" for why in made.refused)
     yield from (f"not found before either: {probe}" for probe in made.unmet)
-    if found.version is not None:
+    if found.proposed:
+        yield Hint(f"it waits: 'hansard memory apply {found.space}' has it be so")
+    elif found.version is not None:
         yield Hint(f"{found.space} is at version {found.version}")
     elif made.changes:
         tokens = f"{made.tokens_before:,} to {counted(made.tokens_after, 'token')}"
@@ -405,6 +511,20 @@ def _reflected(found: Reflected) -> Iterator[Part]:
         yield f"{each.path}: {each.text.rstrip()} ({each.because or 'no reason given'})"
     told = f"{counted(len(found.runs), 'run')} reflected on, {found.left:,} left"
     yield Hint(f"{told}; no file was changed")
+
+
+def _proposals(found: MemoryProposals) -> Iterator[Part]:
+    for each in found.proposals:
+        under = f", {each.label}" if each.label else ""
+        yield f"{each.proposal} {each.path}: {each.standing.value}{under}: {each.because}"
+        if each.diff:
+            yield each.diff
+    yield Hint(f"{counted(len(found.proposals), 'proposal')} for {found.space}")
+
+
+def _applied(found: MemoryProposalMade) -> Iterator[Part]:
+    yield found.diff
+    yield Hint(f"{found.space} is at version {found.version}")
 
 
 def _policy(found: MemoryPolicySet) -> Iterator[Part]:

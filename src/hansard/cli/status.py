@@ -148,6 +148,7 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
         ("projected", _projected(held.projection)),
         ("published", _published(held.published, running=held.projection.running)),
         ("service", "answers restricted agents" if held.served else "none: 'hansard up' is one"),
+        ("reflects", held.reflects or "never: HANSARD_REFLECT_AT says when 'hansard up' does"),
         ("quarantined", f"{held.quarantined:,}" if held.quarantined else None),
     ]
     yield output.pairs(rows)

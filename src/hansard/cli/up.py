@@ -34,6 +34,7 @@ from hansard.inspect.commits import CorruptLine, Logged, logged
 from hansard.inspect.status import BrokerStatus
 from hansard.inspect.texts import masked
 from hansard.service.projecting import projecting, workspaces
+from hansard.service.reflecting import reflecting
 from hansard.service.running import served
 from hansard.service.status import broker_status
 from hansard.settings import Settings
@@ -204,6 +205,10 @@ async def _either(task: asyncio.Future[None], begun: asyncio.Future[_Begun]) -> 
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
 
 
+OPTION_OF = {"nats_url": "nats", "nats_replicas": "replicas"}
+"""What a global option is called, by its setting's name, where that differs."""
+
+
 class _One:
     """One workspace: served and shown."""
 
@@ -235,12 +240,29 @@ class _One:
         try:
             _, head = await raw.bounds()
             unserved = partial(self.shows.trouble, kind="service")
-            async with served(self._settings, self._broker, unserved) as serves:
+            reflects = reflecting(self._settings, self._command, self._reflected)
+            async with served(self._settings, self._broker, unserved) as serves, reflects:
                 self.begun.set_result(_Begun(self.name, head, serves, raw.server_version))
                 await self._shown.wait()
                 await self._follow(raw, head if after is None else after)
         finally:
             await raw.close()
+
+    @property
+    def _command(self) -> list[str]:
+        """What calls `hansard` as it was called here, for this workspace."""
+        given = {**Given.values, "workspace": self.name}
+        return [
+            *(sys.executable, "-m", "hansard"),
+            *(
+                f"--{OPTION_OF.get(name, name).replace('_', '-')}={value}"
+                for name, value in given.items()
+                if value is not None
+            ),
+        ]
+
+    def _reflected(self, said: str) -> None:
+        self.shows.trouble(f"workspace {self.name!r}: {said}", kind="memory")
 
     async def _follow(self, raw: RawWorkspace, after: int) -> None:
         """Print one line a commit."""

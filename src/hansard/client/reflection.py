@@ -5,12 +5,17 @@ says which runs were taken and what came of them.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from hansard.agents.memory.upkeep import reflect as upkeep
+from hansard.agents.memory.upkeep import remembering
 from hansard.agents.memory.upkeep.reflect import Propose, RunTold, asked_for
+from hansard.agents.memory.upkeep.remembering import Judged, Wanted
+from hansard.agents.prompts.store import Prompt
+from hansard.bus.errors import NotFound
 from hansard.domain.label import join
 from hansard.domain.memory.events import MemoryProposal, MemoryReflected
 
@@ -41,6 +46,55 @@ class Reflected(msgspec.Struct, frozen=True):
     left: int = 0
 
 
+class Ask(Protocol):
+    """A model; or a coroutine function that asks one."""
+
+    def __call__(self, prompt: str, /) -> Any:
+        """Its answer, as a text."""
+        ...
+
+
+async def our_prompt(record: AsyncRecord) -> Prompt:
+    """The version of our prompt that is used: that which its alias names, at first ours."""
+    try:
+        return await record.prompt(f"{remembering.PROMPT}@{remembering.ALIAS}")
+    except NotFound:
+        because = "what to remember, where and in which form"
+        version = await record.add_prompt(remembering.PROMPT, remembering.TEXT, because=because)
+        named = f"{remembering.PROMPT}@{version}"
+        await record.alias_prompt(named, remembering.ALIAS, because="the first one")
+        return await record.prompt(f"{remembering.PROMPT}@{remembering.ALIAS}")
+
+
+async def judge(
+    record: AsyncRecord, run: str, key: Sequence[Wanted], by: str = "answer key"
+) -> Judged:
+    """Hold what a reflection proposed against a key, and have it be outcomes of its run: in SQL the
+    macro `remembering` sums them per version of the prompt.
+
+    Args:
+        record: The workspace's.
+        run: The reflection's own run.
+        key: What it should have proposed.
+        by: Who says so.
+
+    Raises:
+        NotFound: No reflection of that run is on record.
+    """
+    memories = record.workspace.memories
+    found = [
+        each.event
+        for space in await memories.spaces()
+        for each in await memories.history(space)
+        if isinstance(each.event, MemoryReflected) and each.event.reflection == run
+    ]
+    if not found:
+        raise NotFound(f"reflection {run!r:.80}", "see 'hansard memory proposals SPACE'")
+    told = remembering.judged([one for event in found for one in event.proposals], key)
+    await record.score(run, told.scores, by=by)
+    return told
+
+
 async def reflect(
     record: AsyncRecord,
     space: str,
@@ -48,6 +102,8 @@ async def reflect(
     propose: Propose = asked_for,
     *,
     limit: int = upkeep.RUNS_MAX,
+    run: str | None = None,
+    ask: Ask | None = None,
 ) -> Reflected:
     """Reflect on the runs that have ended and that a space was not told of, the oldest first.
 
@@ -60,37 +116,45 @@ async def reflect(
         files: Its files as they stand, by path.
         propose: Makes proposals of runs and files; what users asked to be remembered if not given.
         limit: So many runs at most.
+        run: Only this run, if given.
+        ask: A model: is given our prompt, the version that `memory-remember@production` names, as a
+            text, and returns its answer. In the place of `propose`.
 
     Raises:
         BadName: The space's name is none.
         BadValue: A proposal is none.
-        Refused: Another reflection took one of the runs meanwhile; nothing of this one stands.
+        NotFound: There is no such run.
+        Refused: Another reflection took one of the runs meanwhile, or before; nothing of this one
+            stands.
     """
     workspace = record.workspace
-    waiting = await upkeep.unreflected(workspace, space, limit=1_000_000)
+    if run is not None:
+        await upkeep.demand_unreflected(workspace, space, run)
+        waiting = [run]
+    else:
+        waiting = await upkeep.unreflected(workspace, space, limit=1_000_000)
     taken = waiting[:limit]
     if not taken:
         return Reflected(space, [], [])
     async with record.run(upkeep.WORKFLOW, agent=AGENT) as session:
         runs: list[RunTold] = []
         label = join()
-        for run in taken:
-            told, its = await upkeep.told(workspace, run)
+        for each in taken:
+            told, its = await upkeep.told(workspace, each)
             runs.append(told)
             label = join(label, its)
         session.engine.ledger.shown(label.stored)
+        text = ""
+        if ask is not None:
+            prompt = await our_prompt(record)
+            text = prompt.format(**remembering.variables(runs, files))
 
         @session.tool(effects="pure", kind="model", name="propose")
-        async def ask(space: str, runs: list[str]) -> list[dict[str, Any]]:
-            del space, runs
-            given = propose(told_runs, dict(files))
-            found = await given if inspect.isawaitable(given) else given
-            made = upkeep.checked(found, files, told_runs)
-            plain: list[dict[str, Any]] = msgspec.to_builtins(list(made))
-            return plain
+        async def proposed(space: str, of: list[str], prompt: str) -> list[dict[str, Any]]:
+            del space, of
+            return await _plain(runs, files, propose, ask, prompt)
 
-        told_runs = runs
-        found = await ask(space, taken)
+        found = await proposed(space, taken, text)
         proposals = [msgspec.convert(each, MemoryProposal) for each in found]
         event = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
@@ -99,3 +163,19 @@ async def reflect(
     shown = str(label) if label.stored else ""
     left = len(waiting) - len(taken)
     return Reflected(space, taken, proposals, session.run, shown, left)
+
+
+async def _plain(
+    runs: list[RunTold],
+    files: dict[str, str],
+    propose: Propose,
+    ask: Ask | None,
+    prompt: str,
+) -> list[dict[str, Any]]:
+    """What is proposed, by a function or by a model's answer, checked. Raises BadValue."""
+    given = ask(prompt) if ask is not None else propose(runs, dict(files))
+    found = await given if inspect.isawaitable(given) else given
+    if ask is not None:
+        found = remembering.proposals_in(found)
+    made: list[dict[str, Any]] = msgspec.to_builtins(list(upkeep.checked(found, files, runs)))
+    return made

@@ -8,8 +8,10 @@ import msgspec
 
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.store import BlamedLine, MemoryStore
+from hansard.agents.memory.upkeep import proposals as upkeep
+from hansard.agents.memory.upkeep.proposals import ListedProposal
 from hansard.agents.workspace import Workspace
-from hansard.domain.memory.events import MemoryPolicySet
+from hansard.domain.memory.events import MemoryPolicySet, space_name
 from hansard.inspect.answer import Answer
 
 
@@ -142,6 +144,37 @@ async def diff(
     """What became of a file, or of all, between two points. Raises BadName, BadValue, NotFound."""
     found = await MemoryStore(workspace, space).diff(path, before, after)
     return MemoryDiff(space=space, diff=found)
+
+
+class MemoryProposals(Answer, kw_only=True):
+    """What is proposed for a space's files, the newest last."""
+
+    space: str
+    proposals: list[ListedProposal]
+
+    def lines(self) -> Iterable[ListedProposal]:
+        """Each file of each proposal."""
+        return self.proposals
+
+
+class MemoryProposalMade(msgspec.Struct, kw_only=True):
+    """A proposal that a person made a change.
+
+    Attributes:
+        space: Of which space.
+        version: That it is at.
+        diff: What changed, in git's unified format.
+    """
+
+    space: str
+    version: int
+    diff: str
+
+
+async def proposals(workspace: Workspace, space: str) -> MemoryProposals:
+    """What is proposed for a space's files. Raises BadName."""
+    found = await upkeep.listed(workspace, space_name(space))
+    return MemoryProposals(space=space, proposals=found)
 
 
 async def policy(workspace: Workspace, space: str) -> MemoryPolicySet | None:

@@ -126,11 +126,12 @@ async def search(
 
 
 class MemoryCompaction(msgspec.Struct, kw_only=True):
-    """What a compaction of a space comes to, and whether it was made."""
+    """What a compaction of a space comes to, and whether it was made, or waits as a proposal."""
 
     space: str
     compacted: Compacted
     version: int | None = None
+    proposed: bool = False
 
 
 def compact(

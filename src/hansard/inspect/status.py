@@ -79,7 +79,8 @@ class Absent(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
 
 class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     """A workspace: its streams, those with `fewer` replicas than are asked for, its runs by status,
-    whom the open ones wait for, and (None: nobody can tell) how many messages are quarantined.
+    whom the open ones wait for, (None: nobody can tell) how many messages are quarantined, and when
+    memory reflects, as these settings say (empty: never).
     """
 
     position: int
@@ -95,6 +96,7 @@ class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     published: Published
     quarantined: int | None
     served: bool
+    reflects: str = ""
 
 
 class Status(Answer):

@@ -8,6 +8,7 @@ from hansard.bus.server.lease import peek
 from hansard.client.opening import Broker, check_data_dir, data_dir_of, find_broker, reading
 from hansard.inspect.status import Absent, BrokerStatus, Status, status_of, workspace_status
 from hansard.projections.table_files import TableFiles
+from hansard.service.reflecting import daily
 from hansard.service.running import is_served
 from hansard.settings import Settings
 
@@ -41,6 +42,7 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
                 held = await workspace_status(
                     workspace.log, place, figures, replicas=asked, served=served
                 )
+                held.reflects = str(daily(settings) or "")
     finally:
         await broker.release()
     return Status(broker=told, workspace=held, workspaces=workspaces)

@@ -7,6 +7,7 @@ before left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ Op = dict[str, Any]
 
 DIFF_CHARACTERS_MAX = 40_000
 """Most characters of a diff that a question shows; the text itself stands beside it, whole."""
+
+_REMEMBER = re.compile(r"\s*/remember\s+(\S[\s\S]{0,2000})")
 
 SEE_LS = "see ls() for the files that there are"
 
@@ -65,6 +68,14 @@ def remembered(path: object, text: object) -> Op:
     if not words:
         raise BadValue("remember", "the text is empty", "say what is to hold from now on")
     return append(path, words if words.startswith(("- ", "* ")) else f"- {words}")
+
+
+def commanded(said: str) -> str | None:
+    """What a user's message asks to be remembered: what follows `/remember` at its begin, in one
+    line; None where it asks for nothing.
+    """
+    found = _REMEMBER.match(said)
+    return " ".join(found[1].split()) if found is not None else None
 
 
 def rename(path: object, to: object) -> Op:

@@ -14,7 +14,7 @@ Written once for both clients as flows (see `hansard.agents.flow`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from hansard.agents.errors import RoleRefused
 from hansard.agents.flow import Flow, Io
 from hansard.agents.memory import drafts, episodic
 from hansard.agents.memory.drafts import Op, worked_out
-from hansard.agents.memory.prompt import PromptPart, composed, is_told
+from hansard.agents.memory.prompt import Count, PromptPart, composed, is_told
 from hansard.agents.memory.reading import (
     MemoryEntry,
     MemoryNews,
@@ -46,6 +46,7 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.bus.errors import NotFound
+from hansard.domain.agent import MessageAdded, StatedFact
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.label import text
@@ -54,6 +55,7 @@ from hansard.domain.memory.events import AGENT, ORG, USER, FileChange, digest_of
 from hansard.domain.memory.paths import AGENTS, MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.steps import Step
+from hansard.domain.values import load
 
 KIND = "memory"
 """The kind of these steps."""
@@ -74,6 +76,9 @@ SPECS = {
     "revert": _writes("memory.revert", "change", "because", "space"),
     "change": _writes("memory.change", "ops", "because", "space", "sources"),
 }
+
+ASKED_FOR = "a user asked for it"
+"""Why a line is there that a user wanted by `/remember`."""
 
 DEFAULT_RULE = AskFirst(tool="memory.*", name="memory")
 """What asks about changes where no rule of the gate does."""
@@ -313,14 +318,14 @@ class MemoryFlows(JointSteps):
 
     # ------------------------------------------------------------ prompts
 
-    def prompt(self, budget: int | None) -> Flow[str]:
+    def prompt(self, budget: int | None, count: Count | None = None) -> Flow[str]:
         """What of memory stands in the system prompt."""
         call = self.begin("prompt", budget)
 
         def read() -> Flow[Any]:
             parts = yield from self._parts()
             marks = {f"{each.space}/{each.file.path}": each.file.digest for each in parts}
-            return {"text": composed(parts, self.spaces, budget), "files": marks}
+            return {"text": composed(parts, self.spaces, budget, count), "files": marks}
 
         told = yield from self.ask(call, lambda of: self._recorded(of, read))
         self._prompted = dict(told["files"])
@@ -367,6 +372,32 @@ class MemoryFlows(JointSteps):
         return [MemoryNews(*each) for each in told["news"]]
 
     # ------------------------------------------------------------ changes
+
+    def command(self, said: str, path: str, space: str | None) -> Flow[str]:
+        """Do what a user's message asks for; what is remembered, empty for nothing."""
+        text = drafts.commanded(said)
+        if text is not None:
+            source = yield from self._said_by_user(said)
+            yield from self.change([drafts.remembered(path, text)], ASKED_FOR, space, [source])
+        return text or ""
+
+    def _said_by_user(self, said: str) -> Flow[str]:
+        """The event of the first message by which a user says something here. Raises BadValue."""
+        version = next((each.version for each in self._of_users() if _says(each, said)), None)
+        if version is None:
+            remedy = "put it on record first: session.message('user', said)"
+            raise BadValue("command", f"no user said {said!r:.80} in this run", remedy)
+        read = functools.partial(self.engine.workspace.log.read, self.engine.stream, to=version)
+        for stored in (yield Io(read)):
+            at = version - stored.commit.version
+            if 0 <= at < len(stored.commit.events):
+                return str(stored.commit.events[at].id)
+        return ""  # of a fork's parent
+
+    def _of_users(self) -> Iterator[StatedFact]:
+        for each in self.engine.ledger.state.facts:
+            if isinstance(each.fact, MessageAdded) and each.fact.role == "user":
+                yield each
 
     def change(
         self, ops: Sequence[Op], because: str, space: str | None, sources: Sequence[str]
@@ -499,6 +530,11 @@ class MemoryFlows(JointSteps):
             trouble = error
         because = given["because"] or f"revert of {event}"
         return (yield from self._make(call, WantedChange(named, ops, because), trouble))
+
+
+def _says(stated: StatedFact, said: str) -> bool:
+    fact = stated.fact
+    return isinstance(fact, MessageAdded) and load(bytes(fact.content)) == said
 
 
 def _space(space: str | None) -> str | None:

@@ -248,9 +248,7 @@ class MemoryStore:
             if validate is validated and not self._sight.is_limited:
                 # To who may not see all runs a list of them would tell of what others asked.
                 validate = await validating(self._workspace, seen, files)
-            events = checked(
-                self.space, seen, wanted, validate, refusals, self._scrub, whole=state
-            )
+            events = checked(self.space, seen, wanted, validate, refusals, self._scrub, whole=state)
             if not events:
                 return None
             await self._demand_unasked(state, files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from hansard.agents.board.twins import OfAgent
@@ -168,17 +168,43 @@ class AsyncMemory(OfAgent):
         """
         await self._change([drafts.remembered(path, text)], "to be remembered", space, sources)
 
-    async def prompt(self, *, budget: int | None = None) -> str:
+    async def command(self, said: str, *, path: str = AGENTS, space: str | None = None) -> str:
+        """Do what a user's message asks of memory: `/remember TEXT` adds a line as `remember` does,
+        with that message as its source.
+
+        Give it what the user says, after `session.message("user", said)`: what a page, a tool or a
+        model says is nobody's word.
+
+        Args:
+            said: The user's message, as it was put on record.
+            path: The file that has the line.
+            space: Of which space; that of the file that is seen, else the agent's own.
+
+        Returns:
+            What is remembered; empty where the message asks for nothing.
+
+        Raises:
+            BadValue: No message of a user says so in this run.
+            MemoryConflict, MemoryInvalid, Blocked: As `create`.
+        """
+        return await self._drive(self._flows.command(said, path, space))
+
+    async def prompt(
+        self, *, budget: int | None = None, count: Callable[[str], int] | None = None
+    ) -> str:
         """The block of the system prompt: every AGENTS.md, the nearest last, and the names and
         descriptions of skills. Which files and versions it has is on record.
 
         Args:
-            budget: Most characters; None for all. The farthest instructions are cut first.
+            budget: Most characters, or of what `count` says; None for all. The farthest
+                instructions are cut first.
+            count: How large a text is, such as the tokens that your model's tokenizer makes of it;
+                characters if not given, of which a token of English has some four.
 
         Raises:
             BadValue: The budget is too small.
         """
-        return await self._drive(self._flows.prompt(budget))
+        return await self._drive(self._flows.prompt(budget, count))
 
     async def news(self) -> list[MemoryNews]:
         """What changed of the files that `prompt` tells of, since it was asked or this was asked

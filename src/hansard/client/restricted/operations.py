@@ -8,7 +8,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -114,6 +114,17 @@ class MemoryFlows(Flows):
         if embedder is not None or by not in (None, By.WORDS):
             raise NotOffered("session.memory.search(embedder=)", "search by words")
         return (yield from ask(self.engine, "memory.search", 0, question, glob, limit))
+
+    def prompt(self, budget: int | None, count: object) -> Flow[Any]:
+        """The block of the system prompt. Raises NotOffered for a count of the program's own."""
+        if count is not None:
+            raise NotOffered("session.memory.prompt(count=)", "give the budget in characters")
+        return (yield from ask(self.engine, "memory.prompt", 0, budget))
+
+    def command(self, said: str, path: str, space: str | None) -> NoReturn:
+        """Raises NotOffered: which event a message is a restricted agent is not told."""
+        del said, path, space
+        raise NotOffered("session.memory.command", "use session.memory.remember")
 
     def change(self, ops: Any, because: str, space: str | None, sources: Any) -> Flow[None]:
         """Change files. A secret is sent nowhere. Raises MemoryInvalid."""

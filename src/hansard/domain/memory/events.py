@@ -163,6 +163,7 @@ class MemoryProposal(msgspec.Struct, frozen=True, omit_defaults=True):
         sources: The ids of the events that it rests on.
         whole: Whether the text takes the place of what stands there.
         before: With `whole`, the digest of the text that it goes by; empty where there was none.
+        gone: Whether the file goes; its text is empty then.
     """
 
     path: str
@@ -171,15 +172,16 @@ class MemoryProposal(msgspec.Struct, frozen=True, omit_defaults=True):
     sources: tuple[str, ...] = ()
     whole: bool = False
     before: str = ""
+    gone: bool = False
 
 
 @event("memory.reflected.v1")
 class MemoryReflected(Event, frozen=True, kw_only=True):
-    """Runs were reflected on, and these changes are proposed; no file is changed by it. A run is
-    reflected on once.
+    """Runs were reflected on, or files compacted, and these changes are proposed; no file is
+    changed by it. A run is reflected on once.
 
     Attributes:
-        runs: The ids of the runs.
+        runs: The ids of the runs; none of a compaction.
         proposals: What came of it; none where there was nothing to learn.
         reflection: The id of the reflection's own run.
     """

@@ -412,7 +412,7 @@ def decide(space: str, state: MemoryState, wanted: MemoryEvent) -> Sequence[Memo
             if taken:
                 message = f"run {min(taken)} was reflected on: leave it out"
                 raise Refused(message)
-            return (wanted,) if wanted.runs else ()
+            return (wanted,) if wanted.runs or wanted.proposals else ()
         case _:
             assert_never(wanted)
 

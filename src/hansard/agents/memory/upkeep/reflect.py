@@ -6,12 +6,12 @@ was not, and the next one takes what is left. No file is changed; what is propos
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from hansard.agents.memory.drafts import commanded
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
 from hansard.bus.log import Stored
@@ -42,8 +42,8 @@ PROPOSALS_MAX = 50
 PROPOSED_CHARACTERS_MAX = 100_000
 """Of all of them together: they stand in one event."""
 
-REMEMBER = re.compile(r"\s*/remember\s+(\S[\s\S]{0,2000})")
-"""What a user says that is to be remembered, at the begin of a message."""
+ASKED_FOR = "a user asked for it"
+"""Why that is proposed."""
 
 NOTES = "AGENTS.md"
 """Where that is put."""
@@ -91,6 +91,21 @@ class Propose(Protocol):
     def __call__(self, runs: list[RunTold], files: dict[str, str], /) -> Any:
         """The proposals, each a `MemoryProposal` or a dict of its fields."""
         ...
+
+
+async def demand_unreflected(workspace: Workspace, name: str, run: str) -> None:
+    """Raise Refused where a space was told of a run already or it goes on, NotFound for no run."""
+    life = await workspace.states.life(run)
+    if life.status not in _ENDED:
+        message = f"run {run} goes on: each is taken once, so wait until it has ended"
+        raise Refused(message)
+    event = (await _folded(workspace, name)).reflected.get(run)
+    if event is not None:
+        message = (
+            f"{name} was told of run {run} already: see 'hansard memory proposals {name}' for what "
+            "came of it"
+        )
+        raise Refused(message)
 
 
 async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) -> list[str]:
@@ -156,12 +171,12 @@ def asked_for(runs: list[RunTold], files: dict[str, str], /) -> list[MemoryPropo
     found: dict[str, list[str]] = {}
     for run in runs:
         for message in run.messages:
-            said = REMEMBER.match(message.text) if message.role == "user" else None
+            said = commanded(message.text) if message.role == "user" else None
             if said is not None:
-                found.setdefault(" ".join(said[1].split()), []).append(message.event)
+                found.setdefault(said, []).append(message.event)
     stands = files.get(NOTES, "")
     return [
-        MemoryProposal(NOTES, f"- {text}\n", "a user asked for it", tuple(sources))
+        MemoryProposal(NOTES, f"- {text}\n", ASKED_FOR, tuple(sources))
         for text, sources in found.items()
         if text not in stands
     ]
@@ -189,7 +204,8 @@ def checked(
         path = paths.normal(wanted.path)
         space.text_of(path, wanted.text)
         stood = files.get(path)
-        before = digest_of(stood) if wanted.whole and stood is not None else ""
+        goes_by = stood if wanted.whole or wanted.gone else None
+        before = digest_of(goes_by) if goes_by is not None else ""
         made.append(msgspec.structs.replace(wanted, path=path, before=before))
     size = sum(len(each.text) for each in made)
     if len(made) > PROPOSALS_MAX or size > PROPOSED_CHARACTERS_MAX:
@@ -197,6 +213,32 @@ def checked(
         remedy = f"propose at most {PROPOSALS_MAX}, of {PROPOSED_CHARACTERS_MAX:,} in all"
         raise BadValue("proposals", fact, remedy)
     return tuple(made)
+
+
+async def propose(
+    workspace: Workspace,
+    name: str,
+    by: str,
+    state: space.MemoryState,
+    changes: Mapping[str, str | None],
+) -> bool:
+    """Put on record what a compaction would have in files as they stood: their texts, or None where
+    they go.
+    """
+    files = state.files
+    proposals = tuple(
+        MemoryProposal(
+            path=path,
+            text=text or "",
+            because="compaction",
+            whole=text is not None,
+            before=files[path].digest if path in files else "",
+            gone=text is None,
+        )
+        for path, text in changes.items()
+    )
+    label = join(*(files[path].label for path in changes if path in files))
+    return await record(workspace, name, by, MemoryReflected(runs=(), proposals=proposals), label)
 
 
 async def record(
@@ -212,6 +254,6 @@ async def record(
         if taken:
             message = f"run {min(taken)} was reflected on meanwhile; reflect again"
             raise Refused(message)
-        return (event,) if event.runs else ()
+        return (event,) if event.runs or event.proposals else ()
 
     return await workspace.tell_lasting(stream_of(name), by, decide, label.stored)

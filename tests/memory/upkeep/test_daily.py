@@ -1,0 +1,123 @@
+"""`hansard up` reflects each day: what is set is done and told, each run once, killed between."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.bus.codec import revive_all
+from hansard.bus.portal import portal
+from hansard.bus.server.lease import join
+from hansard.domain.memory.events import MemoryReflected, stream_of
+from hansard.service.reflecting import Daily, daily
+from hansard.settings import Settings
+from tests.cli.support import Call, environment
+
+TAKEN_S_MAX = 90.0
+FUNCTION = '''
+import pathlib, time
+
+def slowly(runs, files):
+    """Takes long the first time that it is called."""
+    marker = pathlib.Path("begun")
+    if not marker.exists():
+        marker.touch()
+        time.sleep(600)
+    return [{"path": "AGENTS.md", "text": f"- {run.run}\\\\n"} for run in runs]
+'''
+
+
+def test_a_time_of_day_is_due_once_a_day():
+    """The newest moment that it was due, today or yesterday; what is no time is refused."""
+    plan = Daily(3, 30, ("org",))
+    noon = datetime(2026, 5, 4, 12, tzinfo=UTC)
+    assert plan.last(noon) == datetime(2026, 5, 4, 3, 30, tzinfo=UTC)
+    assert plan.last(noon - timedelta(hours=10)) == datetime(2026, 5, 3, 3, 30, tzinfo=UTC)
+    assert daily(Settings()) is None
+    found = daily(Settings(reflect_at="23:05", reflect_with="m:f", reflect_spaces="org, agent/a"))
+    assert str(found) == "daily at 23:05 UTC on org, agent/a, with m:f"
+    for settings in (
+        Settings(reflect_at="24:00"),
+        Settings(reflect_at="noon"),
+        Settings(reflect_at="03:00", reflect_spaces="nobody"),
+    ):
+        with pytest.raises((hansard.BadValue, hansard.BadName)):
+            daily(settings)
+
+
+@pytest.fixture
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A record of its own: `hansard up` projects each workspace that other tests have made."""
+    folder = tmp_path_factory.mktemp("broker")
+    with join(folder):
+        yield folder
+
+
+@contextmanager
+def up(data_dir: Path, workspace: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`hansard up` that reflects, in a folder where its function stands."""
+    told = {"HANSARD_REFLECT_AT": "00:00", "HANSARD_REFLECT_WITH": "upkeep:slowly"}
+    command = [sys.executable, "-m", "hansard", "up", "--json", "--workspace", workspace]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(data_dir, **told),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, 9)
+
+
+def until(holds: Any) -> None:
+    """Wait for something, for a while."""
+    end = time.monotonic() + TAKEN_S_MAX
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_killed_in_between_each_run_is_reflected_on_once(
+    data_dir: Path, workspace: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+):
+    """Killed while its function works, nothing is taken; the next start takes each run once, and
+    changes no file. `hansard status` says what is set.
+    """
+    (tmp_path / "upkeep.py").write_text(FUNCTION)
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for number in range(3):
+            with record.run("w", agent="ada", run=f"r{number}") as session:
+                session.message("user", "hello")
+
+        def taken() -> Counter[str]:
+            stored = portal().run(record.workspace.log.read(stream_of("org")))
+            events = [event for each in stored for event in revive_all([each.commit])]
+            return Counter(
+                run for event in events if isinstance(event, MemoryReflected) for run in event.runs
+            )
+
+        assert "never: HANSARD_REFLECT_AT" in call("status").out
+        with up(data_dir, workspace, tmp_path):
+            until((tmp_path / "begun").exists)
+        assert taken() == Counter()
+        with up(data_dir, workspace, tmp_path):
+            until(taken)
+        assert taken() == Counter(["r0", "r1", "r2"])
+        [listed] = call("memory", "proposals", "org", "--json").lines
+        assert listed["standing"] == "open"
+        with pytest.raises(hansard.NotFound):
+            record.memory().view("AGENTS.md")
+    monkeypatch.setenv("HANSARD_REFLECT_AT", "03:00")
+    assert "daily at 03:00 UTC on org" in call("status").out
