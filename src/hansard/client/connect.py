@@ -166,7 +166,7 @@ def connect_async(  # noqa: PLR0913 -- each is a setting of its own
 
             return AsyncRestrictedRecord(await Link.open(login), defaults)
         workspace, tables = await open_with_tables(settings)
-        return AsyncRecord(workspace, defaults, tables)
+        return AsyncRecord(workspace, defaults, tables, Record)
 
     return Connecting(opened)
 

@@ -227,6 +227,10 @@ class _OfWorkspace:
         }
 
 
+SyncTwin = Callable[[Workspace, Portal, Defaults, OpenTables | None], Any]
+"""Makes the record of the sync client, for what waits in a thread."""
+
+
 class OnPortal(_OfWorkspace, SyncSessions[Session]):
     """What the sync twin does its own way: it waits for the bus's loop in another thread."""
 
@@ -374,11 +378,16 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
     """What the async twin does its own way."""
 
     def __init__(
-        self, workspace: Workspace, defaults: Defaults, tables: OpenTables | None = None
+        self,
+        workspace: Workspace,
+        defaults: Defaults,
+        tables: OpenTables | None,
+        sync: SyncTwin,
     ) -> None:
         self.workspace = workspace
         self._defaults = defaults
         self._open_tables = tables
+        self._sync = sync
 
     def _its_loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
@@ -453,13 +462,11 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         in Hansard may be called inside it. Others are called in a thread. Cancelled, it is gone on
         with when it is called again.
         """
-        from hansard.client.record_sync import Record  # noqa: PLC0415 -- it is made from this one
-
         made = wanted_of(reference, tasks, evaluate, propose, options)
         clean(self._defaults, "optimize", reference=reference, tasks=list(made.tasks))
         return await optimize_async(
             made,
-            lambda portal: Record(self.workspace, portal, self._defaults, self._open_tables),
+            lambda portal: self._sync(self.workspace, portal, self._defaults, self._open_tables),
         )
 
 
