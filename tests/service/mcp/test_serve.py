@@ -344,6 +344,7 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
             ada.board.put("plans/secret", SECRET)
             ada.board.put("findings/1", "whales")
             ada.message("user", SECRET)
+            record.memory("org").create("hidden.md", SECRET, by="alice")
             return str(ada.run)
 
     async with AsyncExitStack() as stack:
@@ -360,6 +361,9 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
             await rob.ask("board_put", run_id=run, key="findings/2", value="squids"),
             await rob.ask("view_run", run_id=run),
             await rob.ask("resume_run", run_id=run),
+            await rob.ask("memory_ls", run_id=run),
+            await rob.ask("memory_grep", run_id=run, pattern="pass"),
+            await rob.ask("fetch_context", agent_id="rob"),
         ]
         assert not any(each.get("isError") for each in heard), heard
         refused = [
@@ -369,7 +373,15 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
             await rob.refused("sql", query="SELECT * FROM messages"),
             await rob.refused("fork_run", run_id=run),
             await rob.refused("list_runs"),
+            await rob.refused("memory_create", run_id=run, path="a.md", text="x", space="org"),
+            await rob.refused("fetch_context", agent_id="ada"),
         ]
+        for path in ("hidden.md", "nothing.md"):
+            refused.append(await rob.refused("memory_entry", run_id=run, path=path))
+            said = await client.ask("resources/read", uri=f"memory://{path}")
+            refused.append(json.dumps(said["error"]))
+        of_hidden = [each.replace("hidden", "nothing") for each in refused[-4:-2]]
+        assert of_hidden == refused[-2:]
         for uri in (
             *(f"run://{run}/trace", f"run://{run}/state", f"run://{run}/view?role=ada"),
             f"board://{run}/plans/secret",
@@ -562,3 +574,80 @@ async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setu
         told = await client.ask("completion/complete", **wrong, argument={"name": "x", "value": ""})
         assert "give one of run_id" in told["error"]["message"]
     await restricted_is_offered(there, login)
+
+
+@pytest.mark.slow
+async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
+    """What it fetches it may update as one change; what somebody changed meanwhile is not written
+    over; its files are resources, and who watches one is told. A context of another is refused.
+    """
+
+    def unasked() -> None:
+        with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
+            for space in ("agent/ada", "org"):
+                record.memory(space).set_policy("off", by="alice", because="a test")
+
+    def meanwhile(text: str) -> None:
+        with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
+            record.memory("agent/ada").create("notes/a.md", text, by="alice")
+
+    from mcp import types  # noqa: PLC0415 -- see above
+
+    await asyncio.to_thread(unasked)
+    async with sdk(setup, "ada", "auto") as ada:
+        fetched = await ada.get("fetch_context", agent_id="ada")
+        assert (fetched["files"], fetched["user_preferences"]) == ([], [])
+        context = {
+            "files": {"notes/a.md": "one\n"},
+            "user_preferences": ["Use bullets.", "- Short."],
+        }
+        asked = {"agent_id": "ada", "context": context, "timestamp": fetched["timestamp"]}
+        done = await ada.get("update_context", **asked)
+        assert (done["written"], done["remembered"]) == (
+            ["notes/a.md"],
+            ["- Use bullets.", "- Short."],
+        )
+        again = await ada.get("update_context", **asked | {"timestamp": done["timestamp"]})
+        assert (again["written"], again["unchanged"], again["remembered"]) == (
+            [],
+            ["notes/a.md"],
+            [],
+        )
+        fetched = await ada.get("fetch_context", agent_id="ada")
+        texts = {each["path"]: each["text"] for each in fetched["files"]}
+        assert texts == {"notes/a.md": "one\n", "AGENTS.md": "- Use bullets.\n- Short.\n"}
+        assert [each["path"] for each in fetched["user_preferences"]] == ["AGENTS.md"]
+        assert isinstance(ada.client, object)
+        client: Any = ada.client
+        async with client.listen(resource_subscriptions=["memory://notes/a.md"]) as changes:
+            await asyncio.to_thread(meanwhile, "two\n")
+            assert (await anext(changes)).uri == "memory://notes/a.md"
+        ref = types.ResourceTemplateReference(uri="memory://{+path}")
+        offered = await client.complete(ref, {"name": "path", "value": "no"})
+        assert offered.completion.values == ["notes/a.md"]
+        read = await client.read_resource("memory://notes/a.md")
+        assert (read.contents[0].text, read.contents[0].mime_type) == ("two\n", "text/markdown")
+        listed = {each.uri for each in (await client.list_resources()).resources}
+        assert {"memory://notes/a.md", "memory://AGENTS.md"} <= listed
+        late = {
+            "agent_id": "ada",
+            "context": {"files": {"notes/a.md": "mine\n", "notes/b.md": "b\n"}},
+        }
+        late |= {"timestamp": fetched["timestamp"]}
+        assert "changed by 'alice'" in await ada.refused("update_context", **late)
+        assert await ada.get("memory_ls", **await in_a_run(ada)) == ["AGENTS.md", "notes/a.md"]
+        fresh = await ada.get("fetch_context", agent_id="ada")
+        full = {"agent_id": "ada", "context": {"files": {"notes/b.md": "b\n"}}, "sync_type": "full"}
+        done = await ada.get("update_context", **full, timestamp=fresh["timestamp"])
+        assert (done["written"], done["deleted"]) == (["notes/b.md"], ["AGENTS.md", "notes/a.md"])
+        assert len(fresh["past_tasks"]) >= 1
+        assert "this client is 'ada'" in await ada.refused("fetch_context", agent_id="ben")
+        for wrong in ({"timestamp": "yesterday"}, {"sync_type": "some"}, {"context": {"x": 1}}):
+            assert await ada.refused("update_context", **late | wrong)
+        shown = await client.get_prompt("remember", {"run_id": "r", "what": "Be brief."})
+        assert shown.messages[0].content.text.startswith("/remember Be brief.")
+
+
+async def in_a_run(client: Team) -> dict[str, Any]:
+    """A run to name."""
+    return {"run_id": (await client.get("start_run", workflow="w"))["run_id"]}

@@ -70,7 +70,10 @@ async def complete(
         return Answer(await source(sessions, begun, run), replayable=False)
 
     try:
-        found: list[str] = (await in_own_run(sessions, "completion/complete", asked, reads)).result
+        if source is _files:  # which is a step by itself
+            found = await source(sessions, begun, run)
+        else:
+            found = (await in_own_run(sessions, "completion/complete", asked, reads)).result
     except (NotOffered, RoleRefused):  # it may not even ask
         found = []
     return Offered(found[:VALUES_MAX], len(found) > VALUES_MAX)
@@ -143,6 +146,14 @@ async def _in_run(
     return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
 
 
+async def _files(sessions: Sessions, begun: str, run: str) -> list[str]:
+    del run
+    work = await sessions.own()
+    async with sessions.at_work(work):
+        found = await work.session.memory.ls()
+    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+
+
 async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
     if sessions.workspace is None:  # it is not told versions
         return []
@@ -165,6 +176,7 @@ OF_ADDRESSES: dict[str, Source] = {
     "task": _tasks,
     "at": _points,
     "role": _roles,
+    "path": _files,
     "id": _from(DECISIONS),
 }
 """Where what is offered comes from, by the names in an address."""

@@ -21,12 +21,13 @@ from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.run import ForkEffects
+from hansard.service.mcp import memory
 from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
 from hansard.service.operations import given, run
 
 _log = logger(__name__)
 
-IN_RUN = ("facts", "board", "team")
+IN_RUN = ("facts", "board", "memory", "team")
 """Groups of the registry that are asked of a session, and of which each operation is a tool."""
 
 BLOCKS = {"board.transaction", "team.claimed"}
@@ -38,6 +39,8 @@ READS = {
     "facts.context",
     "board.entry",
     "board.keys",
+    *(f"memory.{each}" for each in ("entry", "ls", "glob", "grep", "search")),
+    *(f"memory.{each}" for each in ("prompt", "news", "history")),
     "team.tasks",
     "team.wait_for",
 }
@@ -129,7 +132,7 @@ def _offer(each: Operation) -> Offer:
         takes=_object({"run_id": RUN_ID, **fields}, ["run_id", *required]),
         gives=_given_schema(each.result),
         reads=each.name in READS,
-        destroys=each.name in ("board.remove", "board.discard"),
+        destroys=each.name in ("board.remove", "board.discard", "memory.delete"),
         answer=answer,
     )
 
@@ -225,7 +228,24 @@ def _without(hint: Any) -> Any:
 
 
 def _plain(hint: Any) -> dict[str, Any]:
-    return dict(TASK) if hint is Claim else dict(msgspec.json.schema(hint))
+    return dict(TASK) if hint is Claim else _whole(msgspec.json.schema(hint))
+
+
+def _whole(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with what it refers to in its place: it becomes a part of another."""
+    defined = schema.get("$defs", {})
+
+    def filled(part: Any) -> Any:
+        if isinstance(part, list):
+            return [filled(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return filled(defined[part["$ref"].rpartition("/")[2]])
+        return {name: filled(each) for name, each in part.items() if name != "$defs"}
+
+    found: dict[str, Any] = filled(schema)
+    return found
 
 
 def _given_schema(result: Any) -> dict[str, Any]:
@@ -334,6 +354,16 @@ class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     higher_is_better: list[str] | None = None
     missing: typing.Literal["failure", "excluded", "worst-case"] | None = None
     all_pairs: bool | None = None
+
+
+async def _fetch(sessions: Sessions, asked: memory.Fetch) -> Answer:
+    told, work = await memory.fetched(sessions, asked)
+    return Answer(told, work, replayable=False)
+
+
+async def _update(sessions: Sessions, asked: memory.Update) -> Answer:
+    told, work = await memory.updated(sessions, asked)
+    return Answer(told, work, replayable=False)
 
 
 RUNS_MAX = 100
@@ -448,6 +478,7 @@ class _Own(msgspec.Struct, frozen=True):
     destroys: bool = False
     in_run: bool = True
     untold: bool = False
+    steps: bool = False  # what it does are steps by themselves
 
 
 OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
@@ -464,6 +495,8 @@ OWN: dict[str, _Own] = {
     "sql": _Own(Sql, _sql, OBJECT, reads=True, in_run=False),
     "why": _Own(Why, _why, ARRAY, reads=True, in_run=False),
     "compare": _Own(Compare, _compare, ARRAY, reads=True, in_run=False),
+    "fetch_context": _Own(memory.Fetch, _fetch, OBJECT, reads=True, in_run=False, steps=True),
+    "update_context": _Own(memory.Update, _update, OBJECT, in_run=False, steps=True),
 }
 """Tools that the registry has not for a session: what a program does with a record."""
 
@@ -471,8 +504,7 @@ OWN: dict[str, _Own] = {
 def own() -> Iterator[Offer]:
     """The tools of their own."""
     for name, each in OWN.items():
-        schema = msgspec.json.schema(each.request)
-        found = schema["$defs"][each.request.__name__]
+        found = _whole(msgspec.json.schema(each.request))
         does = " ".join((each.request.__doc__ or "").split())
         takes = {key: found[key] for key in ("type", "properties", "required") if key in found}
         yield Offer(
@@ -497,7 +529,7 @@ def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Aw
         if each.untold:
             work = await sessions.of(arguments["run_id"])
             return await as_step(sessions, work, name, {}, reads)
-        if each.in_run:
+        if each.in_run or each.steps:
             return await reads()
         return await in_own_run(sessions, name, msgspec.structs.asdict(asked), reads)
 

@@ -41,6 +41,8 @@ class Prompt(msgspec.Struct, frozen=True):
 
 RUN = Argument("run_id", "The run.")
 
+REMEMBER = "remember"
+
 PROMPTS = {
     each.name: each
     for each in (
@@ -82,6 +84,19 @@ PROMPTS = {
             "the plan stood before the data, and what would change it (missing trials, "
             "looks, metrics without a direction). Do not call anything better that the "
             "verdict does not.",
+        ),
+        Prompt(
+            REMEMBER,
+            "Have this agent remember something from now on (/remember).",
+            (RUN, Argument("what", "What is to hold from now on.")),
+            "/remember {what}\n\nPut these words of mine on record as they stand, with message in "
+            "run {run_id} (role user, content beginning with /remember). Then look with "
+            "memory_search and memory_entry whether it is said already, or the contrary is. If "
+            "not, say it as one general rule with memory_remember; what is how to do a certain "
+            "thing belongs into a file under skills/ (memory_create), not into the instructions. "
+            "If it contradicts what stands there, change that (memory_edit) rather than adding "
+            "to it. A person may be asked before it is written: wait for that, and say what came "
+            "of it.",
         ),
     )
 }

@@ -6,6 +6,7 @@ run://RUN/view[?role=ROLE]  what this client's role may see of it, or another wh
 board://RUN/KEY             an entry of its shared state
 task://RUN/ID               a task of its team
 decision://ID               why something was decided
+memory://PATH               a file of memory, as this client's agent sees it
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ LISTED_MAX = 50
 """Runs whose traces are listed, the newest first; any other is read by its address."""
 
 
+FILES_MAX = 200
+"""Files of memory that are listed, by their paths; any other is read by its address."""
+
+
 class Template(msgspec.Struct, frozen=True):
     """An address with names in braces, what is there, and whether word is given when it changes."""
 
@@ -51,6 +56,7 @@ TEMPLATES = (
     ),
     Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
     Template("task://{run}/{task}", "task", "A task of a run's team.", changes=False),
+    Template("memory://{+path}", "memory", "A file of this agent's memory, as it stands."),
     Template(
         "decision://{id}",
         "decision",
@@ -66,7 +72,7 @@ FIXED = {each.name for each in TEMPLATES if not each.changes}
 
 class Address(msgspec.Struct, frozen=True):
     """What a URI names: one of `TEMPLATES` by its name, of a run or decision, a key (of a task its
-    id), a point, a role that is not the client's own.
+    id, of memory its path), a point, a role that is not the client's own.
     """
 
     kind: str
@@ -87,6 +93,8 @@ class Address(msgspec.Struct, frozen=True):
         """Of a URI. Raises BadValue for one that is no resource's."""
         parts = urlsplit(uri)
         where, path = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
+        if where and parts.scheme == "memory":
+            return cls("memory", "", f"{where}/{path}" if path else where)
         if where and parts.scheme in ("board", "task") and path:
             return cls(parts.scheme, where, path)
         if where and parts.scheme == "run" and path in ("trace", "state", "view"):
@@ -116,6 +124,10 @@ async def read(
             else:
                 found = await work.session.view()
         return Answer(msgspec.json.decode(await shapes.told(found)), work)
+    if address.kind == "memory":
+        work = await sessions.own()
+        async with sessions.at_work(work):
+            return Answer((await work.session.memory.entry(address.key)).text, work)
     reads = {"trace": _steps, "state": _state, "decision": _reason, "view": _seen_by}[address.kind]
     return await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
 
@@ -156,6 +168,26 @@ def _workspace(sessions: Sessions) -> Any:
     if sessions.workspace is None:
         raise NotOffered("the whole of a run", "read run://RUN/view, which its role may see")
     return sessions.workspace
+
+
+def mime_of(uri: str) -> str:
+    """What stands at an address: JSON, or a file of memory as it is."""
+    if urlsplit(uri).scheme != "memory":
+        return "application/json"
+    return {"md": "text/markdown", "json": "application/json"}.get(
+        uri.rpartition(".")[2], "text/plain"
+    )
+
+
+async def files(sessions: Sessions) -> list[Template]:
+    """The first files of the agent's memory, by their paths. Raises RoleRefused."""
+    work = await sessions.own()
+    async with sessions.at_work(work):
+        found = await work.session.memory.ls()
+    return [
+        Template(f"memory://{quote(path)}", path, f"The file of memory {path}.")
+        for path in found[:FILES_MAX]
+    ]
 
 
 async def listed(sessions: Sessions) -> list[Template]:

@@ -115,14 +115,22 @@ class _Requests:
     async def list_resources(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """The newest runs' traces; none for a restricted agent, who knows the runs it was told."""
+        """The newest runs' traces, but for a restricted agent, who knows the runs it was told; and
+        the files of the agent's memory.
+        """
         del context, params
-        found = []
-        with contextlib.suppress(NotOffered, RoleRefused):
-            found = await resources.listed(self._sessions)
+        found: list[resources.Template] = []
+        for listing in (resources.listed, resources.files):
+            with contextlib.suppress(NotOffered, RoleRefused):
+                found += await listing(self._sessions)
         return types.ListResourcesResult(
             resources=[
-                types.Resource(uri=each.uri, name=each.name, description=each.does, mime_type=JSON)
+                types.Resource(
+                    uri=each.uri,
+                    name=each.name,
+                    description=each.does,
+                    mime_type=resources.mime_of(each.uri),
+                )
                 for each in found
             ]
         )
@@ -139,8 +147,9 @@ class _Requests:
             self._sessions.note(error)
             await refused(self._sessions, "resources/read", {"uri": uri}, str(error))
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
-        text = msgspec.json.encode(found.result).decode()
-        told = types.TextResourceContents(uri=uri, mime_type=JSON, text=text)
+        is_text = uri.startswith("memory:")
+        text = found.result if is_text else msgspec.json.encode(found.result).decode()
+        told = types.TextResourceContents(uri=uri, mime_type=resources.mime_of(uri), text=text)
         return types.ReadResourceResult(contents=[told], _meta=_meta(found))
 
     async def list_prompts(

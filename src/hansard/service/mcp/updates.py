@@ -20,12 +20,14 @@ import msgspec
 
 from hansard.agents.access import views
 from hansard.agents.policy import permits
+from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.board import VIEWS
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
+from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.roles.model import KIND
 from hansard.domain.roles.state import Line
 from hansard.service.mcp import resources
@@ -48,6 +50,9 @@ often; that a view was served is on record each time.
 
 AGAIN_S = 5.0
 """After so many seconds a log is followed again that could not be."""
+
+LOOKED_AT = ("memory", "view")
+"""Kinds of addresses of which only a look says whether they are others than they were."""
 
 READING = frozenset({"board", "resource", "team", "view"})
 """Kinds of steps in which an agent reads the record, where their effects are `pure`."""
@@ -72,6 +77,8 @@ class _Watched(msgspec.Struct):
         run, stream = self.address.of, stored.stream
         if stored.position <= self.since:
             return False
+        if self.address.kind == "memory":
+            return isinstance(stream, WorkspaceStream) and stream.kind == MEMORY
         if self.address.key is not None:
             return stream == KeyStream(run, self.address.key)
         if isinstance(stream, WorkspaceStream):
@@ -148,7 +155,7 @@ class Updates:
             new = _Watched(uri, address, asked.work or await self._sessions.own())
             if self._sessions.workspace is not None:
                 new.since = await self._sessions.workspace.log.head()
-            if address.kind == "view" or self._sessions.workspace is None:
+            if address.kind in LOOKED_AT or self._sessions.workspace is None:
                 new.seen = await self._sight(new, {})
             self._watched[uri] = new
             if not self._tasks:
@@ -247,9 +254,10 @@ class Updates:
 
     async def _is_news(self, each: _Watched, known: dict[str, _Shown]) -> bool:
         """Whether the client may know that something is another than it was."""
-        if each.address.kind == "view" or self._sessions.workspace is None:
+        if each.address.kind in LOOKED_AT or self._sessions.workspace is None:
             before, each.seen = each.seen, await self._sight(each, known)
-            if each.seen != before and self._sessions.workspace is not None:
+            is_mine = each.address.kind == "view" and self._sessions.workspace is not None
+            if is_mine and each.seen != before:
                 each.work.session.engine.ledger.shown(known[each.address.of].label)
             return each.seen != before
         if each.address.key is None:
@@ -265,6 +273,8 @@ class Updates:
 
     async def _sight(self, each: _Watched, known: dict[str, _Shown]) -> bytes:
         """A digest of what the role sees at an address, less what its own agent read."""
+        if each.address.kind == "memory":
+            return await self._file(each)
         run = each.address.of
         if run not in known:
             known[run] = await self._shown(each)
@@ -278,6 +288,15 @@ class Updates:
             if wanted and one.id not in passed and not one.type.startswith("view."):
                 digest.update(one.id.encode() + b"\0" + bytes(one.data) + b"\0")
         return digest.digest()
+
+    async def _file(self, each: _Watched) -> bytes:
+        """Which text a file of memory holds, of which space; nothing where there is none."""
+        async with self._sessions.at_work(each.work):
+            try:
+                found = await each.work.session.memory.entry(each.address.key)
+            except NotFound:
+                return b""
+        return f"{found.space} {found.digest}".encode()
 
     async def _shown(self, each: _Watched) -> _Shown:
         """What the role is shown of a run."""
