@@ -9,9 +9,13 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 from hansard.agents.errors import ToolError
+
+_ITEMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+"""Flags of the code of functions that give items one by one."""
 
 
 def underlying(function: Any) -> Any:
@@ -38,6 +42,8 @@ def _is_object(function: Any) -> bool:
 
 def is_coroutine_function(function: Any) -> bool:
     """Whether calling it gives a coroutine, as far as can be seen without calling it."""
+    if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         underlying(function)
     )
@@ -50,6 +56,8 @@ def is_async_generator_function(function: Any) -> bool:
 
 def is_stream(function: Any) -> bool:
     """Whether calling it gives items one by one."""
+    if type(function) is FunctionType:  # a call asks this: a tenth of what `inspect` takes
+        return bool(function.__code__.co_flags & _ITEMS)
     inner = underlying(function)
     return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
 

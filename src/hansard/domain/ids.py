@@ -147,12 +147,9 @@ def name(kind: str, value: object) -> str:
 
 def uuid7(unix_ms: int, entropy: bytes) -> str:
     """A UUID version 7 (RFC 9562, section 5.7) from a Unix time in ms and 10 random bytes."""
-    rand = int.from_bytes(entropy[:10], "big")
-    value = (unix_ms & 0xFFFFFFFFFFFF) << 80
-    value |= 0x7 << 76 | (rand >> 68 & 0xFFF) << 64
-    value |= 0b10 << 62 | rand & 0x3FFFFFFFFFFFFFFF
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    time, rand = f"{unix_ms & 0xFFFFFFFFFFFF:012x}", entropy[:10].hex()
+    variant = "89ab"[int(rand[4], 16) & 3]
+    return f"{time[:8]}-{time[8:]}-7{rand[:3]}-{variant}{rand[5:8]}-{rand[8:]}"
 
 
 def marked(uuid: str, name: str) -> str:

@@ -195,7 +195,9 @@ def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Plain:
 
 
 def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
-    plain = values.plain(value, "result", None)
+    plain, is_as_it_was = values.recorded(value, "result")
+    if convert is None and is_as_it_was:
+        return values.plain(value, "result", scrub) if scrub is not None else plain
     back = values.revive(plain)
     try:
         back = converted(back, convert)

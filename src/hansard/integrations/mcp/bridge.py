@@ -93,6 +93,9 @@ class Bridge:
 
     async def send(self, raw: bytes) -> None:
         """Pass on what nobody answers. Raises ServerGone."""
+        if self._is_plain:
+            await self._server.send(raw)
+            return
         frame = frames.read(raw)
         if isinstance(frame, Answer) and frame.id in self._asked_back:
             waiting = self._asked_back[frame.id]
@@ -110,6 +113,8 @@ class Bridge:
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
         """A request's answer, in the era that it was asked in. Raises ServerGone, NotDone."""
+        if self._is_plain:
+            return await self._server.ask(id_, raw)
         frame = frames.read(raw)
         if not isinstance(frame, Request):
             return await self._server.ask(id_, raw)
@@ -122,6 +127,11 @@ class Bridge:
         if self._translates == OLD and _is_new(frame):
             return await self._to_old(frame)
         return await self._server.ask(id_, raw)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether both are known to speak one era: then nothing of a frame is looked at."""
+        return self._settled and self._translates is None
 
     async def next(self) -> Frame | None:
         """What the server says that answers nothing; None once it has ended."""

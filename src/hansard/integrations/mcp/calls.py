@@ -52,6 +52,9 @@ or a model answered is on record.
 PREFIX = "mcp:"
 """Before a method, or before a field of a call that is none of the tool's arguments."""
 
+ANY_ARGUMENTS = inspect.Signature()
+"""Of tools that are declared elsewhere: nothing is bound by it."""
+
 ERROR_CHARACTERS_MAX = 7_000
 """Of a result that is an error: a longer one is recorded whole, as a result that says `isError`."""
 
@@ -142,7 +145,7 @@ def forwarded(
         timeout_s=timeout_s,
         safe_errors=(NotCalled,),
         raises=(ToolErrorResult, ErrorAnswer, NotCalled),
-        signature=inspect.Signature(),
+        signature=ANY_ARGUMENTS,
     )
 
 

@@ -119,7 +119,7 @@ class Recording:
             effects = self._effects.of(step.tool)
             spec = forwarded(step, effects, self._timeout_s, forward)
             told = await self._session.call(spec, (), step.arguments)
-            answer = frames.result(frame.id, told)
+            answer = answers[0].raw if answers else frames.result(frame.id, told)
             self.told.from_record += not answers
             if ask is not None and frame.method == INITIALIZE and not answers:
                 await ask(frame)  # the server, too, must have been greeted
