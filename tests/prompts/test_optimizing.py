@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_what_is_better_is_promoted(record):
     """The candidates are versions, the comparison is registered before its trials, and no proposal
     saw what it is judged on; asked again, nothing is asked.
     """
-    asked: list[object] = []
+    asked: list[Any] = []
 
     def evaluate(text, task):
         asked.append(task)
@@ -106,9 +107,9 @@ def test_what_is_better_is_promoted(record):
 @pytest.mark.slow
 def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace):
     """To what the sync one comes to; cancelled, it is gone on with, and asks nothing twice."""
-    asked: list[object] = []
+    asked: list[Any] = []
 
-    async def play() -> object:
+    async def play() -> Any:
         stop = asyncio.Event()
 
         async def evaluate(text, task):
