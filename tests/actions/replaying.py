@@ -23,10 +23,13 @@ from hansard.bus.jetstream.log import JetStreamLog
 from hansard.bus.whole_file import whole
 from hansard.client.browser import browser as browsers
 from hansard.client.browser import replay
+from hansard.domain.actions.kept import KIND
 
 
 class Job(msgspec.Struct):
-    """What is replayed, where, and at which boundary the program is killed; at none for 0."""
+    """What is replayed, where, and at which boundary the program is killed; at none for 0. `file`
+    is the name of a cache that the record keeps where it is `kept`.
+    """
 
     data_dir: str
     workspace: str
@@ -34,6 +37,7 @@ class Job(msgspec.Struct):
     chromium: str
     file: str
     kill_at: int = 0
+    kept: bool = False
 
 
 class Boundaries:
@@ -42,6 +46,8 @@ class Boundaries:
     def __init__(self, kill_at: int) -> None:
         self.left = kill_at
         self.met = 0
+        self.heal = 0
+        """The one before a heal is put on record."""
 
     def met_one(self) -> None:
         """Another one."""
@@ -55,6 +61,8 @@ class Boundaries:
         inner = getattr(owner, name)
 
         async def outer(*args: Any, **kwargs: Any) -> Any:
+            if any(getattr(getattr(each, "stream", None), "kind", "") == KIND for each in args):
+                self.heal = self.met + 1
             self.met_one()
             made = await inner(*args, **kwargs)
             self.met_one()
@@ -107,11 +115,12 @@ async def main(job: Job) -> None:
                 record.run("replay", run=job.run, agent="ada", role="agent") as session,
             ):
                 session.browser(page, timeout_s=5.0)
-                done = await session.run_actions(job.file, fallback=key, once="allow")
+                cache = await record.kept_actions(job.file) if job.kept else job.file
+                done = await session.run_actions(cache, fallback=key, once="allow")
                 told = {"success": done.success, "error": done.error}
         except hansard.HansardError as error:
             told = {"success": False, "error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(told | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
+        print(json.dumps(told | {"boundaries": boundaries.met, "heal": boundaries.heal}))  # noqa: T201 -- its answer
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import hansard
 from benchmarks.bench_page import ARGUMENTS
 from hansard.domain.actions.cache import decode, encode
 from hansard.integrations.browser.chromium import program
@@ -202,3 +203,34 @@ def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     evidence.record("actions.kills", boundaries=count, in_doubt=doubt, sent_twice=twice)
     assert twice == 0
     assert 0 < doubt < count
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed(
+    browser, form, data_dir, workspace, after
+):
+    """Before the heal is on record the cache is at version 1, after it at version 2; gone on with,
+    it is healed once, and the form is sent once.
+    """
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        found = decode(actions(f"http://127.0.0.1:{form.server_port}/"))
+        for name in ("whole", "killed"):
+            record.keep_actions(name, found)
+        whole = launched(Job(str(data_dir), workspace, "whole", browser, "whole", kept=True))
+        assert whole.returncode == 0, whole.stderr[-2_000:]
+        heal = json.loads(whole.stdout)["heal"]
+        assert heal
+        job = Job(str(data_dir), workspace, "killed", browser, "killed", heal + after, kept=True)
+        form.sent.clear()
+        assert launched(job).returncode == SIGKILLED
+        assert record.kept_actions("killed").version == (2 if after else 1)
+        assert form.sent == []
+        job.kill_at = 0
+        again = launched(job)
+        assert again.returncode == 0, again.stderr[-2_000:]
+        assert json.loads(again.stdout)["success"], again.stdout
+        healed = record.kept_actions("killed")
+        assert (healed.version, len(healed.history)) == (2, 1)
+        assert form.sent == [b"who=Ada"]

@@ -183,7 +183,7 @@ async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
 def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **options):
     """A run of `flow` with one call, which adds itself to `ran` where it runs."""
     named = {name: options.pop(name) for name in ("agent", "role") if name in options}
-    gate = options.pop("gate", ())
+    gate, decides = options.pop("gate", ()), options.pop("decides", False)
     wanted = options.pop("reuse", hansard.reuse(ttl_s=HOUR_S))
     given_ = options.pop("given", {"text": "x"})
     with record.run("flow", run=run, gate=gate, **named) as session:
@@ -195,7 +195,10 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
                 raise ValueError("no answer")
             return text
 
-        return ask(**given_)
+        found = ask(**given_)
+        if decides:
+            session.decide("which?", selected="this")
+        return found
 
 
 def test_what_is_stale_old_failed_or_secret_runs(record: Record):
@@ -406,7 +409,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     """`hansard reuse list`, `used` and `invalidate`, for people and as JSON."""
     ran: list[str] = []
     once(record, "a", ran)
-    once(record, "b", ran)
+    once(record, "b", ran, decides=True)
     [answer, last] = call("reuse", "list", "--json").lines
     assert (answer["tool"], answer["run"], answer["times"], answer["stale_since"]) == (
         "ask", "a", 1, None,
@@ -425,5 +428,33 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     [answer, _] = call("reuse", "list", "--json").lines
     assert answer["stale_because"] == "new index"
     assert "answer of agent#1 of run a" in call("run", "trace", "b").out
+    [(decision,)] = record.sql("SELECT decision FROM decisions").rows
+    assert "answer of agent#1 of run a" in call("why", decision).out
+    assert "answer of agent#1 of run a" in call("trail", "b").out
     once(record, "c", ran)
     assert ran == ["a", "c"]
+
+
+def test_what_was_given_stands_without_the_run_that_it_came_from(
+    record: Record, call: Call, workspace: str, tmp_path: Path
+):
+    """Copied alone into another workspace, a run that was given an answer is derived again, whole,
+    and goes on from there in a fork; the audit says that its source is not there.
+    """
+    ran: list[str] = []
+    large = {"text": "x" * 100_000}
+    once(record, "a", ran, given=large)
+    once(record, "b", ran, given=large)
+    file = tmp_path / "b.jsonl"
+    assert call("export", "b", "-o", file).code == 0
+    other = f"{workspace}-other"
+    assert call("-w", other, "import", "events", file).code == 0
+    replayed = call("-w", other, "run", "replay", "b")
+    assert replayed.code == 0, replayed.out
+    assert record.state("b").agent("agent").steps[1].digest == (
+        record.state("a").agent("agent").steps[1].digest
+    )
+    facts = call("-w", other, "sql", "SELECT kind, run FROM odd_reuse", "--json").lines
+    assert [(each["kind"], each["run"]) for each in facts[:1]] == [("source not on record", "b")]
+    assert call("-w", other, "check").code == 0
+    assert ran == ["a"]

@@ -20,6 +20,10 @@ pytestmark = pytest.mark.slow
 Answers = dict[str, Any]
 
 SINCE = {
+    "actions.healed.v1",
+    "actions.looked_at.v1",
+    "actions.reverted.v1",
+    "actions.saved.v1",
     "aggregate.changed.v1",
     "aggregate.followed.v1",
     "context.compacted.v1",

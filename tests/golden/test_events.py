@@ -35,6 +35,7 @@ from hansard.domain import (
     steps,
     view,
 )
+from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import (
     REGISTRY,
@@ -64,6 +65,7 @@ MODULES = {
         conversation,
         experiment,
         imported,
+        kept,
         label_events,
         mail,
         memory_events,

@@ -67,7 +67,8 @@ def test_the_story_has_one_of_everything(store: Store):
     """
     empty = [name for name in store.tables() if not store.all(f"SELECT count(*) FROM {name}")[0][0]]
     assert empty == [
-        "arms", "assignments", "compactions", "domain_events", "experiments", "imports",
+        "action_looks", "action_versions", "arms", "assignments", "compactions",
+        "domain_events", "experiments", "imports",
         "invalidated_answers", "memory_changes", "memory_policies", "memory_rejections", "metrics",
         "offered_answers", "outcomes", "prices",
         "problems", "prompt_feedback", "prompt_moves", "prompt_versions",

@@ -103,6 +103,16 @@ COMMANDS = {
     "saved.",
     "reuse invalidate": "Declare answers stale: those on record, and those of calls that are under "
     "way.",
+    "actions keep": "Keep a file of actions in the record by a name, as its next version.",
+    "actions list": "List the action caches that are kept, and how many heals nobody has looked "
+    "at.",
+    "actions log": "List the versions of an action cache that is kept: who changed what, when and "
+    "why.",
+    "actions export": "Print a version of an action cache that is kept, as a file.",
+    "actions restore": "Go back to an earlier version of an action cache that is kept; that is the "
+    "next version.",
+    "actions look-at": "State that you looked at an action cache's versions up to one, and let "
+    "them stand.",
     "search": "Search what events say, the best fit first.",
     "schema": "Print a JSON Schema: of snapshots, of stored events, of what is exported.",
     "credentials": "Make a login that reaches the service in one role, and nothing else.",

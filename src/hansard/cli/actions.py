@@ -8,16 +8,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from hansard.cli import output as shown
+from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, Run, noun, work
-from hansard.cli.opening import reading, settings
+from hansard.cli.opening import beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
+from hansard.inspect import kept_actions
+from hansard.inspect.acknowledgements import ActionsKept
 from hansard.inspect.action_scripts import ScriptFormat
 from hansard.inspect.find import find_run
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 
 app = noun()
 
@@ -28,6 +34,24 @@ Param = Annotated[
     typer.Option(metavar="NAME=VALUE", help="A slot's value; may be given several times."),
 ]
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the record keeps it by.")]
+
+LIST = (
+    Column("cache", whole=True),
+    Column("versions", right=True),
+    Column("heals", right=True),
+    Column("not looked at", lambda row: str(row.not_looked_at), right=True),
+    Column("changed", lambda row: f"{row.changed_at:%Y-%m-%d %H:%M:%S}"),
+)
+LOG = (
+    Column("version", right=True),
+    Column("change", lambda row: row.change),
+    Column("entry", lambda row: "" if row.entry is None else str(row.entry), right=True),
+    Column("by", lambda row: row.author),
+    Column("at", lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}"),
+    Column("looked at", lambda row: "yes" if row.looked_at else ""),
+    Column("why", lambda row: row.because or ""),
+)
 COLUMNS = (
     Column("entry", lambda row: str(row.step_index), right=True),
     Column("done", lambda row: "yes" if row.success else "no"),
@@ -168,6 +192,97 @@ async def revert(
     shown.hint(f"{file} is at version {made.version}: what it was at version {to}")
 
 
+@app.command()
+@work
+async def keep(
+    file: File, name: Name, because: Because = "", by: By = "person", json: Json = False
+) -> None:
+    """Keep a file of actions in the record by a name, as its next version."""
+    from hansard.agents.actions import store
+    from hansard.client.browser.replay import opened
+
+    cache, _ = opened(file)
+    async with beginning() as workspace:
+        version = await store.save(workspace, name, cache, because=because, by=by)
+    said = f"{name} is at version {version}"
+    shown.show(ActionsKept(cache=name, version=version), said, json=json)
+
+
+@app.command("list")
+@work
+async def list_(json: Json = False) -> None:
+    """List the action caches that are kept, and how many heals nobody has looked at."""
+    async with answering() as reader:
+        found = kept_actions.caches(reader)
+    shown.show(found, _listed, json=json)
+
+
+@app.command()
+@work
+async def log(name: Name, json: Json = False) -> None:
+    """List the versions of an action cache that is kept: who changed what, when and why."""
+    async with answering() as reader:
+        found = kept_actions.log(reader, name)
+    shown.show(found, _logged, json=json)
+
+
+@app.command()
+@work
+async def export(
+    name: Name,
+    version: Annotated[int | None, typer.Option(help="Which one; the newest.")] = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Print a version of an action cache that is kept, as a file."""
+    from hansard.agents.actions import store
+    from hansard.client.browser.replay import saved
+    from hansard.domain.actions.cache import encode
+
+    async with reading() as workspace:
+        cache = msgspec.structs.replace(await store.get(workspace, name, version), name="")
+    if output is not None:
+        saved(cache, output)
+    else:
+        shown.show(cache, lambda found: [Bytes(encode(found))], json=json)
+
+
+@app.command()
+@work
+async def restore(
+    name: Name,
+    to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Go back to an earlier version of an action cache that is kept; that is the next version."""
+    from hansard.agents.actions import store
+
+    async with reading() as workspace:
+        version = await store.revert(workspace, name, to, because=because, by=by)
+    said = f"{name} is at version {version}: what it was at version {to}"
+    shown.show(ActionsKept(cache=name, version=version), said, json=json)
+
+
+@app.command("look-at")
+@work
+async def look_at(
+    name: Name,
+    version: Annotated[int | None, typer.Option(help="Up to which one; the newest.")] = None,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """State that you looked at an action cache's versions up to one, and let them stand."""
+    from hansard.agents.actions import store
+
+    async with reading() as workspace:
+        number = await store.look_at(workspace, name, version, because=because, by=by)
+    said = f"{name} was looked at up to version {number}"
+    shown.show(ActionsKept(cache=name, version=number), said, json=json)
+
+
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:
     """`NAME=VALUE` by name. Raises BadValue."""
     told: dict[str, str] = {}
@@ -191,6 +306,17 @@ def _variable(name: str) -> str:
     if value is None:
         raise BadValue("--secret", f"{name!r:.80} is not set", "set the environment variable")
     return value
+
+
+def _listed(found: KeptCaches) -> Iterator[Part]:
+    if found.caches:
+        yield shown.listing(LIST, found.caches)
+    yield f"{counted(len(found.caches), 'action cache')}, as of position {found.position}"
+
+
+def _logged(found: CacheLog) -> Iterator[Part]:
+    yield shown.listing(LOG, found.versions)
+    yield f"{counted(len(found.versions), 'version')}, as of position {found.position}"
 
 
 def _told(found: Replayed) -> Iterator[Part]:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from hansard.agents.steps import reused as reusing
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
@@ -75,6 +74,8 @@ async def invalidate(
     json: Json = False,
 ) -> None:
     """Declare answers stale: those on record, and those of calls that are under way."""
+    from hansard.agents.steps import reused as reusing
+
     told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
     async with reading() as workspace:
         await reusing.invalidate(workspace, told, by=by)

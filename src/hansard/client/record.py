@@ -19,6 +19,7 @@ import msgspec
 from hansard.agents import opening
 from hansard.agents.access import roles, views
 from hansard.agents.access.views import View
+from hansard.agents.actions import store as kept_caches
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.callables import is_coroutine_function
 from hansard.agents.experiments import plans as experiments
@@ -555,6 +556,76 @@ class AsyncRecord(OnLoop):
                 two of them did alike.
         """
         return await learned(self.workspace, name, list(runs), by_name("tasks", tasks), description)
+
+    async def keep_actions(
+        self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON
+    ) -> int:
+        """Keep an action cache in the record by a name, as its next version: that version's number.
+        One that says what the newest version says makes none.
+
+        Args:
+            name: The name.
+            cache: What `actions` gave, or is in a file.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            BadValue: It is none that can be replayed.
+            BadName: It is no name.
+        """
+        scrub = clean(self._defaults, "keep_actions", name=name, by=by)
+        keep = kept_caches.save
+        return await keep(self.workspace, name, cache, because=because, by=by, scrub=scrub)
+
+    async def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
+        """An action cache that the record keeps, the newest version if none is named. Replayed with
+        `session.run_actions`, what a model finds elsewhere is its next version.
+
+        Raises:
+            NotFound: There is no such cache, or its bytes were erased.
+            Refused: There is no such version.
+            BadName: It is no name.
+        """
+        return await kept_caches.get(self.workspace, name, version)
+
+    async def revert_actions(
+        self, name: str, to: int, *, because: str = "", by: str = PERSON
+    ) -> int:
+        """Have an earlier version of an action cache be the next one: that one's number.
+
+        Args:
+            name: The cache's.
+            to: The version.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            NotFound: There is no such cache.
+            Refused: There is no such version.
+        """
+        scrub = clean(self._defaults, "revert_actions", name=name, by=by)
+        revert = kept_caches.revert
+        return await revert(self.workspace, name, to, because=because, by=by, scrub=scrub)
+
+    async def look_at_actions(
+        self, name: str, version: int | None = None, *, because: str = "", by: str = PERSON
+    ) -> int:
+        """State that somebody looked at all versions of an action cache up to one, and lets them
+        stand: `hansard audit` asks for heals that nobody looked at. That version's number.
+
+        Args:
+            name: The cache's.
+            version: The newest if none is named.
+            because: What was found.
+            by: Who looked.
+
+        Raises:
+            NotFound: There is no such cache.
+            Refused: There is no such version.
+        """
+        scrub = clean(self._defaults, "look_at_actions", name=name, by=by)
+        look_at = kept_caches.look_at
+        return await look_at(self.workspace, name, version, because=because, by=by, scrub=scrub)
 
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None

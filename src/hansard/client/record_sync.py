@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 from hansard.agents.access import roles
 from hansard.agents.access.views import View
+from hansard.agents.actions import store as kept_caches
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
@@ -154,6 +155,80 @@ class Record(OnPortal):
         """
         return self._portal.run(
             learned(self.workspace, name, list(runs), by_name("tasks", tasks), description)
+        )
+
+    def keep_actions(
+        self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON
+    ) -> int:
+        """Keep an action cache in the record by a name, as its next version: that version's number.
+        One that says what the newest version says makes none.
+
+        Args:
+            name: The name.
+            cache: What `actions` gave, or is in a file.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            BadValue: It is none that can be replayed.
+            BadName: It is no name.
+        """
+        scrub = clean(self._defaults, "keep_actions", name=name, by=by)
+        keep = kept_caches.save
+        return self._portal.run(
+            keep(self.workspace, name, cache, because=because, by=by, scrub=scrub)
+        )
+
+    def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
+        """An action cache that the record keeps, the newest version if none is named. Replayed with
+        `session.run_actions`, what a model finds elsewhere is its next version.
+
+        Raises:
+            NotFound: There is no such cache, or its bytes were erased.
+            Refused: There is no such version.
+            BadName: It is no name.
+        """
+        return self._portal.run(kept_caches.get(self.workspace, name, version))
+
+    def revert_actions(self, name: str, to: int, *, because: str = "", by: str = PERSON) -> int:
+        """Have an earlier version of an action cache be the next one: that one's number.
+
+        Args:
+            name: The cache's.
+            to: The version.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            NotFound: There is no such cache.
+            Refused: There is no such version.
+        """
+        scrub = clean(self._defaults, "revert_actions", name=name, by=by)
+        revert = kept_caches.revert
+        return self._portal.run(
+            revert(self.workspace, name, to, because=because, by=by, scrub=scrub)
+        )
+
+    def look_at_actions(
+        self, name: str, version: int | None = None, *, because: str = "", by: str = PERSON
+    ) -> int:
+        """State that somebody looked at all versions of an action cache up to one, and lets them
+        stand: `hansard audit` asks for heals that nobody looked at. That version's number.
+
+        Args:
+            name: The cache's.
+            version: The newest if none is named.
+            because: What was found.
+            by: Who looked.
+
+        Raises:
+            NotFound: There is no such cache.
+            Refused: There is no such version.
+        """
+        scrub = clean(self._defaults, "look_at_actions", name=name, by=by)
+        look_at = kept_caches.look_at
+        return self._portal.run(
+            look_at(self.workspace, name, version, because=because, by=by, scrub=scrub)
         )
 
     def snapshots(self, run: str, *, agent: str | None = None, at: object = None) -> list[Snapshot]:

@@ -34,6 +34,7 @@ from uuid import UUID
 import msgspec
 
 from hansard.agents.access.views import View
+from hansard.agents.actions import store
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
@@ -45,10 +46,11 @@ from hansard.agents.board.twins_sync import Board
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
-from hansard.agents.flow import Drive, Flow, drive, drive_async
+from hansard.agents.flow import Drive, Flow, Io, drive, drive_async
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.memory.twins_sync import Memory
+from hansard.agents.policy.permits import states
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
@@ -69,7 +71,8 @@ from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
 from hansard.client.resumable import AsyncResumable
 from hansard.domain import ids
-from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.cache import ActionCache, CachedAction
+from hansard.domain.actions.kept import ActionsHealed
 from hansard.domain.agent import AgentState
 from hansard.domain.brief import Brief
 from hansard.domain.choices import NOTHING, by_name
@@ -78,6 +81,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.experience import Experience
 from hansard.domain.label import Label
 from hansard.domain.snapshot import Snapshot
+from hansard.domain.values import recordable
 from hansard.inspect import snapshots
 from hansard.inspect.savings import Saved, saved
 
@@ -433,12 +437,14 @@ class OnLoop(_Session):
         """Do again what a cache of actions says, each a step, on the newest `browser(page)`.
 
         An element is the one that the cached xpath matches; else the one that another target or a
-        variant of the xpath does; else the one that `fallback` names, which is written back to the
-        file as a new version. Exactly one match counts, in the recorded frame alone. The first
+        variant of the xpath does; else the one that `fallback` names, which is written back as a
+        new version: to the file, or to the record where `record.kept_actions` gave it. Exactly one
+        match counts, in the recorded frame alone. The first
         action that cannot be done ends it.
 
         Args:
-            cache: A file that `hansard actions show` or HyperAgent wrote, or what is in it.
+            cache: A file that `hansard actions show` or HyperAgent wrote, or what is in it; or what
+                `record.kept_actions` gave.
             params: A value for each slot of it.
             max_xpath_retries: How often the page is looked at while it still changes.
             fallback: A model: a function that is given a text, and answers with JSON.
@@ -452,9 +458,13 @@ class OnLoop(_Session):
             BadValue: The cache cannot be read, or a value or tool of it is missing; nothing was
                 done.
             Refused: An action of it is done once, and not allowed; nothing was done.
+            RoleRefused: The role may not state `actions.healed`, and a model may heal what the
+                record keeps; nothing was done.
         """
         self.engine.ledger.demand_open()
         read, path = replay.opened(cache)
+        if read.name and fallback is not None:
+            await self._drive(self.engine.outcomes.demand(states(ActionsHealed.tag)))
         asked = replay.Asked(
             params=by_name("params", params),
             max_xpath_retries=max_xpath_retries,
@@ -464,6 +474,7 @@ class OnLoop(_Session):
             tools=by_name("tools", tools),
             xpath_only=xpath_only,
             by=self.agent,
+            keep=functools.partial(self._heals, read.name) if read.name else None,
         )
         return await replay.Replay(self, self._browser, read, path, asked).run()
 
@@ -499,6 +510,27 @@ class OnLoop(_Session):
         if task:
             told = experienced.values_of(learnt, task, told)
         return await experienced.ExperienceReplay(self, self._browser, learnt, told, once).run()
+
+    async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
+        """Put on record that an entry of a cache that is kept was found elsewhere."""
+        ledger = self.engine.ledger
+        heal = functools.partial(
+            store.heal,
+            self.engine.workspace,
+            name,
+            version,
+            after,
+            because=recordable(because, self.engine.settings.scrub),
+            run=self.run,
+            by=ledger.actor,
+            label=ledger.label.stored,
+        )
+
+        def told() -> Flow[int]:
+            number: int = yield Io(heal)
+            return number
+
+        return await self._drive(told())
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await things side by side, each in a scope of its own; their results in order.

@@ -23,6 +23,7 @@ from hansard.domain import (
     run,
     view,
 )
+from hansard.domain.actions import kept
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.memory import events as memory_events
@@ -48,6 +49,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 
 _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
+    kept.KIND: frozenset(get_args(kept.ActionsEvent)),
     aggregate.KIND: frozenset({aggregate.AggregateChanged}),
     aggregate.FOLLOWER: frozenset({aggregate.AggregateFollowed}),
     conversation.KIND: frozenset({conversation.RunJoined}),

@@ -147,6 +147,13 @@ class PromptEnded(msgspec.Struct, kw_only=True):
     retired: bool
 
 
+class ActionsKept(msgspec.Struct, kw_only=True):
+    """An action cache that is kept, and the version that it is at, or was looked at."""
+
+    cache: str
+    version: int
+
+
 class Invalidated(msgspec.Struct, kw_only=True):
     """Answers that are stale now: of a tool, a run or a key; the others are empty."""
 

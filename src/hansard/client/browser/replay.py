@@ -2,13 +2,14 @@
 
 The order for each entry: its element by the cached xpath, by its other targets and by variants of
 the xpath, and only then by a model, which is asked for this one element. What the model found is
-written back as a new version of the file once the action succeeded with it.
+written back as a new version once the action succeeded with it: of the file, or of the cache that
+the record keeps by name.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -85,8 +86,15 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cache: ActionCache
 
 
+Keep = Callable[[int, CachedAction, str], Awaitable[int]]
+"""Puts on record that an entry of a version was found elsewhere, and why; the newest version then.
+"""
+
+
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay is asked to be: see `AsyncSession.run_actions`."""
+    """What a replay is asked to be: see `AsyncSession.run_actions`. `keep` is of a cache that the
+    record keeps.
+    """
 
     params: Mapping[str, str]
     max_xpath_retries: int
@@ -96,6 +104,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Callable[..., Any]]
     xpath_only: bool = False
     by: str = ""
+    keep: Keep | None = None
 
 
 def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
@@ -111,7 +120,8 @@ def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
     except OSError as error:
         remedy = "give a file that `hansard actions show` wrote"
         raise BadValue(str(path), f"it cannot be read: {error.strerror}", remedy) from error
-    return caches.decode(raw, str(path)), path
+    read: ActionCache = msgspec.structs.replace(caches.decode(raw, str(path)), name="")
+    return read, path
 
 
 def saved(cache: ActionCache, path: Path) -> None:
@@ -150,6 +160,7 @@ class Replay:
         self._session = session
         self._browser = browser
         self._cache = cache
+        self._version = cache.version
         self._path = path
         self._asked = asked
         self._model_calls = 0
@@ -317,7 +328,7 @@ class Replay:
             entry.effects,
         )
         if healed:
-            self._heal(entry, act, attempts)
+            await self._heal(entry, act, attempts)
         return ReplayedAction(
             step_index=index,
             success=True,
@@ -339,8 +350,10 @@ class Replay:
             entry=entry.step_index,
         )
 
-    def _heal(self, entry: CachedAction, act: PageAction, attempts: list[ElementAttempt]) -> None:
-        """What the model found is the entry from now on, in the file, too."""
+    async def _heal(
+        self, entry: CachedAction, act: PageAction, attempts: list[ElementAttempt]
+    ) -> None:
+        """What the model found is the entry from now on, in the file or the record, too."""
         stored = next(e for e in self._cache.actions if e.step_index == entry.step_index)
         found = msgspec.structs.replace(
             entry,
@@ -360,13 +373,12 @@ class Replay:
         )
         if (after.xpath, after.targets) == (stored.xpath, stored.targets):
             return
-        self._cache = caches.healed(
-            self._cache,
-            after,
-            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            by=self._asked.by,
-            why=attempts[0].said if attempts else "the cached xpath did not match",
-        )
+        why = attempts[0].said if attempts else "the cached xpath did not match"
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._cache = caches.healed(self._cache, after, at=at, by=self._asked.by, why=why)
+        if self._asked.keep is not None:
+            version = await self._asked.keep(self._version, after, why)
+            self._cache = msgspec.structs.replace(self._cache, version=version)
         if self._path is not None:
             saved(self._cache, self._path)
 

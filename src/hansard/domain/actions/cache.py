@@ -204,6 +204,7 @@ class ActionCache(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         slots: Names of the values that a replay is given: `{{name}}` in arguments and targets.
         version: From 1; each change has the next.
         history: The changes.
+        name: What it is kept by in the record that it was read from; empty in a file.
     """
 
     actions: list[CachedAction]
@@ -213,6 +214,7 @@ class ActionCache(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     slots: list[str] = []
     version: int = 1
     history: list[ActionChange] = []
+    name: str = ""
 
 
 def encode(cache: ActionCache) -> bytes:

@@ -36,6 +36,8 @@ counts of what came before. Only a role that sees the whole record is shown them
 """
 
 _ELSEWHERE: Mapping[str, frozenset[str]] = {
+    "actions.healed.v1": frozenset({"run"}),
+    "actions.saved.v1": frozenset({"run"}),
     "agent.left.v1": frozenset({"answered"}),
     "aggregate.changed.v1": frozenset({"run", "step"}),
     "aggregate.followed.v1": frozenset({"notification"}),
@@ -67,6 +69,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 """The same, where only one kind has such a field under that name."""
 
 DIGESTS: Mapping[str, Mapping[str, str]] = {
+    "actions.saved.v1": {"digest": "cache"},
     "prompt.version_added.v1": {"digest": "text"},
     "step.completed.v1": {"digest": "result"},
     "step.failed.v1": {"digest": "error"},

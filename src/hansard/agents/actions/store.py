@@ -1,0 +1,208 @@
+"""Action caches in the log: saved, healed, reverted, looked at. On the bus's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.steps import payloads
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive_all
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Stored
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions import kept
+from hansard.domain.actions.cache import ActionCache, ActionChange, CachedAction
+from hansard.domain.actions.kept import (
+    KIND,
+    REMEDY,
+    ActionsEvent,
+    ActionsHealed,
+    ActionsLookedAt,
+    ActionsReverted,
+    ActionsSaved,
+    KeptState,
+)
+from hansard.domain.errors import Corrupt
+from hansard.domain.events import Actor
+from hansard.domain.fingerprint import canonical, digest
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import Label
+from hansard.domain.payload import references
+from hansard.domain.values import Scrub, recordable
+
+
+def stream_of(name: object) -> WorkspaceStream:
+    """The stream of a cache. Raises BadName."""
+    return WorkspaceStream(KIND, kept.check_name(name))
+
+
+def folded(stored: Sequence[Stored]) -> KeptState:
+    """A cache's state after its commits."""
+    return kept.fold(kept.initial(), revive_all(each.commit for each in stored))
+
+
+async def save(
+    workspace: Workspace,
+    name: str,
+    cache: ActionCache,
+    *,
+    because: str = "",
+    by: str | Actor,
+    scrub: Scrub | None = None,
+) -> int:
+    """Make a whole cache the next version: its number, or that of the newest, which is equal.
+
+    Raises BadName, BadValue, Conflict after 50 lost races.
+    """
+    plain = msgspec.to_builtins(file_of(caches.checked(cache)))
+    packed = payloads.pack(plain, "the action cache")
+    for blob in packed.blobs:
+        await workspace.blobs.put(blob)
+    told = ActionsSaved(
+        version=0,
+        cache=packed.raw,
+        digest=digest(canonical(plain)),
+        because=recordable(because, scrub),
+        run=cache.run,
+    )
+    return await _tell(workspace, name, told, by)
+
+
+def file_of(cache: ActionCache) -> ActionCache:
+    """A cache without what the record says of it: its name, its version and its history."""
+    made: ActionCache = msgspec.structs.replace(cache, name="", version=1, history=[])
+    return made
+
+
+async def read(workspace: Workspace, name: str) -> tuple[KeptState, list[Stored]]:
+    """A cache's state, and its commits. Raises NotFound, BadName."""
+    stored = await workspace.log.read(stream_of(name))
+    if not stored:
+        raise NotFound(f"action cache {name!r:.80}", REMEDY)
+    return folded(stored), stored
+
+
+async def get(workspace: Workspace, name: str, version: int | None = None) -> ActionCache:
+    """A version of a cache, the newest if none is named: its history has the heals that it is made
+    of. Raises NotFound (no such cache, or its bytes were erased), Refused (no such version),
+    BadName, Corrupt.
+    """
+    state, stored = await read(workspace, name)
+    number = state.newest if version is None else version
+    base, heals = kept.chain(state, number)
+    plain = await _fetched(workspace, base.cache)
+    if digest(canonical(plain)) != base.digest:
+        raise Corrupt(f"version {base.version} of action cache {name!r}", "it is not its digest's")
+    made = caches.decode(msgspec.json.encode(plain), f"action cache {name!r}")
+    said = _said(stored)
+    for heal in heals:
+        at, by = said[heal.version]
+        made = caches.healed(made, heal.after, at=at, by=by, why=heal.because)
+    history: list[ActionChange] = [
+        msgspec.structs.replace(change, version=heal.version)
+        for change, heal in zip(made.history, heals, strict=True)
+    ]
+    found: ActionCache = msgspec.structs.replace(made, name=name, version=number, history=history)
+    return found
+
+
+async def _fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
+    request = references.unpack(raw)
+    try:
+        wanted = next(request)
+        while True:
+            wanted = request.send(await workspace.blobs.get(*wanted))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _said(stored: Sequence[Stored]) -> dict[int, tuple[str, str]]:
+    """When each version was made, by its writer's clock, and by whom."""
+    found: dict[int, tuple[str, str]] = {}
+    for each in stored:
+        for event in revive_all([each.commit]):
+            if isinstance(event, ActionsSaved | ActionsHealed | ActionsReverted):
+                at = each.commit.at.isoformat(timespec="milliseconds")
+                found[event.version] = at, each.commit.actor.agent
+    return found
+
+
+async def heal(
+    workspace: Workspace,
+    name: str,
+    before: int,
+    after: CachedAction,
+    *,
+    because: str,
+    run: str,
+    by: str | Actor,
+    label: Label | None = None,
+) -> int:
+    """Make an entry that was found elsewhere the next version: its number, or that of the newest
+    where this is none (`hansard.domain.actions.kept.decide`). Raises Refused, BadName, Conflict.
+    """
+    told = ActionsHealed(
+        version=0, before=before, entry=after.step_index, after=after, because=because, run=run
+    )
+    return await _tell(workspace, name, told, by, label)
+
+
+async def revert(
+    workspace: Workspace,
+    name: str,
+    to: int,
+    *,
+    because: str = "",
+    by: str | Actor,
+    scrub: Scrub | None = None,
+) -> int:
+    """Make an earlier version the next one: its number, or that of the newest, which is equal.
+
+    Raises NotFound, Refused, BadName, Conflict.
+    """
+    await read(workspace, name)
+    told = ActionsReverted(version=0, to=to, because=recordable(because, scrub))
+    return await _tell(workspace, name, told, by)
+
+
+async def look_at(
+    workspace: Workspace,
+    name: str,
+    version: int | None = None,
+    *,
+    because: str = "",
+    by: str | Actor,
+    scrub: Scrub | None = None,
+) -> int:
+    """State that somebody looked at all versions up to one, the newest if none is named; that one.
+
+    Raises NotFound, Refused, BadName, Conflict.
+    """
+    state, _ = await read(workspace, name)
+    number = state.newest if version is None else version
+    told = ActionsLookedAt(version=number, because=recordable(because, scrub))
+    await _tell(workspace, name, told, by)
+    return number
+
+
+async def _tell(
+    workspace: Workspace,
+    name: str,
+    told: ActionsEvent,
+    by: str | Actor,
+    label: Label | None = None,
+) -> int:
+    """State an event; the number of the newest version then."""
+    newest = [0]
+
+    def decided(stored: list[Stored]) -> Sequence[ActionsEvent]:
+        state = folded(stored)
+        made = kept.decide(state, told)
+        newest[0] = kept.fold(state, made).newest
+        return made
+
+    await workspace.tell_lasting(stream_of(name), by, decided, label)
+    return newest[0]

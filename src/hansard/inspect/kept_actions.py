@@ -1,0 +1,111 @@
+"""Action caches that are kept in the record: which there are, and their versions, by the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from hansard.bus.errors import NotFound
+from hansard.domain.actions.kept import REMEDY
+from hansard.inspect.answer import Answer
+from hansard.projections.reader import Reader
+
+
+class KeptCache(msgspec.Struct, tag_field="kind", tag="cache", kw_only=True):
+    """An action cache that is kept.
+
+    Attributes:
+        cache: Its name.
+        versions: How many versions it has.
+        heals: How many of them are heals.
+        looked_at: The newest version that somebody looked at; 0 for none.
+        not_looked_at: How many heals are newer than that.
+        changed_at: When it had its newest version, UTC.
+    """
+
+    cache: str
+    versions: int
+    heals: int
+    looked_at: int
+    not_looked_at: int
+    changed_at: datetime
+
+
+class KeptCaches(Answer):
+    """The caches that are kept, as of a position."""
+
+    position: int
+    caches: list[KeptCache]
+
+    def lines(self) -> Iterator[object]:
+        """Each cache, then the position."""
+        yield from self.caches
+        yield {"kind": "caches", "count": len(self.caches), "position": self.position}
+
+
+class CacheVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
+    """A version of a cache.
+
+    Attributes:
+        cache: Its name.
+        version: The number.
+        change: saved, healed or reverted.
+        entry: Of a heal: the entry's stepIndex.
+        again: Of a revert: the version that it is again.
+        run: The run that it is of, or whose replay healed it.
+        author: Who wrote it.
+        because: Why.
+        at: When, UTC.
+        looked_at: Whether somebody has looked at it.
+    """
+
+    cache: str
+    version: int
+    change: str
+    entry: int | None
+    again: int | None
+    run: str | None
+    author: str
+    because: str | None
+    at: datetime
+    looked_at: bool
+
+
+class CacheLog(Answer):
+    """The versions of a cache, the oldest first, as of a position."""
+
+    position: int
+    versions: list[CacheVersion]
+
+    def lines(self) -> Iterator[object]:
+        """Each version, then the position."""
+        yield from self.versions
+        yield {"kind": "versions", "count": len(self.versions), "position": self.position}
+
+
+_CACHES = """
+    SELECT cache, versions, heals, looked_at, not_looked_at, changed_at
+    FROM action_caches ORDER BY cache
+"""
+_LOG = """
+    SELECT v.cache, v.version, v.kind AS change, v.entry, v.again, v.run, v.author, v.because,
+        v.happened_at AS at, v.version <= c.looked_at AS looked_at
+    FROM action_versions AS v JOIN action_caches AS c ON c.cache = v.cache
+    WHERE v.cache = $1 ORDER BY v.version
+"""
+
+
+def caches(reader: Reader) -> KeptCaches:
+    """The caches that are kept, by name."""
+    found = msgspec.convert(reader.rows(_CACHES, []), list[KeptCache])
+    return KeptCaches(position=reader.position, caches=found)
+
+
+def log(reader: Reader, name: str) -> CacheLog:
+    """The versions of a cache. Raises NotFound."""
+    found = msgspec.convert(reader.rows(_LOG, [name]), list[CacheVersion])
+    if not found:
+        raise NotFound(f"action cache {name!r:.80}", REMEDY)
+    return CacheLog(position=reader.position, versions=found)

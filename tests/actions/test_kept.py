@@ -1,0 +1,180 @@
+"""Action caches that the record keeps: what a version is, and what becomes of heals."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hansard
+from hansard import testing
+from hansard.agents.actions import store
+from hansard.client.record_sync import Record
+from hansard.domain.actions import kept
+from hansard.domain.actions.cache import decode, encode
+from hansard.domain.actions.kept import (
+    ActionsHealed,
+    ActionsLookedAt,
+    ActionsReverted,
+    ActionsSaved,
+)
+from hansard.domain.errors import BadValue, Refused
+from tests.actions.test_browser import FORM, MOVED, recorded
+from tests.actions.test_cache import cache, entry
+from tests.cli.support import Call
+
+said = st.one_of(
+    st.builds(
+        lambda n: ActionsSaved(version=0, cache=msgspec.Raw(b"{}"), digest=f"d{n}"),
+        st.integers(0, 1),
+    ),
+    st.builds(
+        lambda at, before, x: ActionsHealed(
+            version=0, before=before, entry=at, after=entry(at, xpath=f"/{x}")
+        ),
+        st.integers(0, 1),
+        st.integers(1, 6),
+        st.sampled_from("abc"),
+    ),
+    st.builds(lambda to: ActionsReverted(version=0, to=to), st.integers(1, 6)),
+    st.builds(lambda at: ActionsLookedAt(version=at), st.integers(1, 6)),
+)
+
+
+@given(st.lists(said, max_size=10))
+def test_every_version_is_what_it_was_made_of(told):
+    """Whatever is said in turn: versions count without a hole, what one is made of never changes,
+    a revert is the earlier one again, and said twice a thing is said once.
+    """
+    state = kept.initial()
+    known: dict[int, object] = {}
+    for event in told:
+        try:
+            made = kept.decide(state, event)
+        except Refused:
+            continue
+        after = kept.fold(state, made)
+        assert sorted(after.versions) == list(range(1, after.newest + 1))
+        assert all(kept.made_of(after, number) == was for number, was in known.items())
+        for each in made:
+            if isinstance(each, ActionsReverted):
+                assert kept.made_of(after, each.version) == kept.made_of(state, each.to)
+            if isinstance(each, ActionsHealed):
+                assert kept.made_of(after, each.version)[1][each.entry] == each.after
+        assert not kept.decide(after, event)
+        known = {number: kept.made_of(after, number) for number in after.versions}
+        state = after
+
+
+def test_a_heal_does_not_undo_somebody_else_s_word():
+    """Of a version that is not the newest any more it counts where the newest has the same entry
+    still: a revert to another, or another heal of it, stands.
+    """
+    first = ActionsSaved(version=1, cache=msgspec.Raw(b"{}"), digest="d")
+    state = kept.fold(kept.initial(), [first])
+
+    def heal(at: int, xpath: str) -> ActionsHealed:
+        return ActionsHealed(version=0, before=1, entry=at, after=entry(at, xpath=xpath))
+
+    state = kept.fold(state, kept.decide(state, heal(0, "/a")))
+    assert kept.decide(state, heal(0, "/b")) == ()
+    [other] = kept.decide(state, heal(1, "/b"))
+    assert isinstance(other, ActionsHealed)
+    assert (other.version, other.before) == (3, 2)
+
+
+def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
+    record: Record, call: Call, tmp_path: Path
+):
+    """A cache, however large, comes back as it was at any version; who changed it, when and why is
+    listed; the audit asks for heals that nobody looked at, until somebody has, or they are undone.
+    """
+    large = cache(*(entry(at, instruction="x" * 400) for at in range(400)), run="r0")
+    assert record.keep_actions("big", large) == record.keep_actions("big", large) == 1
+    assert record.kept_actions("big").actions == large.actions
+    file = tmp_path / "login.json"
+    file.write_bytes(encode(cache(entry(0), entry(1))))
+    assert "login is at version 1" in call("actions", "keep", file, "login").out
+    found = record.kept_actions("login")
+    assert (found.name, found.version) == ("login", 1)
+    for at in (0, 1):
+        after = entry(at, xpath="/html[1]/a[1]")
+        done = store.heal(record.workspace, "login", 1, after, because="moved", run="r", by="ada")
+        assert record._portal.run(done) == at + 2
+    healed = record.kept_actions("login")
+    assert [each.xpath for each in healed.actions] == ["/html[1]/a[1]"] * 2
+    assert [(each.version, each.by, each.why) for each in healed.history] == [
+        (2, "ada", "moved"), (3, "ada", "moved"),
+    ]  # fmt: skip
+    assert record.kept_actions("login", 1).actions == found.actions
+    [listed, _, count] = call("actions", "list", "--json").lines
+    assert (listed["cache"], count["count"]) == ("big", 2)
+    unseen = "SELECT fact FROM odd_actions ORDER BY address"
+    assert len(record.sql(unseen).rows) == 2
+    assert record.look_at_actions("login", 2, by="eve") == 2
+    assert ["version 3" in fact for (fact,) in record.sql(unseen).rows] == [True]
+    assert call("actions", "restore", "login", "--to", 1, "--because", "wrong").code == 0
+    assert record.sql(unseen).rows == []
+    assert record.revert_actions("login", 1) == 4  # it is so already
+    lines = call("actions", "log", "login", "--json").lines
+    assert [(each["change"], each["looked_at"]) for each in lines[:-1]] == [
+        ("saved", True), ("healed", True), ("healed", False), ("reverted", False),
+    ]  # fmt: skip
+    assert call("actions", "look-at", "login", "--by", "eve").code == 0
+    out = tmp_path / "out.json"
+    assert call("actions", "export", "login", "-o", out).code == 0
+    assert decode(out.read_bytes()).actions == found.actions
+    assert "reverted" in call("actions", "log", "login").out
+    assert "2 action caches" in call("actions", "list").out
+    assert "no version 9" in call("actions", "export", "login", "--version", 9).err
+    assert "was not found" in call("actions", "log", "none").err
+    with pytest.raises(hansard.NotFound, match="actions keep"):
+        record.kept_actions("none")
+    with pytest.raises(BadValue, match="one stepIndex"):
+        record.keep_actions("bad", cache(entry(0), entry(0)))
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
+    """A cache that the record keeps is healed there, with who, why and of which run; the next
+    replay asks nobody; gone back, it is asked again.
+    """
+    questions = []
+
+    def model(question):  # a key written by hand: no recording of such an answer exists
+        questions.append(question)
+        wanted = "<input" if "enter the user" in question else "<button"
+        line = next(each for each in question.splitlines() if wanted in each)
+        return json.dumps({"id": line.split()[0]})
+
+    async with testing.record_async() as record:
+        run = await recorded(record, page, site(FORM), effects="idempotent")
+        found = await record.actions(run)
+        _, user, _, click = found.actions
+        goto = msgspec.structs.replace(found.actions[0], arguments=[site(MOVED, "moved.html")])
+        found = msgspec.structs.replace(found, actions=[goto, user, click])
+        assert await record.keep_actions("login", found) == 1
+
+        async def again(name):
+            async with record.run(name, agent="ada", role="agent") as session:
+                session.browser(page, timeout_s=3.0)
+                told = await session.run_actions(await record.kept_actions("login"), fallback=model)
+                assert told.success, told.error
+                return session.run, told
+
+        first, told = await again("a")
+        assert (told.model_calls, told.cache.version, len(questions)) == (2, 3, 2)
+        kept_now = await record.kept_actions("login")
+        assert [(each.by, each.step_index) for each in kept_now.history] == [("ada", 1), ("ada", 3)]
+        assert "matches 0" in kept_now.history[0].why
+        _, told = await again("b")
+        assert (told.model_calls, told.cache.version) == (0, 3)
+        assert await record.revert_actions("login", 1, because="look again") == 4
+        _, told = await again("c")
+        assert (told.model_calls, len(questions)) == (2, 4)
+        state, _ = await store.read(record.workspace, "login")
+        told = [(type(each).__name__, getattr(each, "run", "")) for each in state.versions.values()]
+        assert told[1:4] == [*[("ActionsHealed", first)] * 2, ("ActionsReverted", "")]
