@@ -8,6 +8,7 @@ from benchmarks import _world
 from hansard.agents.workspace import Workspace
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
+from hansard.client.record_sync import Record
 from hansard.domain.ids import AgentStream
 
 ARGUMENT_BYTES = 300
@@ -58,7 +59,7 @@ def fresh(record: AsyncRecord) -> AsyncRecord:
     """A record over the same connections that has nothing in memory."""
     old = record.workspace
     made = Workspace(old.log, old.blobs, old.clock, _nothing, snapshots=old.snapshots)
-    return AsyncRecord(made, Defaults())
+    return AsyncRecord(made, Defaults(), None, Record)
 
 
 async def _nothing() -> None:

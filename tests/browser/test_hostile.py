@@ -14,6 +14,7 @@ from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, Copied, Origin
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
+from hansard.client.record_sync import Record
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, RunStream, uuid8
@@ -44,7 +45,7 @@ LONG = 5_000_000
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hostile(pages: Pages) -> str:
     """A run whose every name and value is hostile."""
-    client = AsyncRecord(pages.workspace, Defaults())
+    client = AsyncRecord(pages.workspace, Defaults(), None, Record)
     image = PAYLOADS["image"]
     with contextlib.suppress(RuntimeError):
         async with client.run(
@@ -78,7 +79,7 @@ async def hostile(pages: Pages) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hostile_team(pages: Pages) -> str:
     """A run whose keys, values, tasks and messages are hostile."""
-    client = AsyncRecord(pages.workspace, Defaults())
+    client = AsyncRecord(pages.workspace, Defaults(), None, Record)
     texts = [text for name, text in PAYLOADS.items() if name != "line ends"]
     async with client.run("team", run="hostile-team", agent="<i>ada</i>", role=texts[0]) as ada:
         for number, text in enumerate(texts):

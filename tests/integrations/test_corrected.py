@@ -110,7 +110,9 @@ def conversation(record, model: Model) -> tuple[str, Results]:
         )
         last = runner.until_done()
     assert asked[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
-    return last.content[0].text, told
+    [said] = last.content
+    assert said.type == "text"
+    return said.text, told
 
 
 def test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three(record):
