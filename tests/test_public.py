@@ -29,8 +29,10 @@ UNRAISED = {
     "hansard.inspect": "commands",
     "hansard.integrations.browser": "`hansard actions run`",
     "hansard.integrations.mcp": "`hansard mcp`",
+    "hansard.integrations.memory.agent_runs": "`hansard agent run`",
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.search": "`hansard search`",
+    "hansard.service.mcp": "the MCP server's tools, whose clients are told in words",
     "hansard.demo": "the demo",
 }
 """Where errors stand that no call of the API raises, and who does."""

@@ -51,7 +51,7 @@ async def distil(
     json: Json = False,
 ) -> None:
     """Learn from runs of one kind of task, without a model: the folder of an experience."""
-    from hansard.agents.experience.folder import write_folder
+    from hansard.agents.actions.experience_folder import write_folder
     from hansard.inspect.experience import learned
 
     texts = pairs(task, "--task")
@@ -73,7 +73,7 @@ async def distil(
 @app.command()
 def show(folder: Folder, json: Json = False) -> None:
     """Print an experience: its task, its plan, and the checks that guard it or are proposed."""
-    from hansard.agents.experience.folder import read_folder
+    from hansard.agents.actions.experience_folder import read_folder
 
     shown.show(read_folder(folder), _said, json=json)
 
@@ -88,7 +88,7 @@ def confirm(
     json: Json = False,
 ) -> None:
     """Write down that the proposed checks are right: without checks it may guide, not act."""
-    from hansard.agents.experience import folder as folders
+    from hansard.agents.actions import experience_folder as folders
 
     shown.show(folders.confirm(folder, check or ()), _said, json=json)
 
@@ -111,7 +111,7 @@ async def run(
 ) -> int:
     """Do a task in chromium by what was learned, as a new run; no model is asked."""
     import hansard
-    from hansard.agents.experience.folder import read_folder
+    from hansard.agents.actions.experience_folder import read_folder
     from hansard.client.browser.replay import Once
     from hansard.integrations.browser import chromium
 

@@ -152,7 +152,7 @@ def record_of(memory: Memory, kind: Callable[..., R], options: dict[str, Any]) -
 
 def record_async_of(memory: Memory, kind: Callable[..., A], options: dict[str, Any]) -> A:
     """A record of some class for the async client. Raises BadOption."""
-    return kind(workspace_of(memory), _defaults(options))
+    return kind(workspace_of(memory), _defaults(options), None, Record)
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

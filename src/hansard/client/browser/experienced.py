@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.actions.experience_folder import read_folder
 from hansard.agents.errors import NotDone
-from hansard.agents.experience.folder import read_folder
 from hansard.client.browser.browser import (
     ActionFailed,
     AsyncBrowser,
