@@ -42,6 +42,7 @@ GIVEN = {
     "summarize": str,
     "page": None,
     "cache": {},
+    "experience": "",
 }
 """What an operation is given, by the names of what it must be given."""
 
@@ -422,8 +423,8 @@ def test_a_task_that_runs_on_behind_the_session_is_recorded_as_late(data_dir, wo
 
 
 def test_the_twins_offer_the_same():
-    """What is tested above for one is there for the other, but for pages: those are async alone."""
+    """What is tested above for one is there for the other."""
     sync, other = (
         {name for name in dir(each) if not name.startswith("_")} for each in (Session, AsyncSession)
     )
-    assert sync ^ other == {"thread", "task_group", "browser", "run_actions"}
+    assert sync ^ other == {"thread", "task_group"}

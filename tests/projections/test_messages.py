@@ -26,10 +26,12 @@ from hansard.domain import (
     prompt,
     query,
     refusal,
+    reuse,
     run,
     steps,
     view,
 )
+from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -78,6 +80,8 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         steps.__name__: ADA,
         task.__name__: KeyStream("r", task.KEY),
         run.__name__: LIFE,
+        kept.__name__: WorkspaceStream(kept.KIND, "login"),
+        reuse.__name__: WorkspaceStream(reuse.KIND, "k"),
         budget.__name__: KeyStream("r", "budget"),
         board.__name__: KeyStream("r", "key"),
         conversation.__name__: WorkspaceStream(conversation.KIND, "c"),

@@ -12,6 +12,7 @@ import pytest
 
 import hansard
 from hansard.agents.access import principals
+from hansard.agents.errors import RoleRefused
 from hansard.agents.team.tasks import Task
 from hansard.bus.access import Credentials
 from hansard.bus.codec import revive_all
@@ -431,11 +432,12 @@ def test_not_offered(house: House) -> None:
             lambda: record.conversation("c"),
             lambda: record.workspace,
             lambda: record.apply_roles("roles.toml"),
-            lambda: record.view("r1", role="boss"),
             lambda: record.application,
         ):
             with pytest.raises(NotOffered, match="not offered"):
                 use()
+        with pytest.raises(RoleRefused, match="views no role 'boss'"):
+            record.view("r1", role="boss")
         for options in ({"agent": "bob"}, {"role": "boss"}, {"conversation": "c"}):
             with pytest.raises(NotOffered), record.run("w", **options):
                 pass

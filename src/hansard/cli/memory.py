@@ -188,10 +188,10 @@ async def revert(
 @work
 async def remember(
     what: Annotated[
-        str, typer.Argument(metavar="SPACE|RUN", help="A space that is told TEXT; or a run.")
+        str, typer.Argument(metavar="SPACE", help="A space that is told TEXT; without it a run.")
     ],
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="What is to hold from now on.")
+        str | None, typer.Argument(metavar="TEXT", help="What is to hold from now on.")
     ] = None,
     path: Annotated[str, typer.Option(metavar="PATH", help="In which file.")] = AGENTS,
     space: Annotated[

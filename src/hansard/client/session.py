@@ -279,6 +279,7 @@ class OnPortal(_Session):
         Raises:
             Refused: Always, with what to take instead.
         """
+        self.engine.ledger.demand_open()
         message = (
             "a page's actions are steps of the async client alone, since playwright's sync API "
             "runs an event loop in this thread: take hansard.connect_async, `async with "
@@ -288,6 +289,14 @@ class OnPortal(_Session):
 
     def run_actions(self, *_: object, **__: object) -> NoReturn:
         """Not in the sync client, as `browser`; `hansard actions run FILE` does them by itself.
+
+        Raises:
+            Refused: Always, with what to take instead.
+        """
+        self.browser()
+
+    def run_experience(self, *_: object, **__: object) -> NoReturn:
+        """Not with the sync client, which has no page's actions.
 
         Raises:
             Refused: Always, with what to take instead.

@@ -635,15 +635,19 @@ class WorkspaceRequests:
         decoys = self._decoys.of(run, role, rules)
         if await log.last(RunStream(run)) is None:
             await log.last(RunStream(next(iter(decoys), _NOWHERE)))
-            await self._in_vain(asker, decoys, key, role)
+            await self._in_vain(asker, decoys, key, (role, rules))
             return None
         await log.last(RunStream(_NOWHERE))  # there one is found and one is not, too
         made = await views.derive(asker.workspace.states, role, run, None, key)
         return made if made.view.events else None
 
-    async def _in_vain(self, asker: Asker, decoys: list[str], key: bytes | None, role: str) -> None:
-        """The work that a run would take of which the role is shown nothing."""
-        rules = asker.rules_of(role)
+    async def _in_vain(
+        self, asker: Asker, decoys: list[str], key: bytes | None, by: tuple[str, int]
+    ) -> None:
+        """The work that a run would take of which a role, by a version of its rules, is shown
+        nothing.
+        """
+        role, rules = by
         for run in decoys:
             try:
                 made = await views.derive(asker.workspace.states, role, run, None, key)
