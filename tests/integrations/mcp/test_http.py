@@ -81,6 +81,10 @@ async def test_a_server_that_dies_in_a_call_leaves_it_in_doubt(setup: Setup, com
 Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
+EMPTY = b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+"""Whoever closes a connection says so: a call that is sent meanwhile would be in doubt."""
+
+
 def peer(said: bytes, repeated: bytes = b"") -> Peer:
     """A server that greets, and answers a call with these bytes, then others again and again."""
 
@@ -111,7 +115,7 @@ def peer(said: bytes, repeated: bytes = b"") -> Peer:
                     await asyncio.sleep(0.001)
                     writer.write(repeated)
             else:
-                writer.write(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
+                writer.write(b"HTTP/1.1 405 No" + EMPTY)
             await writer.drain()
         writer.close()
 
@@ -120,11 +124,8 @@ def peer(said: bytes, repeated: bytes = b"") -> Peer:
 
 def _response(body: bytes, kind: bytes = b"application/json", length: int | None = None) -> bytes:
     size = len(body) if length is None else length
-    return b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
-        kind,
-        size,
-        body,
-    )
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+    return head % (kind, size) + body
 
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -142,8 +143,11 @@ HOSTILE = {
     "another id": (peer(_response(b'{"jsonrpc":"2.0","id":"other","result":{}}')), "no answer to"),
     "cut off": (peer(_response(b'{"jsonrpc":"2.0"', length=1000)), "may have been done"),
     "HTML": (peer(_response(b"<html>", b"text/html")), "no frame"),
-    "500": (peer(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"), "HTTP 500"),
-    "403": (peer(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"), "was not done"),
+    "500": (peer(b"HTTP/1.1 500 No" + EMPTY), "HTTP 500"),
+    "403": (
+        peer(b"HTTP/1.1 403 No" + EMPTY),
+        "was not done",
+    ),
     "no end": (peer(STREAM, b": still here\n\n"), f"no answer within {ENDLESS_S} s"),
     "a stream of rubbish": (peer(STREAM + b"data: [1]\n\ndata: {\n\n"), "without one"),
     "no HTTP": (peer(b"\x00\x01\x02\r\n\r\n"), "may have been done"),
@@ -192,7 +196,7 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
         made.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(_response(b"{}"))
+                writer.write(_response(b"{}").replace(b"Connection: close\r\n", b""))
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -18,7 +18,7 @@ from tests.integrations.mcp.support import (
     WAIT_S,
     Commands,
     Setup,
-    everything,
+    in_turn,
     served,
     text,
     yes,
@@ -95,14 +95,14 @@ async def test_a_client_gets_what_the_server_says_and_again_without_it(
     when the server is gone, its effects once.
     """
     async with listening(setup) as (url, _):
-        direct = await asks(url, era, everything)
+        direct = await asks(url, era, in_turn)
         effects = setup.effects()
         setup.sent.unlink()
         async with port(setup, "--url", url) as (front, _):
-            assert await asks(front, era, everything) == direct
+            assert await asks(front, era, in_turn) == direct
     assert setup.effects() == effects
     async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
-        assert await asks(front, era, everything) == direct
+        assert await asks(front, era, in_turn) == direct
     assert setup.effects() == effects
     (run,) = (await command("runs", "--json")).lines
     assert run["labels"]["mcp_server"] == url.split("/")[2]
