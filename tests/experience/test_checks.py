@@ -180,7 +180,7 @@ def test_a_doing_may_not_end_before_its_end():
     guard.after(fill, Situation(url=URL, done=1))
     failed = guard.complete()
     assert failed is not None
-    assert (failed.kind, failed.why) == ("complete", f"after {fill} no doing ended")
+    assert (failed.kind, failed.why) == ("complete", f"end does not follow {fill}")
     assert END not in experience.procedure.after(fill)
 
 

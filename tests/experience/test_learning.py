@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.actions.cache import CachedAction, ElementTargets
+from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil, procedure
@@ -235,3 +235,20 @@ def test_what_people_failed_at_teaches_no_action():
     told = distil.distilled(demonstrations("failed-social-media"))
     assert sum(len(each.failed) for each in told) == 24
     assert all(each.procedure is None and each.shortest is None for each in told)
+
+
+def test_actions_on_several_pages_of_a_host_are_held_to_that_host():
+    """Pages that differ in their query alone take the check of the host away no more."""
+    pages = [PageMark(address=f"https://guests.example/f?{n}", digest=n) for n in ("a", "b")]
+
+    def at(each: Demonstration, page: PageMark) -> Demonstration:
+        actions = tuple(
+            msgspec.structs.replace(s, action=msgspec.structs.replace(s.action, page=page))
+            for s in each.actions
+        )
+        return msgspec.structs.replace(each, actions=actions)
+
+    [told] = distil.distilled([at(each, pages[n % 2]) for n, each in enumerate(EIGHT)])
+    made = experiences.made("invite", told).confirmed()
+    [place] = [each for each in made.checks if isinstance(each, checking.InvariantCheck)]
+    assert (place.name, place.hosts) == ("at guests.example", ("guests.example",))

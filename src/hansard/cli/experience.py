@@ -163,7 +163,8 @@ def _said(experience: Experience) -> Iterator[Part]:
 def _done(told: Experienced) -> Iterator[Part]:
     yield shown.listing(COLUMNS, told.actions)
     yield (
-        f"done, at level {told.level}, in {told.seconds:.2f} s; no model was asked"
+        f"done to an end that was shown, at level {told.level}, in {told.seconds:.2f} s; no model "
+        "was asked, and no check says that the task is what was wanted"
         if told.success
         else f"not done: {told.error}"
     )

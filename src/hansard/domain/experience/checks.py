@@ -219,8 +219,8 @@ class Guard:
     def complete(self) -> CheckFailure | None:
         """Why a doing may not end here; None where it may."""
         for check in self.checks:
-            if isinstance(check, CompleteCheck) and END not in self.procedure.after(self.walk.at):
-                why = f"after {self.walk.at} no doing ended"
+            why = self.walk.refusal(self.procedure, END)
+            if isinstance(check, CompleteCheck) and why:
                 return CheckFailure(check=check.name, kind="complete", why=why)
         return None
 
@@ -321,7 +321,7 @@ def proposed(procedure: Procedure, hosts: Iterable[str] | None = None) -> tuple[
     frames = sorted({each.action.frame_index or 0 for each in procedure.nodes})
     made: list[Check] = [
         FlowCheck(name="flow"),
-        InvariantCheck(name="same place", hosts=kept, frames=tuple(frames)),
+        InvariantCheck(name=f"at {_places(kept)}", hosts=kept, frames=tuple(frames)),
         CompleteCheck(name="complete"),
     ]
     for node in procedure.nodes:
@@ -331,6 +331,12 @@ def proposed(procedure: Procedure, hosts: Iterable[str] | None = None) -> tuple[
         if node.action.method == "fill":
             made.append(PostconditionCheck(name=f"{node.name} is filled in", node=node.name))
     return tuple(made)
+
+
+def _places(hosts: tuple[str, ...] | None) -> str:
+    if hosts is None:
+        return "any host"
+    return ", ".join(hosts) or "a file"
 
 
 def kind(check: Check) -> str:

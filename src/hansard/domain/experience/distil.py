@@ -11,11 +11,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import ActionCache, ActionsEnd, CachedAction, ElementTargets
+from hansard.domain.actions.cache import (
+    ActionCache,
+    ActionsEnd,
+    CachedAction,
+    ElementTargets,
+    PageMark,
+)
 from hansard.domain.actions.slots import templated, templated_targets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import procedure as procedures
@@ -275,13 +282,29 @@ def _merged(members: Sequence[CachedAction]) -> CachedAction:
         instruction=first.instruction or said(first),
         xpath=first.xpath if len(same) == 1 else None,
         targets=targets,
-        page=first.page if len({each.page for each in members}) == 1 else None,
+        page=_place([each.page for each in members]),
         changed=first.changed if len({each.changed for each in members}) == 1 else "",
         effects=first.effects if len(effects) == 1 else "once",
         checks=[check for check in first.checks if all(check in m.checks for m in members)],
         optional=False,
     )
     return made
+
+
+def _place(pages: Sequence[PageMark | None]) -> PageMark | None:
+    """Where an action was done: the page, or what its pages have in common, the host and frame."""
+    [first, *others] = pages
+    if first is None or all(each == first for each in others):
+        return first
+    places = {_host(each) for each in pages if each is not None}
+    if None in pages or len(places) > 1:
+        return None
+    return PageMark(address=urlunsplit((*_host(first)[:2], "", "", "")), frame=first.frame)
+
+
+def _host(page: PageMark) -> tuple[str, str, str]:
+    parts = urlsplit(page.address)
+    return parts.scheme, parts.netloc, page.frame
 
 
 def _agreed(one: ElementTargets, other: ElementTargets) -> ElementTargets:
