@@ -98,6 +98,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
             each day: a time in UTC such as `03:00` (never, if unset).
         reflect_with: HANSARD_REFLECT_WITH: what proposes then, as `module:function` (what users
             asked to be remembered, if unset).
+        reflect_ask: HANSARD_REFLECT_ASK: in its place, the model that is asked by our prompt, as
+            `module:function`.
         reflect_spaces: HANSARD_REFLECT_SPACES: which spaces of memory are told, comma-separated
             (`org`).
     """
@@ -128,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     report: str | None = None
     reflect_at: str | None = None
     reflect_with: str | None = None
+    reflect_ask: str | None = None
     reflect_spaces: str | None = None
 
 

@@ -413,6 +413,8 @@ async def reflect(
     json: Json = False,
 ) -> None:
     """Reflect on the runs that have ended since the last reflection, each once; no file changes."""
+    if function is not None and ask is not None:
+        raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
     propose = named(function) if function is not None else asked_for
     async with connect_async(**connecting()) as record:
         files = await memory_search.tree_of(record.workspace, space)

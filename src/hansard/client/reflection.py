@@ -15,8 +15,9 @@ from hansard.agents.memory.upkeep import remembering
 from hansard.agents.memory.upkeep.reflect import Propose, RunTold, asked_for
 from hansard.agents.memory.upkeep.remembering import Judged, Wanted
 from hansard.agents.prompts.store import Prompt
+from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
-from hansard.domain.label import join
+from hansard.domain.label import Label, join
 from hansard.domain.memory.events import MemoryProposal, MemoryReflected
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 AGENT = "reflect"
 """Who reflects."""
+
+CUT = "it was cut, and others told of its runs"
+"""Why one is cancelled."""
 
 
 class Reflected(msgspec.Struct, frozen=True):
@@ -108,7 +112,8 @@ async def reflect(
     """Reflect on the runs that have ended and that a space was not told of, the oldest first.
 
     Killed at any point, each run is reflected on once: what was taken stands in the event that says
-    what came of it.
+    what came of it. One that was begun for the space and has not ended is gone on with: what it
+    was answered stands on record. If it is still at work elsewhere, it is fenced.
 
     Args:
         record: The workspace's.
@@ -128,21 +133,21 @@ async def reflect(
             stands.
     """
     workspace = record.workspace
+    begun = await _begun(record, space, run)
     if run is not None:
         await upkeep.demand_unreflected(workspace, space, run)
         waiting = [run]
     else:
         waiting = await upkeep.unreflected(workspace, space, limit=1_000_000)
     taken = waiting[:limit]
+    for each in begun if not taken else begun[1:]:
+        await record.cancel(each, by=AGENT, because=CUT)
     if not taken:
         return Reflected(space, [], [])
-    async with record.run(upkeep.WORKFLOW, agent=AGENT) as session:
-        runs: list[RunTold] = []
-        label = join()
-        for each in taken:
-            told, its = await upkeep.told(workspace, each)
-            runs.append(told)
-            label = join(label, its)
+    labels = {"space": space} | ({"of": run} if run is not None else {})
+    mine = begun[0] if begun else None
+    async with record.run(upkeep.WORKFLOW, agent=AGENT, labels=labels, run=mine) as session:
+        runs, label = await _read(workspace, taken)
         session.engine.ledger.shown(label.stored)
         text = ""
         if ask is not None:
@@ -163,6 +168,34 @@ async def reflect(
     shown = str(label) if label.stored else ""
     left = len(waiting) - len(taken)
     return Reflected(space, taken, proposals, session.run, shown, left)
+
+
+async def _read(workspace: Workspace, taken: list[str]) -> tuple[list[RunTold], Label]:
+    """Runs as a reflection is given them, and the label of all that stands in them."""
+    found = [await upkeep.told(workspace, run) for run in taken]
+    return [told for told, _ in found], join(*(label for _, label in found))
+
+
+async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
+    """The reflections of a space that have not ended, the newest first: on one run, or on all that
+    are left. What they were cut at ends others: one that had told what came of it is done, one on
+    a run that another told of is cancelled.
+    """
+    told = await upkeep.reflections(record.workspace, space)
+    done = {event.reflection for event in told}
+    taken = {run for event in told for run in event.runs}
+    found: list[str] = []
+    for run, life in await record.runs(workflow=upkeep.WORKFLOW, status="open"):
+        if life.labels.get("space") != space:
+            continue
+        if run in done:
+            async with record.run(upkeep.WORKFLOW, agent=AGENT, run=run):
+                pass
+        elif life.labels.get("of") in taken:
+            await record.cancel(run, by=AGENT, because=CUT)
+        elif life.labels.get("of") == of:
+            found.append(run)
+    return found
 
 
 async def _plain(

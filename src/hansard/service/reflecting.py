@@ -36,15 +36,24 @@ class Daily(msgspec.Struct, frozen=True):
         minute: Of the hour.
         spaces: Which spaces are told, one after the other.
         function: What proposes, as `module:function`; None for what users asked for.
+        ask: In its place, the model that is asked by our prompt, as `module:function`.
     """
 
     hour: int
     minute: int
     spaces: tuple[str, ...]
     function: str | None = None
+    ask: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """Of `hansard memory reflect`."""
+        given = {"--with": self.function, "--ask": self.ask}
+        return [word for name, value in given.items() if value for word in (name, value)]
 
     def __str__(self) -> str:
         by = f", with {self.function}" if self.function else ""
+        by += f", asking {self.ask}" if self.ask else ""
         return f"daily at {self.hour:02}:{self.minute:02} UTC on {', '.join(self.spaces)}{by}"
 
     def last(self, now: datetime) -> datetime:
@@ -61,9 +70,12 @@ def daily(settings: Settings) -> Daily | None:
     if found is None:
         remedy = "give a time of day in UTC, such as 03:00"
         raise BadValue("HANSARD_REFLECT_AT", f"{settings.reflect_at!r:.40}", remedy)
+    if settings.reflect_with and settings.reflect_ask:
+        fact = "HANSARD_REFLECT_WITH is set, too"
+        raise BadValue("HANSARD_REFLECT_ASK", fact, "set one of them: a model, or what proposes")
     given = [each.strip() for each in (settings.reflect_spaces or ORG).split(",")]
     spaces = tuple(space_name(each) for each in given if each)
-    return Daily(int(found[1]), int(found[2]), spaces, settings.reflect_with)
+    return Daily(int(found[1]), int(found[2]), spaces, settings.reflect_with, settings.reflect_ask)
 
 
 @contextlib.asynccontextmanager
@@ -106,10 +118,9 @@ async def _reflect(
     plan: Daily, space: str, command: Sequence[str], tell: Callable[[str], None]
 ) -> None:
     """Until no run is left, or it fails."""
-    more = ["--with", plan.function] if plan.function else []
     runs = proposals = 0
     for _ in range(ROUNDS_MAX):
-        asked = [*command, "memory", "reflect", space, *more, "--json"]
+        asked = [*command, "memory", "reflect", space, *plan.options, "--json"]
         code, out, err = await _ran(asked)
         if code:
             why = " ".join(err.split())[-TOLD_MAX:] or f"exit code {code}"

@@ -109,7 +109,7 @@ async def teed(url: str) -> AsyncIterator[Tee]:
 async def _copy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray
 ) -> None:
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):  # either side has left
         while part := await reader.read(PART):
             kept += part
             writer.write(part)

@@ -45,7 +45,12 @@ def test_a_time_of_day_is_due_once_a_day():
     assert daily(Settings()) is None
     found = daily(Settings(reflect_at="23:05", reflect_with="m:f", reflect_spaces="org, agent/a"))
     assert str(found) == "daily at 23:05 UTC on org, agent/a, with m:f"
+    asking = daily(Settings(reflect_at="23:05", reflect_ask="m:ask"))
+    assert asking is not None
+    assert str(asking) == "daily at 23:05 UTC on org, asking m:ask"
+    assert asking.options == ["--ask", "m:ask"]
     for settings in (
+        Settings(reflect_at="03:00", reflect_with="m:f", reflect_ask="m:ask"),
         Settings(reflect_at="24:00"),
         Settings(reflect_at="noon"),
         Settings(reflect_at="03:00", reflect_spaces="nobody"),

@@ -12,11 +12,12 @@ from collections import Counter
 import pytest
 
 import hansard
-from hansard.agents.memory.upkeep.reflect import asked_for, told
+from hansard.agents.memory.upkeep.reflect import WORKFLOW, asked_for, told
 from hansard.bus.codec import revive_all
-from hansard.client.reflection import reflect
+from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.memory.events import MemoryChanged, MemoryProposal, MemoryReflected, stream_of
+from tests.cli.killed import killed_at
 
 SPACE = "agent/ada"
 
@@ -199,6 +200,7 @@ def test_a_killed_reflection_leaves_each_run_reflected_on_once(
         return [await ran(record, ("user", f"/remember {number}")) for number in range(12 + kills)]
 
     async def count(record):
+        assert await record.runs(workflow=WORKFLOW, status="open") == []
         return Counter(run for event, _ in await events(record) for run in event.runs)
 
     runs = within(fill)
@@ -214,3 +216,49 @@ def test_a_killed_reflection_leaves_each_run_reflected_on_once(
     name = f"memory.reflect.kills.{kills}"
     evidence.record(name, kills=kills, runs=len(runs), twice=0, left_out=0)
     assert found == Counter(runs)
+
+
+LAST = 12
+"""Points at which a reflection of one run may be killed; beyond them it is done."""
+
+
+@pytest.mark.slow
+def test_the_next_reflection_ends_one_that_was_cut_as_what_it_is(
+    within, data_dir, workspace, evidence
+):
+    """It goes on with it; where its event stands, the run is completed. Killed at each point."""
+    killed = killed_at(data_dir, workspace)
+    kills = 0
+
+    async def told_next(record):
+        made = await reflect(record, SPACE, {})
+        lives = dict(await record.runs(workflow=WORKFLOW))
+        assert {life.status.value for life in lives.values()} == {"completed"}
+        told = [event.reflection for event, _ in await events(record)]
+        assert sorted(told) == sorted(lives)
+        return made
+
+    for point in range(1, LAST):
+        within(lambda record, said=f"/remember {point}": ran(record, ("user", said)))
+        kills += killed(point, "memory", "reflect", SPACE)
+        within(told_next)
+    assert kills >= LAST // 2
+    evidence.record("memory.reflect.ended", kills=kills)
+
+
+def test_a_reflection_on_one_run_that_another_told_of_is_cancelled(within):
+    """It has nothing left to tell; one of another space is left alone."""
+
+    async def scenario(record):
+        run = await ran(record, ("user", "/remember x"))
+        async with (
+            record.run(WORKFLOW, agent=AGENT, labels={"space": SPACE, "of": run}) as mine,
+            record.run(WORKFLOW, agent=AGENT, labels={"space": "org"}) as others,
+        ):
+            assert (await reflect(record, SPACE, {})).runs == [run]
+            await reflect(record, SPACE, {})
+            lives = dict(await record.runs(workflow=WORKFLOW))
+            assert lives[mine.run].status.value == "cancelled"
+            assert lives[others.run].status.value == "open"
+
+    within(scenario)

@@ -99,8 +99,7 @@ async def demand_unreflected(workspace: Workspace, name: str, run: str) -> None:
     if life.status not in _ENDED:
         message = f"run {run} goes on: each is taken once, so wait until it has ended"
         raise Refused(message)
-    event = (await _folded(workspace, name)).reflected.get(run)
-    if event is not None:
+    if run in _taken(await reflections(workspace, name)):
         message = (
             f"{name} was told of run {run} already: see 'hansard memory proposals {name}' for what "
             "came of it"
@@ -113,7 +112,7 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
 
     Raises BadName.
     """
-    done = (await _folded(workspace, name)).reflected
+    done = _taken(await reflections(workspace, name))
     found = [
         run
         for run, life in await workspace.runs()
@@ -122,18 +121,22 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
     return found[::-1][:limit]
 
 
-async def _folded(workspace: Workspace, name: str) -> space.MemoryState:
-    """What a space was told of; its files are not looked at."""
-    return _told(await workspace.log.read(stream_of(name)))
+async def reflections(workspace: Workspace, name: str) -> list[MemoryReflected]:
+    """What a space was told of, in order. Raises BadName."""
+    return _reflections(await workspace.log.read(stream_of(name)))
 
 
-def _told(stored: Iterable[Stored]) -> space.MemoryState:
-    state = space.initial()
-    for each in stored:
-        for event in revive_all([each.commit]):
-            if isinstance(event, MemoryReflected):
-                state.reflected.update(dict.fromkeys(event.runs, each.commit.id))
-    return state
+def _reflections(stored: Iterable[Stored]) -> list[MemoryReflected]:
+    return [
+        event
+        for each in stored
+        for event in revive_all([each.commit])
+        if isinstance(event, MemoryReflected)
+    ]
+
+
+def _taken(told: Iterable[MemoryReflected]) -> set[str]:
+    return {run for event in told for run in event.runs}
 
 
 async def told(workspace: Workspace, run: str) -> tuple[RunTold, Label]:
@@ -249,8 +252,7 @@ async def record(
     """
 
     def decide(stored: list[Stored]) -> Sequence[MemoryReflected]:
-        state = _told(stored)
-        taken = state.reflected.keys() & set(event.runs)
+        taken = _taken(_reflections(stored)) & set(event.runs)
         if taken:
             message = f"run {min(taken)} was reflected on meanwhile; reflect again"
             raise Refused(message)
