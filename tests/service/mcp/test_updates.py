@@ -22,6 +22,8 @@ from tests.service.support import House
 
 pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 
+CHANGED = "notifications/prompts/list_changed"
+
 SILENCE_S = 1.0
 """What is to bring no word is followed by what is, and for so long by nothing more."""
 
@@ -286,3 +288,52 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
                 assert rob.heard.empty()  # its own 100 readings were no news to it
                 if mode == "auto":
                     await rob.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
+async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path: Path, mode: str):
+    """A version, an alias that moves, one that is retired; what is said of one changes no list. A
+    client of 2025 is told once it listed them, one of 2026-07-28 on a stream that asks for it.
+    """
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        heard.put_nowait(getattr(message, "method", ""))
+
+    async def listens(stream: Any) -> None:
+        async for _ in stream:
+            heard.put_nowait(CHANGED)
+
+    async def told() -> None:
+        assert await asyncio.wait_for(heard.get(), WAIT_S) == CHANGED
+        await asyncio.sleep(SILENCE_S)
+        while not heard.empty():
+            assert heard.get_nowait() == CHANGED
+
+    options: dict[str, Any] = {"message_handler": hear} if mode == "legacy" else {}
+    async with (
+        AsyncExitStack() as stack,
+        hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
+        sdk(setup, "rob", mode, **options) as rob,
+    ):
+        client: Any = rob.client
+        if mode == "auto":
+            stream = await stack.enter_async_context(client.listen(prompts_list_changed=True))
+            assert stream.honored.prompts_list_changed
+            listening = asyncio.create_task(listens(stream))
+            stack.callback(listening.cancel)
+        before = {each.name for each in (await client.list_prompts()).prompts}
+        await record.add_prompt("rag", "Answer {query}.")
+        await told()
+        now = {each.name for each in (await client.list_prompts()).prompts}
+        assert now - before == {"rag"}
+        await record.alias_prompt("rag@1", "production", because="the first one")
+        await told()
+        await record.give_feedback("rag@1", "too long")
+        await asyncio.sleep(SILENCE_S)
+        assert heard.empty()
+        await record.add_prompt("rag", "Answer {query} in a line.")
+        await told()
+        await record.retire_prompt("rag@2", because="worse")
+        await told()

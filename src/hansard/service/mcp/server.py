@@ -10,19 +10,22 @@ from typing import Any, TypeVar
 import jsonschema
 import mcp_types as types
 import msgspec
-from mcp.server import Server
+from mcp.server import NotificationOptions, Server
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.server.models import InitializationOptions
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
+    PromptsListChanged,
     ResourceUpdated,
     ServerEvent,
     SubscriptionBus,
 )
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 
 from hansard._version import __version__
@@ -34,6 +37,7 @@ from hansard.domain.errors import HansardError
 from hansard.service.mcp import completion, prompts, resources
 from hansard.service.mcp.offers import Answer, Offer, offers, refused
 from hansard.service.mcp.progress import Report, reporting
+from hansard.service.mcp.prompt_updates import PromptUpdates
 from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions, Work
 from hansard.service.mcp.updates import WATCHED_MAX, Updates
@@ -60,11 +64,22 @@ INSTRUCTIONS = (
 )
 
 
-def serving(sessions: Sessions) -> tuple[Server[Any], Updates]:
+class _Server(Server[Any]):
+    """Says that its list of prompts changes, to clients of 2025 too."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
+    ) -> InitializationOptions:
+        """As the SDK's."""
+        told = notification_options or NotificationOptions(prompts_changed=True)
+        return super().create_initialization_options(told, *given, **named)
+
+
+def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
     """A server of the record, for one client, and what that client watches."""
-    asked = _Requests(sessions, offers())
     watched = _Subscriptions(sessions)
-    server: Server[Any] = Server(
+    asked = _Requests(sessions, offers(), watched)
+    server = _Server(
         "hansard",
         version=__version__,
         instructions=INSTRUCTIONS,
@@ -81,15 +96,18 @@ def serving(sessions: Sessions) -> tuple[Server[Any], Updates]:
         on_completion=asked.complete,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
-    return server, watched.updates
+    return server, watched
 
 
 class _Requests:
     """What a client asks, answered in its sessions."""
 
-    def __init__(self, sessions: Sessions, tools: Mapping[str, Offer]) -> None:
+    def __init__(
+        self, sessions: Sessions, tools: Mapping[str, Offer], watched: _Subscriptions
+    ) -> None:
         self._sessions = sessions
         self._tools = tools
+        self._watched = watched
         self._listed = types.ListToolsResult(tools=[_tool(each) for each in tools.values()])
 
     async def list_tools(
@@ -155,8 +173,12 @@ class _Requests:
     async def list_prompts(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        """The server's own, and those on record that the client's role may see."""
-        del context, params
+        """The server's own, and those on record that the client's role may see. A client of 2025
+        is told from then on when they change.
+        """
+        del params
+        if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            await self._answered(self._watched.lists(context))
         return types.ListPromptsResult(
             prompts=[
                 types.Prompt(
@@ -223,17 +245,32 @@ class _Subscriptions:
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=WATCHED_MAX)
         self.updates = Updates(sessions, lambda uri: self._bus.publish(ResourceUpdated(uri)))
+        self.prompts = PromptUpdates(sessions, lambda: self._bus.publish(PromptsListChanged()))
+
+    async def close(self) -> None:
+        """Watch nothing any more."""
+        await self.prompts.close()
+        await self.updates.close()
+
+    def _told(self, context: ServerRequestContext[Any]) -> _Told:
+        """A connection of 2025 as one that is told."""
+        connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
+        told = connection.state.get(WATCHED)
+        if not isinstance(told, _Told):
+            told = connection.state[WATCHED] = _Told(self, connection, self._bus)
+            connection.exit_stack.push_async_callback(told.close)
+        return told
+
+    async def lists(self, context: ServerRequestContext[Any]) -> None:
+        """Have a connection told when the list of prompts that it asks for changes."""
+        await self._told(context).list_prompts()
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         """Have a connection told of an address."""
-        connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
-        if connection.state.get(WATCHED) is None:
-            made = connection.state[WATCHED] = _Told(self.updates, connection, self._bus)
-            connection.exit_stack.push_async_callback(made.close)
         try:
-            await connection.state[WATCHED].add(str(params.uri))
+            await self._told(context).add(str(params.uri))
         except HansardError as error:
             self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
@@ -243,15 +280,15 @@ class _Subscriptions:
         self, context: ServerRequestContext[Any], params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         """Have it told no more."""
-        connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
-        if (told := connection.state.get(WATCHED)) is not None:
-            told.remove(str(params.uri))
+        self._told(context).remove(str(params.uri))
         return types.EmptyResult()
 
     async def listen(
         self, context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """A stream of what changes at the addresses that it names; lists never change."""
+        """A stream of what changes at the addresses that it names, and of the list of prompts where
+        it asks for that; other lists never change.
+        """
         wanted = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         with contextlib.ExitStack() as held:
             for uri in wanted:
@@ -261,7 +298,13 @@ class _Subscriptions:
                     self._sessions.note(error)
                     raise MCPError(types.INVALID_PARAMS, str(error)) from None
                 held.callback(self.updates.release, uri)
-            honored = types.SubscriptionFilter(resource_subscriptions=wanted or None)
+            lists = bool(params.notifications.prompts_list_changed)
+            if lists:
+                await self.prompts.hold()
+                held.callback(self.prompts.release)
+            honored = types.SubscriptionFilter(
+                resource_subscriptions=wanted or None, prompts_list_changed=lists or None
+            )
             asked = params.model_copy(update={"notifications": honored})
             return await self._streams(context, asked)
 
@@ -271,12 +314,15 @@ class _Told:
     time: one that does not read waits by itself, with one cue an address.
     """
 
-    def __init__(self, updates: Updates, connection: Connection, bus: SubscriptionBus) -> None:
-        self._updates = updates
+    def __init__(
+        self, watched: _Subscriptions, connection: Connection, bus: SubscriptionBus
+    ) -> None:
+        self._updates, self._prompts = watched.updates, watched.prompts
         self._connection = connection
         self._uris: set[str] = set()
         self._held: set[str] = set()
         self._changed: dict[str, None] = {}
+        self._lists = self._list_changed = False
         self._cue = asyncio.Event()
         self._leave = bus.subscribe(self._note)
         self._sending = asyncio.create_task(self._send())
@@ -296,6 +342,12 @@ class _Told:
         else:  # it left, or unsubscribed, meanwhile
             self._updates.release(uri)
 
+    async def list_prompts(self) -> None:
+        """Be told of them from now on."""
+        if not self._lists:
+            self._lists = True
+            await self._prompts.hold()
+
     def remove(self, uri: str) -> None:
         """Unsubscribe."""
         if uri in self._uris:
@@ -311,16 +363,24 @@ class _Told:
         self._sending.cancel()
         for uri in list(self._uris):
             self.remove(uri)
+        if self._lists:
+            self._prompts.release()
 
     def _note(self, event: ServerEvent) -> None:
         if isinstance(event, ResourceUpdated) and event.uri in self._uris:
             self._changed[event.uri] = None
+            self._cue.set()
+        elif isinstance(event, PromptsListChanged) and self._lists:
+            self._list_changed = True
             self._cue.set()
 
     async def _send(self) -> None:
         while True:
             await self._cue.wait()
             self._cue.clear()
+            if self._list_changed:
+                self._list_changed = False
+                await self._connection.send_prompt_list_changed()
             while self._changed:
                 uri = next(iter(self._changed))
                 del self._changed[uri]
@@ -360,12 +420,12 @@ async def _list_resource_templates(
 
 async def serve_stdio(sessions: Sessions) -> None:
     """Serve the client at stdin until it leaves."""
-    server, updates = serving(sessions)
+    server, watched = serving(sessions)
     try:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
-        await updates.close()
+        await watched.close()
         await sessions.close()
 
 
@@ -375,7 +435,7 @@ async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Sta
     answered that asks for this machine's own names or for one of `hosts`: else a page that a
     browser shows could ask under another name (DNS rebinding).
     """
-    server, updates = serving(sessions)
+    server, watched = serving(sessions)
     named = [_in_url(host) for host in dict.fromkeys([*LOCAL, *hosts])]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
@@ -387,7 +447,7 @@ async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Sta
         async with server.session_manager.run():
             yield app
     finally:
-        await updates.close()
+        await watched.close()
         await sessions.close()
 
 
