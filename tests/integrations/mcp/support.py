@@ -104,14 +104,7 @@ async def ask(
         return await do(client)
 
 
-async def in_turn(client: Client) -> list[Any]:
-    """`everything` without calls that are made at once: over HTTP those arrive in any order, and
-    which of them came before which is what their record says.
-    """
-    return await everything(client, at_once=0)
-
-
-async def everything(client: Client, at_once: int = 20) -> list[Any]:
+async def everything(client: Client) -> list[Any]:
     """Each kind of request, as plain values."""
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -130,7 +123,7 @@ async def everything(client: Client, at_once: int = 20) -> list[Any]:
         await client.get_prompt("review", {"title": "Moby-Dick"}),
         await client.call_tool("slow", {"seconds": 0.0}, progress_callback=note),
     ]
-    together = [client.call_tool("add", {"a": each, "b": each}) for each in range(at_once)]
+    together = [client.call_tool("add", {"a": each, "b": each}) for each in range(20)]
     found += await asyncio.gather(*together)
     return [json.loads(each.model_dump_json()) for each in found]
 

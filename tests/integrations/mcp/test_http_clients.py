@@ -18,7 +18,7 @@ from tests.integrations.mcp.support import (
     WAIT_S,
     Commands,
     Setup,
-    in_turn,
+    everything,
     served,
     text,
     yes,
@@ -95,18 +95,47 @@ async def test_a_client_gets_what_the_server_says_and_again_without_it(
     when the server is gone, its effects once.
     """
     async with listening(setup) as (url, _):
-        direct = await asks(url, era, in_turn)
+        direct = await asks(url, era, everything)
         effects = setup.effects()
         setup.sent.unlink()
         async with port(setup, "--url", url) as (front, _):
-            assert await asks(front, era, in_turn) == direct
+            assert await asks(front, era, everything) == direct
     assert setup.effects() == effects
     async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
-        assert await asks(front, era, in_turn) == direct
+        assert await asks(front, era, everything) == direct
     assert setup.effects() == effects
     (run,) = (await command("runs", "--json")).lines
     assert run["labels"]["mcp_server"] == url.split("/")[2]
     assert run["status"] == "completed"
+
+
+@pytest.mark.slow
+async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(setup: Setup):
+    """One that is on record after others waits for those; where they do not come it is not on
+    record there, and says so.
+    """
+
+    async def add(front: str, number: int) -> str:
+        answer = await posted(front, called("add", a=number, b=number), **headed("add"))
+        return answer.text
+
+    numbers = range(6)
+    async with listening(setup) as (url, _), port(setup, "--url", url) as (front, _):
+        recorded = [await add(front, number) for number in numbers]
+    offline = ("--run", "last", "--mode", "offline")
+    async with port(setup, *offline) as (front, _):
+        asking: list[asyncio.Future[str]] = []
+        for number in reversed(numbers):
+            asking.insert(0, asyncio.ensure_future(add(front, number)))
+            await asyncio.sleep(0.05)
+        again = await asyncio.gather(*asking)
+    results = [[text(json.loads(line)["result"]) for line in lines] for lines in (recorded, again)]
+    assert results[0] == results[1] == [str(2 * number) for number in numbers]
+    async with port(setup, *offline) as (front, _):
+        late = json.loads(await add(front, 3))["result"]
+        assert late["isError"]
+        assert "not on record" in text(late)
+        assert text(json.loads(await add(front, 0))["result"]) == "0"
 
 
 @pytest.mark.slow

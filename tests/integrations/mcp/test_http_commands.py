@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, in_turn, text
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, everything, text
 from tests.integrations.mcp.test_http import ERAS
 from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
 from tests.integrations.mcp.test_several import servers
@@ -24,14 +24,14 @@ async def test_a_client_gets_over_http_what_it_gets_over_pipes(
     setup: Setup, command: Commands, era: str
 ):
     """Each kind of request, what is asked back and progress, too; and again without the server."""
-    direct = await ask(setup, setup.server, era, in_turn)
+    direct = await ask(setup, setup.server, era, everything)
     effects = setup.effects()
     setup.sent.unlink()
     async with port(setup, "--", *setup.server) as (front, _):
-        assert await asks(front, era, in_turn) == direct
+        assert await asks(front, era, everything) == direct
     assert setup.effects() == effects
     async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
-        assert await asks(front, era, in_turn) == direct
+        assert await asks(front, era, everything) == direct
     assert setup.effects() == effects
     (run,) = (await command("runs", "--json")).lines
     assert run["status"] == "completed"

@@ -77,14 +77,7 @@ class StepEngine(Gated):
     def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """A call with its place in the record. Raises TypeError, BadValue, NoScope."""
         arguments = spec.arguments(args, kwargs)
-        plain: dict[str, Any] = {
-            name: values.plain(value, f"{spec.name}({name})", self.settings.scrub)
-            for name, value in arguments.items()
-            if name != spec.key_argument
-        }
-        form = canonical(plain)
-        if len(form) > payloads.VALUE_BYTES_MAX:
-            raise payloads.too_large(f"the arguments of {spec.name}", len(form))
+        plain, form = self._plain(spec, arguments)
         scope = self.ledger.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
         warning = self.source_changed(spec)
@@ -96,6 +89,28 @@ class StepEngine(Gated):
         place, step = self.ledger.place(scope, base)
         told = uses(given, spec.prompts)
         return Call(spec, arguments, plain, form, place, step, spec.effects, prompts=told)
+
+    def _plain(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Arguments as they are recorded, and their canonical form. Raises BadValue."""
+        plain: dict[str, Any] = {
+            name: values.plain(value, f"{spec.name}({name})", self.settings.scrub)
+            for name, value in arguments.items()
+            if name != spec.key_argument
+        }
+        form = canonical(plain)
+        if len(form) > payloads.VALUE_BYTES_MAX:
+            raise payloads.too_large(f"the arguments of {spec.name}", len(form))
+        return plain, form
+
+    def is_early(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call is on record, but after steps that were not asked for yet.
+
+        Raises BadValue, NoScope.
+        """
+        _, form = self._plain(spec, arguments)
+        scope = self.ledger.scope(spec.name)
+        base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
+        return self.ledger.is_early(scope, base)
 
     def source_changed(self, spec: ToolSpec) -> str:
         """What its caller is to be warned of, once a tool: that its source is another one.

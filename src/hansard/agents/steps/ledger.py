@@ -265,6 +265,20 @@ class Ledger(OpenCalls):
             place = CallPosition(call, mark, head, scope, scope.after, unordered, junction, other)
             return place, self.state.steps[number] if number is not None else None
 
+    def is_early(self, scope: Scope, base: str) -> bool:
+        """Whether a call made now is on record, but not here: after steps whose outcomes this
+        session was not given yet.
+        """
+        with self.lock:
+            call = fingerprint.call_key(base, scope.occurrences.get(base, 0))
+            number = self._by_call.get(call)
+            heads = (scope.head, fingerprint.UNORDERED)
+            if number is None or any(
+                fingerprint.fingerprint(call, head) in self._by_fingerprint for head in heads
+            ):
+                return False
+            return any(before not in self.handed for before in self.state.steps[number].after)
+
     def joins(self, place: CallPosition, step: int) -> tuple[Join, ...]:
         """The joins that a new step tells of; they are told once it is on record."""
         with self.lock:

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from hansard.agents.errors import NotDone
+from hansard.agents.steps.engine import StepEngine
 from hansard.bus.loggers import logger
 from hansard.domain.counted import counted
 from hansard.domain.steps import Effects
+from hansard.integrations.forwarded import ForwardedTool
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import (
     CALL,
@@ -36,6 +38,9 @@ NO_SERVER = "a replay asks no server"
 
 PAGES_MAX = 50
 """Pages of a list of tools that the proxy itself asks for."""
+
+TURN_WAIT_S = 5.0
+"""Seconds that a call which is on record after others waits for those to be asked for."""
 
 EMPTY = ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 """Requests that a replay answers with an empty result: they ask for nothing that is recorded."""
@@ -73,6 +78,7 @@ class Recording:
     """The steps of one session, and what the server's tools do as far as that is known.
 
     Made inside the session's scope, which the work that `begin` starts is in, whoever starts it.
+    `in_any_order`: requests that are sent at once may arrive in another order than on record.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Recording:
         timeout_s: float,
         tell: Callable[[dict[str, Effects]], None],
         told: Told,
+        in_any_order: bool = False,
     ) -> None:
         self._session = session
         self._effects = effects
@@ -90,6 +97,8 @@ class Recording:
         self._tell = tell
         self._asked_tools: asyncio.Task[bool] | None = None
         self._context = contextvars.copy_context()
+        self._waits = in_any_order
+        self._answered = asyncio.Event()
         self.told = told
 
     @property
@@ -118,6 +127,7 @@ class Recording:
                 await self._learn(frame, ask)
             effects = self._effects.of(step.tool)
             spec = forwarded(step, effects, self._timeout_s, forward)
+            await self._in_turn(spec, step)
             told = await self._session.call(spec, (), step.arguments)
             answer = answers[0].raw if answers else frames.result(frame.id, told)
             self.told.from_record += not answers
@@ -134,9 +144,29 @@ class Recording:
             answer = self._refused(frame, "the call was cancelled")
         except Exception as error:  # noqa: BLE001 -- whatever stops a call, its caller is told
             answer = self._refused(frame, str(error) or self._wordless(error))
+        finally:
+            self._answered.set()
         if frame.method == LIST_TOOLS:
             self._learned(answers[0] if answers else frames.read(answer))
         return Answered(answers[0].raw if answers else answer, bool(answers))
+
+    async def _in_turn(self, spec: ForwardedTool, step: Asked) -> None:
+        """Where requests arrive in any order: let those come first that a call is on record after.
+        It waits once in vain; then who asks is not who was recorded, and what is said is as of a
+        call that has no place there.
+        """
+        engine = self._session.engine
+        if not self._waits or not isinstance(engine, StepEngine):
+            return
+        until = asyncio.get_running_loop().time() + TURN_WAIT_S
+        while self._waits and engine.is_early(spec, step.arguments):
+            self._answered.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._answered.wait()
+            except TimeoutError:
+                self._waits = False
+                self._answered.set()
 
     def _wordless(self, error: Exception) -> str:
         """What an error says that has no words of its own."""

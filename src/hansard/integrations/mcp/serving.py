@@ -164,7 +164,14 @@ async def serve(
         async with opened as session:
             began(session.run)
             effects = ToolEffects(asked.rules)
-            yield Recording(session, effects, timeout_s=asked.timeout_s, tell=learned, told=told)
+            yield Recording(
+                session,
+                effects,
+                timeout_s=asked.timeout_s,
+                tell=learned,
+                told=told,
+                in_any_order=asked.http is not None and run is not None,
+            )
 
     if asked.http is None:
         await _over_pipes(asked, recording)
