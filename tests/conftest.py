@@ -1,5 +1,6 @@
 """What every test may ask for: `rounds`, `evidence`, `real_data`."""
 
+import atexit
 import gc
 import os
 import random
@@ -101,14 +102,13 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What collecting left stays until the end: the garbage collector need not look at it again."""
+    """What collecting left stays until the end: the garbage collector need not look at it again.
+
+    What is still frozen at the very end is never let go of, and DuckDB's binding calls that a leak.
+    """
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """What is frozen is never let go of, and DuckDB's binding tells of that as of a leak."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import anthropic
-import openai
-
 Key = Callable[[str], str]
 """A question to its answer."""
 
@@ -65,6 +62,8 @@ class Provider:
 
     def openai(self, session: Any) -> Callable[[str], Awaitable[str]]:
         """A model through OpenAI's SDK, whose usage is the session's."""
+        import openai  # noqa: PLC0415 -- takes half a second, of each worker
+
         client = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
         async def ask(question: str) -> str:
@@ -80,6 +79,8 @@ class Provider:
 
     def anthropic(self, session: Any) -> Callable[[str], Awaitable[str]]:
         """A model through Anthropic's SDK, whose usage is the session's."""
+        import anthropic  # noqa: PLC0415 -- takes a second, of each worker
+
         client = anthropic.AsyncAnthropic(base_url=self.url, api_key="none", max_retries=0)
 
         async def ask(question: str) -> str:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +20,15 @@ from hansard.client.record_sync import Record
 from tests.cli.support import Call
 from tests.faults.support import Stage
 from tests.integrations.hand_written import Provider, calls, said
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of other people's packages, as they are imported
-    pytest.importorskip("deepagents")
+from tests.integrations.packages import imported
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _packages() -> None:
+    imported("deepagents")
+
 
 HERE = Path(__file__).parent
 PAPERS = HERE / "mcp" / "programs" / "papers.py"

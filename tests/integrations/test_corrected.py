@@ -5,7 +5,6 @@ anthropic's API, and served on this machine.
 
 import json
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,11 +12,15 @@ from typing import Any
 
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of other people's packages, as they are imported
-    pytest.importorskip("anthropic")
+from tests.integrations.packages import imported
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _packages() -> None:
+    imported("anthropic")
+
 
 PATH = "/memories/skills/pay/SKILL.md"
 RIGHT = "---\nname: pay\ndescription: How bills are paid.\n---\nBy card.\n"

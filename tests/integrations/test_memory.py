@@ -2,17 +2,17 @@
 LangGraph's store. Each call is a step; what is refused is told to the model.
 """
 
-import warnings
-
 import pytest
 
+from tests.integrations.packages import imported
 from tests.memory.portable.test_harnesses import SKILL
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of other people's packages, as they are imported
-    pytest.importorskip("deepagents")
-
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _packages() -> None:
+    imported("deepagents")
 
 
 @pytest.fixture
