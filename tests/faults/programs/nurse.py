@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faults._ending import ends_early
+
 IMPORTED = (
     "duckdb",
     "eventsourcing.application",
@@ -150,6 +152,7 @@ def become(job: dict[str, Any]) -> None:
     theirs = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.path[: 1 + len(mine)] = [str(Path(program).resolve().parent), *theirs]
     gc.unfreeze()  # which DuckDB's binding tells of as of a leak
+    end_of = ends_early  # what this module calls its own is gone in a moment
     main = sys.modules["__main__"].__dict__
     named: dict[str, Any] = {}
     run: Callable[[], object]
@@ -173,7 +176,7 @@ def become(job: dict[str, Any]) -> None:
     for name in [name for name in main if not name.startswith("__")]:
         del main[name]
     main |= named
-    run()
+    end_of(run)
 
 
 for each in (*IMPORTED, *sys.argv[3:]):
