@@ -197,6 +197,9 @@ class _Engine:
     """DuckDB, loaded and tried before the file system is left; one open generation at a time."""
 
     def __init__(self) -> None:
+        # Arrow would import it, which takes half of the start, and no answer needs it.
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # how an import is refused
+
         import duckdb  # noqa: PLC0415 -- its threads are made in the namespace entered before
         import pyarrow as pa  # noqa: PLC0415 -- its threads, too
         from pyarrow import ipc  # noqa: PLC0415 -- its threads, too
