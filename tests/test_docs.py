@@ -24,6 +24,7 @@ import structlog
 from hansard.bus.server.lease import join
 from tests.cli.support import ran
 from tests.faults._warm import commands as commands_at
+from tests.faults._warm import python as python_at
 from tests.faults._warm import run
 from tests.notebooks.support import Notebook
 
@@ -163,6 +164,8 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
         script = ""
         for block in python:
             script += "\n" * (block.line - 1 - script.count("\n")) + block.text
+        # What a page starts by itself is forked, too.
+        script = script.replace("sys.executable", repr(python_at()))
         (work / "page.py").write_text(script, encoding="utf-8")
         # Whatever it warns of is an error, such as ToolChanged: a reader would wonder at it.
         done = run(["page.py"], cwd=work, env=os.environ, timeout=RUN_S_MAX)

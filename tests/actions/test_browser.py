@@ -128,6 +128,7 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         assert (told.model_calls, len(questions)) == (0, 2)
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(
     ("body", "strategy"),
     [
@@ -287,6 +288,7 @@ async def clicked(chromium, url, timeout_s=10.0):
     return done
 
 
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "body",
     [

@@ -42,6 +42,7 @@ async def replayed(page, made, **how):
         return await session.run_actions(made, **how)
 
 
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(
     "script",
     [

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from hansard.domain.actions.cache import decode, encode
 from hansard.integrations.browser.chromium import program
 from tests.actions.replaying import Job
 from tests.actions.test_cache import cache, entry
+from tests.faults._warm import run
 from tests.integrations.mcp.support import free_port
 
 PROGRAM = Path(__file__).with_name("replaying.py")
@@ -103,15 +103,8 @@ def browser(tmp_path_factory) -> Iterator[str]:
 
 def launched(job: Job) -> subprocess.CompletedProcess[str]:
     """Run the program to its end, or to its kill."""
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), msgspec.json.encode(job).decode()],
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = [str(PROGRAM), msgspec.json.encode(job).decode()]
+    return run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=RUN_S_MAX)
 
 
 def actions(address: str) -> bytes:

@@ -106,17 +106,21 @@ async def replayed(record: Any, chromium: Any, cache: Any, address: str, **how: 
     return told
 
 
-async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any) -> dict[str, Any]:
-    """By xpath alone, by all but a model, with a model, and once more: what came of each."""
+async def unhealed(record: Any, chromium: Any, file: Path, address: str) -> dict[str, Any]:
+    """By xpath alone, and by all but a model: how far each came."""
     alone = await replayed(record, chromium, file, address, xpath_only=True)
     found = {"xpath": sum(each.success for each in alone.actions)}
     variants = await replayed(record, chromium, file, address)
     assert (variants.model_calls, variants.cache.version) == (0, 1)
     found["variants"] = sum(each.success for each in variants.actions)
+    return found
+
+
+async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any) -> dict[str, Any]:
+    """With a model, and once more: what came of it."""
     model = await replayed(record, chromium, file, address, fallback=make)
     assert model.success, model.error
-    found["model"] = len(model.actions)
-    found["asked"] = model.model_calls
+    found = {"model": len(model.actions), "asked": model.model_calls}
     again = await replayed(record, chromium, file, address, fallback=make)
     assert again.success, again.error
     assert again.model_calls == 0
@@ -164,7 +168,9 @@ async def test_what_was_recorded_on_one_page_is_done_on_those_of_other_framework
             file.write_bytes(encode(cache))
             make = (provider.openai, provider.anthropic)[number % 2]
             before = provider.requests
-            found = await healed(record, chromium, file, f"{there}/{name}.html", make)
+            address = f"{there}/{name}.html"
+            found = await unhealed(record, chromium, file, address)
+            found |= await healed(record, chromium, file, address, make)
             assert provider.requests - before == found["asked"]
             evidence.record(f"actions.pages.{at}.{name}", **found)
 
