@@ -130,6 +130,11 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
     assert "2 action caches" in call("actions", "list").out
     assert "no version 9" in call("actions", "export", "login", "--version", 9).err
     assert "was not found" in call("actions", "log", "none").err
+    assert "no actions to do" in call("actions", "run").err
+    assert "both a file and --kept" in call("actions", "run", file, "--kept", "login").err
+    assert "at one version" in call("actions", "run", file, "--version", 2).err
+    assert [each.cache for each in record.action_caches().caches] == ["big", "login"]
+    assert len(record.actions_log("login").versions) == 4
     with pytest.raises(hansard.NotFound, match="actions keep"):
         record.kept_actions("none")
     with pytest.raises(BadValue, match="one stepIndex"):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,7 @@ async def again_and_again(
 
 
 async def test_what_a_model_did_once_is_done_again_without_a_request(
-    chromium, page, here, provider, data_dir, workspace, rounds
+    chromium, page, here, provider, data_dir, workspace, rounds, evidence
 ):
     """What is saved is the recorded usage; the browser's seconds stand apart, and are measured."""
     address = f"{here}/plain.html"
@@ -233,6 +234,15 @@ async def test_what_a_model_did_once_is_done_again_without_a_request(
             assert row["cost_saved"] == pytest.approx(cost)
             assert row["model_seconds_saved"] == pytest.approx(seconds)
             assert row["seconds"] > 0
+        evidence.record(
+            "actions.replays",
+            replays=count,
+            requests=0,
+            model_calls_saved_each=calls,
+            cost_saved_each=round(cost, 6),
+            model_seconds_saved_each=round(seconds, 3),
+            browser_seconds_median=round(statistics.median(each["seconds"] for each in rows), 2),
+        )
 
 
 @pytest.mark.thorough(

@@ -16,6 +16,7 @@ from hansard.client.operations import OPERATIONS, Kind, Operation, read
 from hansard.client.protocol import faults, wire
 from hansard.client.protocol.wire import Answer, Do, Failed, Left, Open
 from hansard.client.restricted.link import Link, SessionLink
+from hansard.domain.actions.cache import FORMAT
 from hansard.domain.roles import file as role_file
 from hansard.domain.roles.authorize import Trust, unversioned
 from hansard.service import operations
@@ -26,6 +27,7 @@ from tests.service.support import House
 
 NAMES = sorted(OPERATIONS)
 CLAIM = {"is": "claim", "id": "t1", "number": 1}
+END = {"success": True, "duration": 0.0}
 SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.view": ("r1",),
     "record.view_roles": (),
@@ -49,6 +51,12 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.prompt_report": (),
     "record.promote": ("greeting@1", "production", None, "for a test"),
     "record.invalidate": ("search", "", "", "the index was rebuilt"),
+    "record.keep_actions": ("form", {"actions": [], "finalState": END, "format": FORMAT}),
+    "record.kept_actions": ("form",),
+    "record.action_caches": (),
+    "record.actions_log": ("form",),
+    "record.revert_actions": ("form", 1),
+    "record.look_at_actions": ("form",),
     "record.memory_entry": ("org", "notes/a.md"),
     "record.memory_entries": ("org",),
     "record.memory_history": ("org", "notes/a.md"),
@@ -369,6 +377,8 @@ def needed(need: Need) -> str:
             return "to see all of the key"
         case "prompt":
             return "to see all of prompts"
+        case "actions":
+            return "to see all of action caches"
         case "change":
             return "`paths`, and to see all of the file"
         case "task":

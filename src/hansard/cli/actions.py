@@ -99,8 +99,17 @@ async def show(
 
 @app.command()
 @work
-async def run(
-    file: File,
+async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A file of actions, or --kept.")
+    ] = None,
+    kept: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The cache that the record keeps by a name."),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Of --kept: which version; the newest.")
+    ] = None,
     param: Param = None,
     secret: Annotated[
         list[str] | None,
@@ -128,7 +137,12 @@ async def run(
     allowed: Once = "refuse" if once == "refuse" else "allow"
     if once not in ("refuse", "allow"):
         allowed = _entries(once)
-    cache, _ = opened(file)
+    if (file is None) is (kept is None):
+        fact = "both a file and --kept" if file else "no actions to do"
+        raise BadValue("hansard actions run", fact, "give a FILE, or --kept NAME")
+    if version is not None and kept is None:
+        raise BadValue("--version", "a file is at one version", "give it with --kept NAME")
+    given = opened(file)[0] if file is not None else None
     secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
     found = settings()
     async with (
@@ -138,7 +152,7 @@ async def run(
     ):
         session.browser(page)
         told = await session.run_actions(
-            cache,
+            given or await record.kept_actions(str(kept), version),
             params=pairs(param, "--param"),
             max_xpath_retries=max_xpath_retries,
             once=allowed,

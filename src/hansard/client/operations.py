@@ -32,6 +32,7 @@ from hansard.agents.memory.search.ranked import HITS_MAX, Found
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.policy.permits import (
     Need,
+    actions,
     changes_file,
     claims,
     prompts,
@@ -54,6 +55,8 @@ from hansard.client.reports import (
     DecisionReport,
 )
 from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.kept import ActionsLookedAt, ActionsReverted, ActionsSaved
 from hansard.domain.agent import (
     CheckpointSaved,
     DecisionMade,
@@ -75,6 +78,7 @@ from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer
 from hansard.projections.report import Question
@@ -453,6 +457,67 @@ class RecordInvalidate(Ask, frozen=True, tag="record.invalidate"):
     tool: Name = ""
     run: Name = ""
     key: Name = ""
+    because: str = ""
+
+
+@_operation(int, needs=lambda _: (states(ActionsSaved.tag), actions()))
+class RecordKeepActions(Ask, frozen=True, tag="record.keep_actions"):
+    """Keep an action cache by a name, as its next version: that version's number."""
+
+    name: Name
+    cache: ActionCache
+    because: str = ""
+
+
+@_operation(ActionCache, needs=lambda _: (actions(),))
+class RecordKeptActions(Ask, frozen=True, tag="record.kept_actions"):
+    """A version of an action cache that is kept, the newest without one, where the role sees all
+    of action caches.
+    """
+
+    name: Name
+    version: int | None = None
+
+
+@_operation(
+    KeptCaches,
+    needs=lambda _: (trusts(Trust.QUERY, "action_caches"), actions()),
+    takes=Takes.LONG,
+)
+class RecordActionCaches(Ask, frozen=True, tag="record.action_caches"):
+    """The action caches that are kept, and how many heals nobody has looked at, by the role's own
+    database.
+    """
+
+
+@_operation(
+    CacheLog,
+    needs=lambda _: (trusts(Trust.QUERY, "actions_log"), actions()),
+    takes=Takes.LONG,
+)
+class RecordActionsLog(Ask, frozen=True, tag="record.actions_log"):
+    """The versions of an action cache that is kept, by the role's own database."""
+
+    name: Name
+
+
+@_operation(int, needs=lambda _: (states(ActionsReverted.tag), actions()))
+class RecordRevertActions(Ask, frozen=True, tag="record.revert_actions"):
+    """Have an earlier version of an action cache be the next one: that one's number."""
+
+    name: Name
+    to: int
+    because: str = ""
+
+
+@_operation(int, needs=lambda _: (states(ActionsLookedAt.tag), actions()))
+class RecordLookAtActions(Ask, frozen=True, tag="record.look_at_actions"):
+    """State that all versions of an action cache up to one, the newest if none is named, were
+    looked at and may stand: that one's number.
+    """
+
+    name: Name
+    version: int | None = None
     because: str = ""
 
 

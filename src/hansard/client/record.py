@@ -91,11 +91,12 @@ from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import Scrub, recordable
+from hansard.inspect import kept_actions, snapshots
 from hansard.inspect import prompts as inspected
-from hansard.inspect import snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
 from hansard.inspect.experience import learned
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -587,6 +588,22 @@ class AsyncRecord(OnLoop):
             BadName: It is no name.
         """
         return await kept_caches.get(self.workspace, name, version)
+
+    async def action_caches(self) -> KeptCaches:
+        """The action caches that the record keeps, and how many heals nobody has looked at: what
+        `hansard actions list` prints. Raises ProjectionError, Refused as `sql`.
+        """
+        return await self._asked().read(kept_actions.caches)
+
+    async def actions_log(self, name: str) -> CacheLog:
+        """The versions of an action cache: who changed what, when and why: what
+        `hansard actions log` prints.
+
+        Raises:
+            NotFound: There is no such cache.
+            ProjectionError, Refused: As `sql`.
+        """
+        return await self._asked().read(lambda reader: kept_actions.log(reader, name))
 
     async def revert_actions(
         self, name: str, to: int, *, because: str = "", by: str = PERSON

@@ -58,11 +58,12 @@ from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
+from hansard.inspect import kept_actions, snapshots
 from hansard.inspect import prompts as inspected
-from hansard.inspect import snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
 from hansard.inspect.experience import learned
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -189,6 +190,22 @@ class Record(OnPortal):
             BadName: It is no name.
         """
         return self._portal.run(kept_caches.get(self.workspace, name, version))
+
+    def action_caches(self) -> KeptCaches:
+        """The action caches that the record keeps, and how many heals nobody has looked at: what
+        `hansard actions list` prints. Raises ProjectionError, Refused as `sql`.
+        """
+        return self._portal.run(self._asked().read(kept_actions.caches))
+
+    def actions_log(self, name: str) -> CacheLog:
+        """The versions of an action cache: who changed what, when and why: what
+        `hansard actions log` prints.
+
+        Raises:
+            NotFound: There is no such cache.
+            ProjectionError, Refused: As `sql`.
+        """
+        return self._portal.run(self._asked().read(lambda reader: kept_actions.log(reader, name)))
 
     def revert_actions(self, name: str, to: int, *, because: str = "", by: str = PERSON) -> int:
         """Have an earlier version of an action cache be the next one: that one's number.

@@ -14,6 +14,7 @@ from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import Carried
 from hansard.agents.access.views import Derived, View
+from hansard.agents.actions import store as kept_caches
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
@@ -33,6 +34,8 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.client.operations import (
     OPERATIONS,
+    RecordActionCaches,
+    RecordActionsLog,
     RecordAddPrompt,
     RecordAliasPrompt,
     RecordApprove,
@@ -43,6 +46,9 @@ from hansard.client.operations import (
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
+    RecordKeepActions,
+    RecordKeptActions,
+    RecordLookAtActions,
     RecordMemoryBlame,
     RecordMemoryChange,
     RecordMemoryDiff,
@@ -56,6 +62,7 @@ from hansard.client.operations import (
     RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
+    RecordRevertActions,
     RecordSavings,
     RecordSettle,
     RecordSql,
@@ -82,18 +89,22 @@ from hansard.client.reports import (
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import ids, toml
 from hansard.domain import prompt as prompts
+from hansard.domain.actions import kept
+from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import RunStream
-from hansard.domain.label import join
+from hansard.domain.label import Label, join
 from hansard.domain.label import parse as label_of
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
+from hansard.inspect import kept_actions
 from hansard.inspect import prompts as inspected
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison import compare
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
@@ -473,10 +484,66 @@ class WorkspaceRequests:
             _, label = await store.read(asker.workspace, name)
         except NotFound:
             return
+        if not await self._is_shown(asker, label):
+            raise NotFound(f"prompt {name!r:.80}", store.REMEDY)
+
+    async def _is_shown(self, asker: Asker, label: Label | None) -> bool:
+        """Whether the role is cleared for what has a label: then it is on record as shown."""
         permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
         if permit.rules is None or not cleared(permit.rules, label):
-            raise NotFound(f"prompt {name!r:.80}", store.REMEDY)
+            return False
         await asker.carried.shown(label)
+        return True
+
+    async def keep_actions(self, asker: Asker, asked: RecordKeepActions) -> int:
+        """Keep an action cache. Raises NotFound for the name of one above the role's clearance."""
+        if await asker.workspace.log.last(kept_caches.stream_of(asked.name)) is not None:
+            await self._demand_cache(asker, asked.name)
+        return await kept_caches.save(
+            asker.workspace, asked.name, asked.cache, because=asked.because, by=asker.who.actor
+        )
+
+    async def kept_actions(self, asker: Asker, asked: RecordKeptActions) -> ActionCache:
+        """A version of an action cache, on record as shown."""
+        await self._demand_cache(asker, asked.name)
+        return await kept_caches.get(asker.workspace, asked.name, asked.version)
+
+    async def action_caches(self, asker: Asker, asked: RecordActionCaches) -> KeptCaches:
+        """The action caches, by the role's own database. Raises NotOffered."""
+        del asked
+        tables = self._its_tables("action_caches")
+        return await tables.read(asker, "action caches", kept_actions.caches)
+
+    async def actions_log(self, asker: Asker, asked: RecordActionsLog) -> CacheLog:
+        """The versions of a cache, by the role's own database. Raises NotOffered, NotFound."""
+
+        def reads(reader: Reader) -> CacheLog:
+            return kept_actions.log(reader, asked.name)
+
+        tables = self._its_tables("actions_log")
+        return await tables.read(asker, f"actions log {asked.name}", reads)
+
+    async def revert_actions(self, asker: Asker, asked: RecordRevertActions) -> int:
+        """Have an earlier version be the next one."""
+        await self._demand_cache(asker, asked.name)
+        return await kept_caches.revert(
+            asker.workspace, asked.name, asked.to, because=asked.because, by=asker.who.actor
+        )
+
+    async def look_at_actions(self, asker: Asker, asked: RecordLookAtActions) -> int:
+        """State that versions were looked at."""
+        await self._demand_cache(asker, asked.name)
+        return await kept_caches.look_at(
+            asker.workspace, asked.name, asked.version, because=asked.because, by=asker.who.actor
+        )
+
+    async def _demand_cache(self, asker: Asker, name: str) -> None:
+        """Have it on record that a cache is shown. Raises NotFound where there is none, or where it
+        is above the role's clearance.
+        """
+        label = await kept_caches.label_of(asker.workspace, name)
+        if not await self._is_shown(asker, label):
+            raise NotFound(f"action cache {name!r:.80}", kept.REMEDY)
 
     async def memory_entry(self, asker: Asker, asked: RecordMemoryEntry) -> MemoryEntry:
         """A file of a space, on record as shown."""

@@ -11,14 +11,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import msgspec
 import pytest
 
 import hansard
 from hansard.client.operations import OPERATIONS
+from hansard.domain.actions.cache import encode
 from hansard.domain.steps import StepStatus
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
 from hansard.service.mcp.resources import TEMPLATES
+from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
@@ -646,6 +649,27 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
             assert await ada.refused("update_context", **late | wrong)
         shown = await client.get_prompt("remember", {"run_id": "r", "what": "Be brief."})
         assert shown.messages[0].content.text.startswith("/remember Be brief.")
+
+
+@pytest.mark.slow
+async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
+    """Each version is by the client's agent; what is no cache is refused with its entry."""
+    made = msgspec.json.decode(encode(cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))))
+    async with lines(setup, "ada") as ada:
+        assert await ada.get("keep_actions", name="form", cache=made) == {"version": 1}
+        wrong = made | {"actions": [made["actions"][0] | {"actionType": "fly"}]}
+        assert "'fly' is not known" in await ada.refused("keep_actions", name="x", cache=wrong)
+        more = made | {"actions": made["actions"][:1]}
+        assert await ada.get("keep_actions", name="form", cache=more) == {"version": 2}
+        assert await ada.get("revert_actions", name="form", to=1) == {"version": 3}
+        assert await ada.get("look_at_actions", name="form", because="right") == {"version": 3}
+        found = await ada.get("action_cache", name="form")
+        assert (found["version"], found["actions"]) == (3, made["actions"])
+        [listed, _] = await ada.get("list_action_caches")
+        assert (listed["cache"], listed["looked_at"]) == ("form", 3)
+        log = await ada.get("action_cache_log", name="form")
+        assert [each.get("author") for each in log[:-1]] == ["ada"] * 3
+        assert "was not found" in await ada.refused("action_cache", name="none")
 
 
 async def in_a_run(client: Team) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.label import Label
+from hansard.domain.label import LOWEST, Label, join
 from hansard.domain.payload import references
 from hansard.domain.values import Scrub, recordable
 
@@ -52,6 +52,7 @@ async def save(
     because: str = "",
     by: str | Actor,
     scrub: Scrub | None = None,
+    label: Label | None = None,
 ) -> int:
     """Make a whole cache the next version: its number, or that of the newest, which is equal.
 
@@ -68,7 +69,7 @@ async def save(
         because=recordable(because, scrub),
         run=cache.run,
     )
-    return await _tell(workspace, name, told, by)
+    return await _tell(workspace, name, told, by, label)
 
 
 def file_of(cache: ActionCache) -> ActionCache:
@@ -83,6 +84,13 @@ async def read(workspace: Workspace, name: str) -> tuple[KeptState, list[Stored]
     if not stored:
         raise NotFound(f"action cache {name!r:.80}", REMEDY)
     return folded(stored), stored
+
+
+async def label_of(workspace: Workspace, name: str) -> Label | None:
+    """The label of what a cache's commits rest on. Raises NotFound, BadName."""
+    _, stored = await read(workspace, name)
+    label = join(*(each.commit.label for each in stored))
+    return None if label == LOWEST else label
 
 
 async def get(workspace: Workspace, name: str, version: int | None = None) -> ActionCache:
@@ -158,6 +166,7 @@ async def revert(
     because: str = "",
     by: str | Actor,
     scrub: Scrub | None = None,
+    label: Label | None = None,
 ) -> int:
     """Make an earlier version the next one: its number, or that of the newest, which is equal.
 
@@ -165,7 +174,7 @@ async def revert(
     """
     await read(workspace, name)
     told = ActionsReverted(version=0, to=to, because=recordable(because, scrub))
-    return await _tell(workspace, name, told, by)
+    return await _tell(workspace, name, told, by, label)
 
 
 async def look_at(
@@ -176,6 +185,7 @@ async def look_at(
     because: str = "",
     by: str | Actor,
     scrub: Scrub | None = None,
+    label: Label | None = None,
 ) -> int:
     """State that somebody looked at all versions up to one, the newest if none is named; that one.
 
@@ -184,7 +194,7 @@ async def look_at(
     state, _ = await read(workspace, name)
     number = state.newest if version is None else version
     told = ActionsLookedAt(version=number, because=recordable(because, scrub))
-    await _tell(workspace, name, told, by)
+    await _tell(workspace, name, told, by, label)
     return number
 
 

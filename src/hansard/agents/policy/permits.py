@@ -18,14 +18,15 @@ from hansard.domain import toml
 from hansard.domain.budget import key_of as budget_key
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
-from hansard.domain.roles.assignment import may_use_prompts
+from hansard.domain.roles.assignment import may_use_actions, may_use_prompts
 from hansard.domain.roles.authorize import Permission, Trust
 from hansard.domain.roles.judge import sees_all
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.roles.patterns import behind_space
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
-BUDGET, SAVE, REBUILD, PROMPT = "budget", "save", "rebuild", "prompt"
+BUDGET, SAVE, REBUILD = "budget", "save", "rebuild"
+PROMPT, ACTIONS = "prompt", "actions"
 SEE_FILE, CHANGE_FILE = "file", "change"
 VIEW = "view"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
@@ -33,8 +34,8 @@ VIEW = "view"
 
 class Need(msgspec.Struct, frozen=True):
     """What an operation needs: to put an event of a kind on record, to read a key of shared state
-    or to write it, to claim tasks of a role, to count on a budget, to read prompts, to be shown a
-    role's view, or to be trusted with something.
+    or to write it, to claim tasks of a role, to count on a budget, to read prompts or action
+    caches, to be shown a role's view, or to be trusted with something.
     """
 
     what: str
@@ -79,6 +80,11 @@ def rebuilds(aggregate: str) -> Need:
 def prompts() -> Need:
     """To read prompts."""
     return Need(PROMPT, "prompts")
+
+
+def actions() -> Need:
+    """To read action caches."""
+    return Need(ACTIONS, "action caches")
 
 
 def sees_file(space: str, path: str) -> Need:
@@ -139,6 +145,8 @@ class Permit(msgspec.Struct, frozen=True):
                 return authorize.sees_whole_aggregate(self.rules, need.name)
             case "prompt":
                 return may_use_prompts(self.rules)
+            case "actions":
+                return may_use_actions(self.rules)
             case "file":
                 return authorize.sees_whole_file(self.rules, need.name)
             case "change":

@@ -22,8 +22,10 @@ from hansard.bus.slices import Slices
 from hansard.client.protocol import wire
 from hansard.client.reports import Shown
 from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.actions.cache import ActionCache
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import Savings, SavingsAnswer
 
@@ -43,15 +45,23 @@ def arm_of(raw: msgspec.Raw) -> Arm | None:
 
 
 async def told(found: Any) -> msgspec.Raw:
-    """What an operation came to, as it goes there; a view, which may be long, in slices."""
-    return await _view(found) if isinstance(found, View) else wire.dump(_fields(found))
+    """What an operation came to, as it goes there; a view, which may be long, in slices. An action
+    cache goes as its file has it: a secret in it is a name, for the program that replays it.
+    """
+    match found:
+        case View():
+            return await _view(found)
+        case ActionCache():
+            return msgspec.Raw(wire.encode(found))
+        case _:
+            return wire.dump(_fields(found))
 
 
 def back(raw: msgspec.Raw, result: Any) -> Any:
     """What an operation came to, of the type that it says. Raises BadValue for what is not."""
     try:
-        if result is View:
-            return msgspec.json.decode(raw, type=View)
+        if result in (View, ActionCache):
+            return msgspec.json.decode(raw, type=result)
         found = wire.load(raw)
         return found if result is Any else msgspec.convert(found, result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -78,7 +88,7 @@ def _fields(found: Any) -> Any:
             return msgspec.to_builtins(found)
         case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | Found():
             return msgspec.to_builtins(found)
-        case Shown():
+        case Shown() | KeptCaches() | CacheLog():
             return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))
         case list():
             return [_fields(each) for each in found]

@@ -33,6 +33,8 @@ from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import Ended, tell
 from hansard.client.operations import (
     Ask,
+    RecordActionCaches,
+    RecordActionsLog,
     RecordAddPrompt,
     RecordAliasPrompt,
     RecordApprove,
@@ -43,12 +45,16 @@ from hansard.client.operations import (
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
+    RecordKeepActions,
+    RecordKeptActions,
+    RecordLookAtActions,
     RecordPromote,
     RecordPrompt,
     RecordPromptReport,
     RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
+    RecordRevertActions,
     RecordSavings,
     RecordSettle,
     RecordSql,
@@ -89,6 +95,7 @@ from hansard.client.restricted.session import AsyncRestrictedSession
 from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import values
+from hansard.domain.actions.cache import ActionCache
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, check_options, chosen
 from hansard.domain.errors import BadValue, HansardError
@@ -96,6 +103,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import ORG
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, Saved, SavingsAnswer
 
@@ -294,6 +302,10 @@ class _OfRole(Lacking):
             expected=None if move.expected == stored.STANDS else move.expected or 0,
             take_away=move.take_away,
         )
+
+    def _named(self, method: str, name: str) -> None:
+        """Raise BadValue for a name of an action cache that holds a secret."""
+        check_names(f"record.{method}", {"name": name}, scrubber(self._defaults.redact))
 
     def _memory_of(self, space: str) -> RemoteStore:
         scrub = scrubber(self._defaults.redact)
@@ -584,6 +596,50 @@ class AsyncRestrictedRecord(OnLoop):
         scrub = scrubber(self._defaults.redact)
         check_names("record.invalidate", {"tool": tool, "run": run, "key": key}, scrub)
         await self._ask(RecordInvalidate(tool=tool, run=run, key=key, because=self._text(because)))
+
+    async def keep_actions(self, name: str, cache: ActionCache, *, because: str = "") -> int:
+        """Keep an action cache by a name, as its next version, where the role may state
+        `actions.saved` and sees all of action caches.
+        """
+        self._named("keep_actions", name)
+        return int(await self._ask(RecordKeepActions(name, cache, self._text(because))))
+
+    async def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
+        """A version of an action cache that is kept, where the role sees all of action caches."""
+        self._named("kept_actions", name)
+        found: ActionCache = await self._ask(RecordKeptActions(name, version))
+        return found
+
+    async def action_caches(self) -> KeptCaches:
+        """The action caches that are kept, by the role's own tables, where the role may query and
+        sees all of action caches.
+        """
+        found: KeptCaches = await self._ask(RecordActionCaches())
+        return found
+
+    async def actions_log(self, name: str) -> CacheLog:
+        """The versions of an action cache, by the role's own tables, where the role may query and
+        sees all of action caches.
+        """
+        self._named("actions_log", name)
+        found: CacheLog = await self._ask(RecordActionsLog(name))
+        return found
+
+    async def revert_actions(self, name: str, to: int, *, because: str = "") -> int:
+        """Have an earlier version of an action cache be the next one, where the role may state
+        `actions.reverted` and sees all of action caches.
+        """
+        self._named("revert_actions", name)
+        return int(await self._ask(RecordRevertActions(name, to, self._text(because))))
+
+    async def look_at_actions(
+        self, name: str, version: int | None = None, *, because: str = ""
+    ) -> int:
+        """State that the versions of an action cache up to one were looked at, where the role may
+        state `actions.looked_at` and sees all of action caches.
+        """
+        self._named("look_at_actions", name)
+        return int(await self._ask(RecordLookAtActions(name, version, self._text(because))))
 
     async def _ask(self, asked: Ask) -> Any:
         return await ask(self._link, asked)

@@ -15,6 +15,8 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.client.operations import (
     Ask,
+    RecordActionCaches,
+    RecordActionsLog,
     RecordApprove,
     RecordAudit,
     RecordCancel,
@@ -23,12 +25,16 @@ from hansard.client.operations import (
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
+    RecordKeepActions,
+    RecordKeptActions,
+    RecordLookAtActions,
     RecordPromote,
     RecordPrompt,
     RecordPromptReport,
     RecordPrompts,
     RecordReopen,
     RecordRetirePrompt,
+    RecordRevertActions,
     RecordSavings,
     RecordSql,
     RecordView,
@@ -55,8 +61,10 @@ from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.record import TABLES_BYTES_MAX, OnPortal, ask, opened, wanted
 from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING, chosen
 from hansard.domain.steps import Verdict
+from hansard.inspect.kept_actions import CacheLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, SavingsAnswer
 
@@ -236,6 +244,48 @@ class RestrictedRecord(OnPortal):
         scrub = scrubber(self._defaults.redact)
         check_names("record.invalidate", {"tool": tool, "run": run, "key": key}, scrub)
         self._ask(RecordInvalidate(tool=tool, run=run, key=key, because=self._text(because)))
+
+    def keep_actions(self, name: str, cache: ActionCache, *, because: str = "") -> int:
+        """Keep an action cache by a name, as its next version, where the role may state
+        `actions.saved` and sees all of action caches.
+        """
+        self._named("keep_actions", name)
+        return int(self._ask(RecordKeepActions(name, cache, self._text(because))))
+
+    def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
+        """A version of an action cache that is kept, where the role sees all of action caches."""
+        self._named("kept_actions", name)
+        found: ActionCache = self._ask(RecordKeptActions(name, version))
+        return found
+
+    def action_caches(self) -> KeptCaches:
+        """The action caches that are kept, by the role's own tables, where the role may query and
+        sees all of action caches.
+        """
+        found: KeptCaches = self._ask(RecordActionCaches())
+        return found
+
+    def actions_log(self, name: str) -> CacheLog:
+        """The versions of an action cache, by the role's own tables, where the role may query and
+        sees all of action caches.
+        """
+        self._named("actions_log", name)
+        found: CacheLog = self._ask(RecordActionsLog(name))
+        return found
+
+    def revert_actions(self, name: str, to: int, *, because: str = "") -> int:
+        """Have an earlier version of an action cache be the next one, where the role may state
+        `actions.reverted` and sees all of action caches.
+        """
+        self._named("revert_actions", name)
+        return int(self._ask(RecordRevertActions(name, to, self._text(because))))
+
+    def look_at_actions(self, name: str, version: int | None = None, *, because: str = "") -> int:
+        """State that the versions of an action cache up to one were looked at, where the role may
+        state `actions.looked_at` and sees all of action caches.
+        """
+        self._named("look_at_actions", name)
+        return int(self._ask(RecordLookAtActions(name, version, self._text(because))))
 
     def _ask(self, asked: Ask) -> Any:
         return self._portal.run(ask(self._link, asked))

@@ -1,5 +1,5 @@
-"""Whether a role may have a run placed in an experiment, or read prompts, decided by its rules
-alone: purely.
+"""Whether a role may have a run placed in an experiment, read prompts, or read action caches that
+the record keeps, decided by its rules alone: purely.
 
 What arm a run gets, and whether it gets any, follows from the experiment's plan, whether it stands,
 and what was said of the run: so whoever has a run placed must see all of these, and is refused by
@@ -10,6 +10,7 @@ does not see and for one that there is not.
 from __future__ import annotations
 
 from hansard.domain import prompt
+from hansard.domain.actions import kept
 from hansard.domain.experiment import KIND, ExperimentRegistered, ExperimentStopped
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles.authorize import Permission, unversioned
@@ -27,6 +28,17 @@ _PROMPTS = tuple(
 )
 """So are all prompts."""
 
+_ACTIONS = tuple(
+    Facts(tag=each.tag, stream=WorkspaceStream(kept.KIND, ""))
+    for each in (
+        kept.ActionsSaved,
+        kept.ActionsHealed,
+        kept.ActionsReverted,
+        kept.ActionsLookedAt,
+    )
+)
+"""And all action caches."""
+
 
 def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Permission:
     """Whether a role may have a run placed, or be told that it has a place. `run` are the facts of
@@ -38,6 +50,11 @@ def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Per
 def may_use_prompts(rules: RoleDefined | None) -> Permission:
     """Whether a role may read prompts, and what their aliases name: it sees all of them whole."""
     return _demanded(rules, _PROMPTS)
+
+
+def may_use_actions(rules: RoleDefined | None) -> Permission:
+    """Whether a role may read kept action caches: it sees all of them whole."""
+    return _demanded(rules, _ACTIONS)
 
 
 def _demanded(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:

@@ -13,12 +13,16 @@ from typing import Any, Union, get_type_hints
 
 import msgspec
 
+from hansard.agents.actions import store as kept_caches
+from hansard.agents.policy import permits
 from hansard.agents.steps.tools import ToolSpec, operation
 from hansard.bus.loggers import logger
 from hansard.client import operations
 from hansard.client.operations import Claim, Function, Kind, Operation, Raised, SecretName
 from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered
+from hansard.domain.actions.cache import decode, encode
+from hansard.domain.actions.kept import ActionsLookedAt, ActionsReverted, ActionsSaved
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.run import ForkEffects
 from hansard.service.mcp import memory
@@ -356,6 +360,49 @@ class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all_pairs: bool | None = None
 
 
+class Caches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """List the action caches that the record keeps: versions, heals that nobody has looked at."""
+
+
+class CacheLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The versions of an action cache: who changed what, when and why."""
+
+    name: str
+
+
+class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An action cache that the record keeps, at a version, the newest without one: its entries, to
+    be done again.
+    """
+
+    name: str
+    version: int | None = None
+
+
+class KeepCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keep an action cache (`hansard.actions.v1`) by a name, as its next version: the number."""
+
+    name: str
+    cache: dict[str, Any]
+    because: str = ""
+
+
+class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Have an earlier version of an action cache be the next one: the number."""
+
+    name: str
+    to: int
+    because: str = ""
+
+
+class LookAtCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """State that the versions of an action cache up to one were looked at, and may stand."""
+
+    name: str
+    version: int | None = None
+    because: str = ""
+
+
 async def _fetch(sessions: Sessions, asked: memory.Fetch) -> Answer:
     told, work = await memory.fetched(sessions, asked)
     return Answer(told, work, replayable=False)
@@ -460,6 +507,77 @@ async def _compare(sessions: Sessions, asked: Compare) -> Answer:
     return Answer(lines(found), replayable=False, position=found.report.position)
 
 
+async def _caches(sessions: Sessions, asked: Caches) -> Answer:
+    del asked
+    await sessions.demand(permits.actions())
+    found = await sessions.record.action_caches()
+    return Answer(lines(found), replayable=False, position=found.position)
+
+
+async def _cache_log(sessions: Sessions, asked: CacheLog) -> Answer:
+    await _demand_cache(sessions, asked.name)
+    found = await sessions.record.actions_log(asked.name)
+    return Answer(lines(found), replayable=False, position=found.position)
+
+
+async def _cache(sessions: Sessions, asked: Cache) -> Answer:
+    await _demand_cache(sessions, asked.name)
+    found = await sessions.record.kept_actions(asked.name, asked.version)
+    return Answer(msgspec.json.decode(encode(found)), replayable=False)
+
+
+async def _demand_cache(sessions: Sessions, name: str) -> None:
+    """Have a cache count as shown; a restricted client's service does that itself."""
+    await sessions.demand(permits.actions())
+    if sessions.workspace is not None:
+        await sessions.shown(await kept_caches.label_of(sessions.workspace, name))
+
+
+async def _says(sessions: Sessions, tag: str) -> dict[str, Any] | None:
+    """By whom, with which label, a trusted client states something of an action cache; None of a
+    restricted one, whose service knows.
+    """
+    for need in (permits.actions(), permits.states(tag)):
+        await sessions.demand(need)
+    if sessions.workspace is None:
+        return None
+    session = (await sessions.own()).session
+    engine = session.engine
+    label, scrub = engine.ledger.label.stored, engine.settings.scrub
+    return {"by": session.agent, "label": label, "scrub": scrub}
+
+
+async def _keep(sessions: Sessions, asked: KeepCache) -> Answer:
+    cache = decode(msgspec.json.encode(asked.cache), "keep_actions(cache)")
+    told = (asked.name, cache)
+    if (says := await _says(sessions, ActionsSaved.tag)) is None:
+        version = await sessions.record.keep_actions(*told, because=asked.because)
+    else:
+        keep = kept_caches.save
+        version = await keep(sessions.workspace, *told, because=asked.because, **says)
+    return Answer({"version": version}, replayable=False)
+
+
+async def _revert(sessions: Sessions, asked: RevertCache) -> Answer:
+    told = (asked.name, asked.to)
+    if (says := await _says(sessions, ActionsReverted.tag)) is None:
+        version = await sessions.record.revert_actions(*told, because=asked.because)
+    else:
+        revert = kept_caches.revert
+        version = await revert(sessions.workspace, *told, because=asked.because, **says)
+    return Answer({"version": version}, replayable=False)
+
+
+async def _look_at(sessions: Sessions, asked: LookAtCache) -> Answer:
+    told = (asked.name, asked.version)
+    if (says := await _says(sessions, ActionsLookedAt.tag)) is None:
+        version = await sessions.record.look_at_actions(*told, because=asked.because)
+    else:
+        look_at = kept_caches.look_at
+        version = await look_at(sessions.workspace, *told, because=asked.because, **says)
+    return Answer({"version": version}, replayable=False)
+
+
 def lines(found: Any) -> list[Any]:
     """The lines that `--json` prints of an answer."""
     return [_json(line) for line in found.lines()]
@@ -482,6 +600,7 @@ class _Own(msgspec.Struct, frozen=True):
 
 
 OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
+VERSION = {"type": "object", "properties": {"version": {"type": "integer"}}}
 RUN = {"type": "object", "properties": {"run_id": {"type": "string"}}, "required": ["run_id"]}
 
 OWN: dict[str, _Own] = {
@@ -495,6 +614,12 @@ OWN: dict[str, _Own] = {
     "sql": _Own(Sql, _sql, OBJECT, reads=True, in_run=False),
     "why": _Own(Why, _why, ARRAY, reads=True, in_run=False),
     "compare": _Own(Compare, _compare, ARRAY, reads=True, in_run=False),
+    "list_action_caches": _Own(Caches, _caches, ARRAY, reads=True, in_run=False),
+    "action_cache_log": _Own(CacheLog, _cache_log, ARRAY, reads=True, in_run=False),
+    "action_cache": _Own(Cache, _cache, OBJECT, reads=True, in_run=False),
+    "keep_actions": _Own(KeepCache, _keep, VERSION, in_run=False),
+    "revert_actions": _Own(RevertCache, _revert, VERSION, in_run=False),
+    "look_at_actions": _Own(LookAtCache, _look_at, VERSION, in_run=False),
     "fetch_context": _Own(memory.Fetch, _fetch, OBJECT, reads=True, in_run=False, steps=True),
     "update_context": _Own(memory.Update, _update, OBJECT, in_run=False, steps=True),
 }
