@@ -47,7 +47,12 @@ demo: $(STAMP) ## A short tour: agents work, are killed, resume; are forked and 
 
 BROWSERS := $(HANSARD_BROWSER) chromium google-chrome chromium-browser google-chrome-stable
 
-browser: ## Install chromium for the browser tests, where root and apt-get are
+browser: ## Install chromium and Xvfb for the browser tests, where root and apt-get are
+	@if ! command -v Xvfb >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends xvfb >/dev/null; \
+	fi; \
+	command -v Xvfb >/dev/null || echo "make: no Xvfb, and it could not be installed: the test of a" \
+		"person's window is skipped" >&2
 	@found() { for name in $(BROWSERS); do command -v "$$name" >/dev/null && return; done; false; }; \
 	if found; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -138,9 +138,16 @@ REPORTS = b"""<script>
 const report = () => {
   const asked = new XMLHttpRequest();
   asked.open("POST", "/shown", false);
-  const shadow = document.querySelector("task-list")?.shadowRoot;
-  const shown = [...(shadow ?? document).querySelectorAll("li, output, footer")].map((each) =>
-    [each.textContent.trim(), each.querySelector("input")?.checked]);
+  const shown = [];
+  const walk = (root) => {
+    for (const each of root.querySelectorAll("*")) {
+      if (each.shadowRoot) walk(each.shadowRoot);
+      if (!each.matches("li, output, [role=status], [role=listitem]")) continue;
+      const box = (each.shadowRoot ?? each).querySelector("input");
+      shown.push([each.textContent.trim(), box?.checked]);
+    }
+  };
+  walk(document);
   asked.send(JSON.stringify({ shown, stored: localStorage.tasks }));
 };
 const setItem = Storage.prototype.setItem;
@@ -150,6 +157,15 @@ Storage.prototype.setItem = function (...told) {
 };
 </script>"""
 """What makes a page tell the server what it shows and stores, after each change."""
+
+BROKEN = """<script>
+for (const kind of ["click", "input", "change"]) {
+  addEventListener(kind, (event) => {
+    if (event.composedPath()[0].type === "checkbox") event.stopImmediatePropagation();
+  }, true);
+}
+</script>"""
+"""What breaks any page: it does not hear that a box is ticked."""
 
 
 @contextlib.contextmanager

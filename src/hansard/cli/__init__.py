@@ -176,6 +176,8 @@ COMMANDS = {
     "mcp install": "Have an MCP client of a project use the record.",
     "conversation": "Look at what continues over several runs.",
     "conversation show": "Show a conversation's runs and messages.",
+    "demonstrate": "Record what you do in a window, until you close it or press Ctrl-C, as a new "
+    "run.",
     "experience": "Learn from runs, and do it again under check functions.",
     "experience distil": "Learn from runs of one kind of task, without a model: the folder of an "
     "experience.",

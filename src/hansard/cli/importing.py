@@ -88,8 +88,10 @@ class _Watcher:
 @work
 async def import_(
     format_: Annotated[
-        Literal["tau-bench", "tau2-bench", "chat-jsonl", "events"],
-        typer.Argument(metavar="FORMAT", help="tau-bench, tau2-bench, chat-jsonl or events."),
+        Literal["tau-bench", "tau2-bench", "chat-jsonl", "devtools", "events"],
+        typer.Argument(
+            metavar="FORMAT", help="tau-bench, tau2-bench, chat-jsonl, devtools or events."
+        ),
     ],
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="What to import; '-' is stdin.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -50,11 +51,15 @@ class Asked(msgspec.Struct, frozen=True):
 class Agent:
     """One agent as it is mapped: its stream, and the chain that its calls stand in.
 
-    `blobs` takes what must be stored before the commits.
+    `blobs` takes what must be stored before the commits; `effects` are those of tools that are not
+    done once.
     """
 
-    def __init__(self, name: str, stream: Stream, blobs: list[bytes]) -> None:
+    def __init__(
+        self, name: str, stream: Stream, blobs: list[bytes], effects: Mapping[str, Effects]
+    ) -> None:
         self.stream = stream
+        self._effects = effects
         self._name = name
         self._blobs = blobs
         self._scope = Scope(self, "", "", (), None)
@@ -124,6 +129,7 @@ class Agent:
         scope = self._scope
         tool = ids.name("tool", call.tool)
         given = calls.arguments(call)
+        effects = self._effects.get(tool, Effects.ONCE)
         base = call_base(tool, "", self._name, scope.path, canonical(given))
         key = call_key(base, scope.occurrence(base))
         unordered = scope.open > 0
@@ -131,13 +137,13 @@ class Agent:
         self._steps += 1
         if tool not in self._tools:
             self._tools.add(tool)
-            self.stream.add(ToolDeclared(tool=tool, effects=Effects.ONCE), occurred_at)
+            self.stream.add(ToolDeclared(tool=tool, effects=effects), occurred_at)
         packed = payloads.pack_arguments(given)
         self._blobs += packed.blobs
         request = StepRequested(
             step=self._steps,
             tool=tool,
-            effects=Effects.ONCE,
+            effects=effects,
             arguments=packed.raw,
             call=key,
             fingerprint=fingerprint(key, UNORDERED if unordered else scope.head),

@@ -16,12 +16,28 @@ NO_ZONE = "times without a zone"
 UNITS = "numbers as times"
 CONVENTION = "errors by convention"
 UNPARSED = "arguments that are no object"
+FILLED = "changes as texts filled in"
+FRAMES = "frames by their place"
+KEYS = "keys without an element"
+NOT_DONE = "steps that no replay does"
+MASKED = "values of fields called a password"
 
 WORDS = {
     MATCHED: ("result without an id taken for the call before", "give it a tool_call_id"),
     NO_ZONE: ("time without a zone read as UTC", "give it one, such as Z or +01:00"),
     UNITS: ("number read as a time, its unit by its size", "give ISO 8601 with a zone"),
     CONVENTION: ("result read as failed by the source's convention", 'give it "error": true'),
+    FILLED: (
+        "change of an element whose role is not said, taken for a text filled in",
+        "record it with aria selectors that name the role",
+    ),
+    FRAMES: ("frame taken by its place on the page", "record it in the page itself"),
+    KEYS: ("key taken to go to the element of the step before", "click its element first"),
+    NOT_DONE: ("step that no replay does, kept as a message", "take it out of the file"),
+    MASKED: (
+        "value of a field that is called a password left out, a secret by name",
+        "take the value out of the file",
+    ),
     UNPARSED: ("call with arguments that are no JSON object, kept as they are", "give one"),
 }
 """What each kind is in words, and what to do where nothing is to be assumed."""
@@ -48,6 +64,7 @@ def _each(chat: ChatRun, answers: calls.Answers) -> Iterator[tuple[str, int | No
         for said in (chat.began_at, chat.ending.at if chat.ending is not None else None):
             if said is not None and (kind := _of_time(said)) is not None:
                 yield kind, None
+    yield from chat.assumed
     for number, (message, told) in enumerate(zip(chat.messages, chat.said, strict=True)):
         if number in answers.matched:
             yield MATCHED, number

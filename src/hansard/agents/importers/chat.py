@@ -7,6 +7,7 @@ that there is one mapping to events (`hansard.agents.importers.mapping`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from hansard.domain import ids, values
 from hansard.domain.choices import nearest
 from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import BadValue
+from hansard.domain.steps import Effects
 
 CHAT_JSONL = "chat-jsonl"
 
@@ -160,6 +162,8 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     `content` is what its ids derive from. `messages` and `said` are the same messages, understood
     and as they are; `read_anew` says that they are understood otherwise than by earlier versions.
     `agent` is None where the record names none; `ending` where it does not say how the run ended.
+    `effects` are those of tools that are not done once; `assumed` what reading the format took for
+    granted, each with its message.
     """
 
     format: str
@@ -178,6 +182,8 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     said: list[dict[str, Any]]
     ending: Ending | None = None
     read_anew: bool = False
+    effects: Mapping[str, Effects] = {}
+    assumed: list[tuple[str, int]] = []
 
 
 def from_chat(raw: Any, given: Given) -> ChatRun:

@@ -194,7 +194,7 @@ class _Mapping:
             )
             stream.add(began, chat.began_at)
             stream.commit()
-            self._agents[agent] = Agent(agent, stream, self._out.blobs)
+            self._agents[agent] = Agent(agent, stream, self._out.blobs, chat.effects)
 
     def _end(self, life: Stream, ending: Ending) -> None:
         error: Failure | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.importers import _files, tau
+from hansard.agents.importers import _files, devtools, tau
 from hansard.agents.importers.chat import CHAT_JSONL, ChatRun, Given, from_chat, unknown_field
 from hansard.agents.importers.report import Watcher
 from hansard.domain.errors import CallerError
@@ -76,10 +76,31 @@ def _tau2_bench(path: Path | None, given: Given, watcher: Watcher) -> Generator[
         )
 
 
+def _devtools(path: Path | None, given: Given, watcher: Watcher) -> Generator[Found]:
+    with _files.document(path) as data:
+        watcher.read(len(data))
+        if not len(data):
+            yield 1, "the file is empty"
+            return
+        if len(data) > devtools.FILE_BYTES_MAX:
+            limit = f"{devtools.FILE_BYTES_MAX:,}"
+            yield 1, f"the recording has {len(data):,} bytes, the limit is {limit}"
+            return
+        found = _run(
+            msgspec.Raw(bytes(data[: len(data)])),
+            lambda raw: devtools.from_devtools(raw, given),
+            "it is no recording of Chrome DevTools' Recorder: export it as JSON",
+        )
+        if isinstance(found, str):
+            found += _hint(bytes(data[: _files.PIECE_BYTES]), devtools.DEVTOOLS)
+        yield 1, found
+
+
 SOURCES: Mapping[str, Callable[[Path | None, Given, Watcher], Iterator[Found]]] = {
     CHAT_JSONL: _chat_jsonl,
     tau.TAU_BENCH: _tau_bench,
     tau.TAU2_BENCH: _tau2_bench,
+    devtools.DEVTOOLS: _devtools,
 }
 """By the name of the format."""
 

@@ -290,7 +290,7 @@ class AsyncBrowser:
             await self._catch_up()
             return await body(**given)
 
-        result = await self._session.call(_spec(name, effects, run, arguments, kind), (), arguments)
+        result = await self._session.call(spec(name, effects, run, arguments, kind), (), arguments)
         if not ran and effects is not Effects.PURE:
             self._note(name, _Done(body, arguments, effects))
         return result
@@ -592,8 +592,8 @@ class AsyncBrowser:
             told = model(question)
             answer = await told if inspect.isawaitable(told) else told
         else:
-            spec = _spec("browser.ask", Effects.PURE, _awaiting(model), {"question": 0}, "model")
-            answer = await self._session.call(spec, (), {"question": question})
+            asked = spec("browser.ask", Effects.PURE, _awaiting(model), {"question": 0}, "model")
+            answer = await self._session.call(asked, (), {"question": question})
         return _answered(answer)
 
     async def _by_model(
@@ -699,13 +699,14 @@ async def _demand_filled(element: Any) -> None:
         raise NotDone(message)
 
 
-def _spec(
+def spec(
     name: str,
     effects: Effects,
     function: Callable[..., Any],
     arguments: Mapping[str, Any],
-    kind: str,
+    kind: str = "tool",
 ) -> ToolSpec:
+    """A call of a browser: what it is known by, and what does it."""
     names = [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY) for each in arguments]
     return ToolSpec(
         function=function,
@@ -721,14 +722,14 @@ def composite(
     name: str, function: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any]
 ) -> ToolSpec:
     """A tool whose body makes calls of its own: entered again by a run that goes on."""
-    return _spec(name, Effects.COMPOSITE, function, arguments, "tool")
+    return spec(name, Effects.COMPOSITE, function, arguments, "tool")
 
 
 def pure(
     name: str, function: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any]
 ) -> ToolSpec:
     """A tool that only says something, which a run that goes on is told again."""
-    return _spec(name, Effects.PURE, function, arguments, "resource")
+    return spec(name, Effects.PURE, function, arguments, "resource")
 
 
 def _awaiting(model: Model) -> Callable[..., Awaitable[Any]]:

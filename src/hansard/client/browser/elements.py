@@ -262,6 +262,12 @@ async def described(frame: Any, handle: Any, single: Any) -> tuple[dict[str, Any
     return told, _targets(told, role, name)
 
 
+def targets_of(told: dict[str, Any]) -> ElementTargets:
+    """By what an element is found again that a page described with role and name."""
+    targets = _targets(told, told["role"], told["name"])
+    return msgspec.structs.replace(targets, alone=told["alone"])
+
+
 def _targets(told: dict[str, Any], role: str, name: str) -> ElementTargets:
     fields = ("label", "placeholder", "text", "path", "css", "tag", "row")
     return ElementTargets(

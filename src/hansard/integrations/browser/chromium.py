@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from hansard.domain.errors import CallerError
@@ -24,8 +24,13 @@ def program() -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def page() -> AsyncGenerator[Any]:
-    """A page of a browser that is closed with the block, however it ends. Raises NoBrowser."""
+async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncGenerator[Any]:
+    """A page of a browser that is closed with the block, however it ends. Raises NoBrowser.
+
+    Args:
+        window: Whether a person is to see it, and use it; a Ctrl-C is then not the browser's.
+        arguments: What the browser is started with besides.
+    """
     try:
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415 -- an extra, which only this command needs
     except ImportError:
@@ -33,14 +38,20 @@ async def page() -> AsyncGenerator[Any]:
         raise NoBrowser(message) from None
     async with async_playwright() as player:
         try:
-            browser = await player.chromium.launch(executable_path=program())
-        except Error as error:
-            message = (
-                f"no browser starts: {str(error).splitlines()[0][:200]}; install chromium, or name "
-                "one in HANSARD_BROWSER"
+            browser = await player.chromium.launch(
+                executable_path=program(),
+                headless=not window,
+                args=[*arguments],
+                handle_sigint=not window,
             )
+        except Error as error:
+            told = str(error)
+            remedy = "install chromium, or name one in HANSARD_BROWSER"
+            if window and "DISPLAY" in told:
+                remedy = "a window needs a display: set DISPLAY, or start it under xvfb-run"
+            message = f"no browser starts: {told.splitlines()[0][:200]}; {remedy}"
             raise NoBrowser(message) from error
         try:
-            yield await browser.new_page()
+            yield await browser.new_page(no_viewport=window)
         finally:
             await browser.close()

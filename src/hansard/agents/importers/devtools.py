@@ -1,0 +1,351 @@
+"""Recordings of Chrome DevTools' Recorder, as chats: each step that acts on a page is a call.
+
+The format is that of the package `@puppeteer/replay` (its `Schema.UserFlow`), which the Recorder
+exports as JSON. A call is recorded as `session.browser` records one, so that the run's action
+cache is made of it. A step that no replay does is a message, as it is, and is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from hansard.agents.importers import assumed
+from hansard.agents.importers.chat import TOOL, ChatRun, Ending, Function, Given, Message, ToolCall
+from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath
+from hansard.domain.actions.locators import normalized
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical
+from hansard.domain.steps import Effects
+from hansard.domain.values import Secret
+
+DEVTOOLS = "devtools"
+PERSON = "person"
+"""The agent of a recording, and its role."""
+
+STEPS_MAX = 10_000
+FILE_BYTES_MAX = 16 * 1024 * 1024
+SELECTOR_CHARACTERS_MAX = 4_096
+TEXT_CHARACTERS_MAX = 80
+"""Of a text that an element is found by, as in an action cache."""
+
+TYPES = (
+    *("change", "click", "close", "customStep", "doubleClick", "emulateNetworkConditions"),
+    *("hover", "keyDown", "keyUp", "navigate", "scroll", "setViewport"),
+    *("waitForElement", "waitForExpression"),
+)
+"""The types of steps in the format."""
+
+EFFECTS = {
+    "browser.goto": Effects.IDEMPOTENT,
+    "browser.act": Effects.IDEMPOTENT,
+    "browser.act_once": Effects.ONCE,
+}
+"""Of the calls that a recording becomes."""
+
+_POINTED = {"click": "click", "doubleClick": "dblclick", "hover": "hover"}
+_ARIA = re.compile(r'^(?P<name>.*?)(?:\[role="(?P<role>[^"]+)"\])?$', re.DOTALL)
+_TEST_ID = re.compile(r"""^\[data-testid=['"]?([^'"\]]+)['"]?\]$""")
+_SECRET = re.compile(
+    r"passw|passphrase|passcode|kennwort|contrase|mot de passe|\bpwd\b|\bpin\b", re.IGNORECASE
+)
+_SELECT = re.compile(r"(?:^|[\s>])select(?:[#.:\[][^\s>]*)?$")
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """What the Recorder saw happen after a step."""
+
+    type: str
+    url: str | None = None
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """What is understood of a step."""
+
+    type: str
+    target: str = "main"
+    frame: list[int] = []
+    selectors: list[str | list[str]] = []
+    value: str = ""
+    key: str = ""
+    url: str = ""
+    button: str = "primary"
+    operator: Literal[">=", "==", "<="] = "=="
+    count: int = 1
+    visible: bool = True
+    properties: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    assertedEvents: list[_Event] = []  # noqa: N815 -- the format's name
+
+
+class _Flow(msgspec.Struct, frozen=True):
+    """A recording."""
+
+    title: str
+    steps: list[_Step]
+
+
+class _Call(msgspec.Struct):
+    """A call that a step became."""
+
+    tool: str
+    arguments: dict[str, Any]
+    result: Any
+
+
+def from_devtools(raw: Any, given: Given) -> ChatRun:
+    """A recording, decoded. Raises ValidationError, BadValue."""
+    flow = msgspec.convert(raw, _Flow)
+    if len(flow.steps) > STEPS_MAX:
+        raise BadValue("steps", f"{len(flow.steps):,}", f"record at most {STEPS_MAX:,} at once")
+    reading = _Reading(raw["steps"])
+    for number, step in enumerate(flow.steps):
+        reading.step(number, step)
+    messages = [Message(role="user", content=flow.title)] if flow.title.strip() else []
+    said: list[dict[str, Any]] = [{"role": "user", "content": flow.title}] if messages else []
+    counted: list[tuple[str, int]] = []
+    for number, call in enumerate(reading.done):
+        counted += [(kind, len(messages)) for kind in reading.counted.get(number, ())]
+        for message, plain in _messages(number, call):
+            messages.append(message)
+            said.append(plain)
+    told = msgspec.to_builtins(given)
+    return ChatRun(
+        format=DEVTOOLS,
+        content={"record": raw, **{name: text for name, text in told.items() if text}},
+        workflow=DEVTOOLS,
+        experiment=given.experiment or "",
+        arm=given.arm or "",
+        agent=PERSON,
+        role=PERSON,
+        messages=messages,
+        said=said,
+        ending=Ending(),
+        effects=EFFECTS,
+        assumed=counted,
+    )
+
+
+def _messages(number: int, done: _Call | str) -> Iterator[tuple[Message, dict[str, Any]]]:
+    """A call and its result, or what no replay does, as messages."""
+    if isinstance(done, str):
+        yield Message(role="assistant", content=done), {"role": "assistant", "content": done}
+        return
+    call, function = f"step-{number}", Function(done.tool, done.arguments)
+    plain = {"id": call, "function": {"name": done.tool, "arguments": done.arguments}}
+    yield (
+        Message(role="assistant", tool_calls=[ToolCall(id=call, function=function)]),
+        {"role": "assistant", "tool_calls": [plain]},
+    )
+    yield (
+        Message(role=TOOL, content=done.result, tool_call_id=call),
+        {"role": TOOL, "content": done.result, "tool_call_id": call},
+    )
+
+
+class _Reading:
+    """Steps in their order: a key goes to the element of the step before it."""
+
+    def __init__(self, raw: list[dict[str, Any]]) -> None:
+        self._raw = raw
+        self.done: list[_Call | str] = []
+        self.counted: dict[int, list[str]] = {}
+        self._held: list[str] = []
+        self._secrets: dict[str, str] = {}
+        self._focused: _Step | None = None
+
+    def step(self, number: int, step: _Step) -> None:
+        """Take the next step. Raises BadValue."""
+        where = f"steps[{number}]"
+        if step.type not in TYPES:
+            remedy = f"use one of {', '.join(TYPES)}"
+            raise BadValue(f"{where}.type", f"{step.type!r:.80} is not known", remedy)
+        if step.target != "main":
+            self._kept(number)
+            return
+        match step.type:
+            case "navigate":
+                self._navigate(step, where)
+            case "click" | "doubleClick" | "hover" if step.button == "primary":
+                self._act(step, where, _POINTED[step.type])
+            case "change":
+                self._change(step, where)
+            case "keyDown":
+                self._key(number, step, where)
+            case "keyUp":
+                self._held = [each for each in self._held if each != step.key]
+            case "scroll" if step.selectors:
+                self._act(step, where, "scrollToElement")
+            case "waitForElement" if (said := _waited(step)) and self._checks() is not None:
+                self._check("visible", said)
+            case _:
+                self._kept(number)
+
+    def _kept(self, number: int) -> None:
+        """A step that no replay does stands as a message."""
+        self._count(assumed.NOT_DONE)
+        told = self._raw[number]
+        if _secret_of(msgspec.convert(told, _Step)) is not None:
+            told = {name: each for name, each in told.items() if name != "value"}
+        self.done.append(canonical(told).decode())
+
+    def _count(self, kind: str) -> None:
+        """Of the next one."""
+        self.counted.setdefault(len(self.done), []).append(kind)
+
+    def _navigate(self, step: _Step, where: str) -> None:
+        if not step.url:
+            raise BadValue(f"{where}.url", "navigate without an address", "give it")
+        self.done.append(_Call("browser.goto", {"url": step.url}, step.url))
+        self._focused = None
+
+    def _change(self, step: _Step, where: str) -> None:
+        targets, _ = _targets(step, where)
+        is_list = targets.role in ("combobox", "listbox") or _SELECT.search(targets.css)
+        if not is_list and not targets.role:
+            self._count(assumed.FILLED)
+        value: str | Secret = step.value
+        if (named := _secret_of(step)) is not None:
+            self._count(assumed.MASKED)
+            name = f"password_{len(self._secrets) + 1}" if self._secrets else "password"
+            value = Secret(self._secrets.setdefault(named, name))
+        self._act(step, where, "selectOption" if is_list else "fill", value)
+
+    def _key(self, number: int, step: _Step, where: str) -> None:
+        if not step.key:
+            raise BadValue(f"{where}.key", "keyDown without a key", "give it")
+        pressed = "+".join([*self._held, step.key])
+        self._held.append(step.key)
+        if step.key in ("Alt", "Control", "Meta", "Shift"):
+            return  # it is a part of the next
+        if self._focused is None:
+            self._kept(number)
+            return
+        self._count(assumed.KEYS)
+        on = msgspec.structs.replace(self._focused, assertedEvents=step.assertedEvents)
+        self._act(on, where, "press", pressed)
+
+    def _act(self, step: _Step, where: str, method: str, value: str | Secret | None = None) -> None:
+        targets, xpath = _targets(step, where)
+        if len(step.frame) > 1 or (step.frame and step.frame[0] < 0):
+            fact = f"a frame in a frame: {step.frame}"
+            raise BadValue(f"{where}.frame", fact, "record what is done there with the frame alone")
+        if step.frame:
+            self._count(assumed.FRAMES)
+        frame = step.frame[0] + 1 if step.frame else 0
+        self._focused = step
+        once = METHODS[method][1] == Effects.ONCE.value
+        plain = msgspec.to_builtins(targets)
+        arguments = {
+            "instruction": _instruction(method, targets, xpath),
+            "method": method,
+            "arguments": [] if value is None else [value],
+            "at": f"xpath={xpath}" if xpath else "",
+            "targets": plain,
+            "frame": frame,
+            "changes": "",
+            "checks": [],
+            "optional": False,
+        }
+        result = {
+            "success": True,
+            "message": "recorded by Chrome DevTools",
+            "frameIndex": frame,
+            "xpath": normalized(xpath) if xpath else None,
+            "method": method,
+            "targets": plain,
+            "checks": [],
+        }
+        self.done.append(_Call("browser.act_once" if once else "browser.act", arguments, result))
+        for each in step.assertedEvents:
+            if each.type == "navigation" and each.url:
+                result["changed"] = "address"
+                self._check("url", each.url)
+
+    def _checks(self) -> list[Any] | None:
+        """What had to hold after the last action; None where there is none."""
+        last = self.done[-1] if self.done else None
+        return last.result["checks"] if isinstance(last, _Call) and "at" in last.arguments else None
+
+    def _check(self, kind: str, value: str) -> None:
+        checks = self._checks()
+        if checks is not None:
+            checks.append({"kind": kind, "value": value})
+
+
+def _secret_of(step: _Step) -> str | None:
+    """Which field a step's value is of, if that is called a password."""
+    said = msgspec.json.encode([step.frame, step.selectors]).decode()
+    return said if step.value and _SECRET.search(said) else None
+
+
+def _instruction(method: str, targets: ElementTargets, xpath: str) -> str:
+    called = targets.name or targets.text or targets.test_id or targets.css or xpath
+    return f"{method} {called!r:.80}"
+
+
+def _waited(step: _Step) -> str:
+    """The text that a step waits for to be seen; empty where it waits for something else."""
+    asks = step.properties or step.attributes or step.frame or not step.visible
+    if asks or step.operator == "<=" or step.count != 1:
+        return ""
+    return next((text for kind, text in _alternatives(step, "") if kind == "text"), "")
+
+
+def _alternatives(step: _Step, where: str) -> Iterator[tuple[str, str]]:
+    """The selectors of a step: what each is, `aria`, `text`, `xpath` or `css`, and its text. In a
+    chain each is looked for in the one before it, through open shadow roots, as playwright does.
+    """
+    for each in step.selectors:
+        parts = [each] if isinstance(each, str) else each
+        for part in parts:
+            if len(part) > SELECTOR_CHARACTERS_MAX:
+                most = f"{SELECTOR_CHARACTERS_MAX:,}"
+                fact = f"a selector of {len(part):,} characters, more than {most}"
+                raise BadValue(f"{where}.selectors", fact, "leave it out: others say the same")
+        kinds = [_kind(part) for part in parts]
+        if len(kinds) == 1:
+            yield kinds[0]
+        elif kinds and all(kind == "css" for kind, _ in kinds):
+            yield "css", " >> ".join(text for _, text in kinds)
+        elif kinds and kinds[-1][0] in ("aria", "text"):
+            yield kinds[-1]
+
+
+def _kind(part: str) -> tuple[str, str]:
+    for kind in ("aria", "text", "xpath", "pierce"):
+        if part.startswith(f"{kind}/"):
+            return ("css" if kind == "pierce" else kind), part[len(kind) + 1 :]
+    return "css", part
+
+
+def _targets(step: _Step, where: str) -> tuple[ElementTargets, str]:
+    """By what an element is found, and its xpath. Raises BadValue where nothing says."""
+    found: dict[str, str] = {}
+    xpath = ""
+    for kind, text in _alternatives(step, where):
+        match kind:
+            case "aria" if (said := _ARIA.match(text)) and said["name"]:
+                found.setdefault("name", said["name"])
+                if said["role"]:
+                    found.setdefault("role", said["role"])
+            case "text" if 0 < len(text) <= TEXT_CHARACTERS_MAX:
+                found.setdefault("text", text)
+            case "xpath" if text:
+                check_xpath(text, f"{where}.selectors")
+                xpath = xpath or text
+            case "css" if text:
+                if test_id := _TEST_ID.match(text):
+                    found.setdefault("test_id", test_id[1])
+                else:
+                    found.setdefault("css", text)
+            case _:
+                pass
+    if not xpath and not found:
+        raise BadValue(f"{where}.selectors", "none says where the element is", "record it again")
+    if not xpath and found.keys() == {"name"}:
+        found["label"] = found["name"]  # nothing else leads to it
+    return msgspec.structs.replace(ElementTargets(), **found), xpath

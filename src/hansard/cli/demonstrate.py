@@ -1,0 +1,69 @@
+"""`hansard demonstrate`: what a person does in a window, as the steps of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hansard.cli import output as shown
+from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import settings
+from hansard.cli.output import Part
+from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
+from hansard.domain.counted import counted
+
+app = noun()
+
+
+@app.command()
+@work
+async def demonstrate(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to begin: an address, a file.")],
+    task: Annotated[
+        str, typer.Option(help="What is done, in words: what the run is asked for.")
+    ] = "",
+    workflow: Annotated[str, typer.Option(help="Of the new run.")] = "demonstration",
+    agent: Annotated[str, typer.Option(help="Who does it, and its role.")] = "person",
+    json: Json = False,
+) -> None:
+    """Record what you do in a window, until you close it or press Ctrl-C, as a new run.
+
+    Each click, text, key and choice is a step, as 'session.browser' records it, so that 'hansard
+    actions' and 'hansard experience' take the run. What a password field holds stays in the page:
+    it is a secret by the field's name.
+    """
+    import hansard
+    from hansard.integrations.browser import chromium
+
+    ended = asyncio.Event()
+    found = settings()
+    address = _address(url)
+    async with (
+        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
+        chromium.page(window=True, arguments=ARGUMENTS) as page,
+        record.run(workflow, agent=agent, role=agent, secrets=lambda _: "-") as session,
+    ):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, ended.set)
+        if task:
+            await session.message("user", task)
+        shown.hint(f"run {session.run}: close the window, or press Ctrl-C, when you are done")
+        told = await demonstrated(session, page, address, ended)
+    shown.show(told, _told, json=json)
+
+
+def _address(given: str) -> str:
+    path = Path(given)
+    return path.resolve().as_uri() if path.is_file() else given
+
+
+def _told(found: DemonstratedEnd) -> Iterator[Part]:
+    yield f"{counted(found.actions, 'action')} on record in run {found.run}"
+    if found.secrets:
+        yield f"secrets, by name: {', '.join(found.secrets)}"
+    for each in found.untold:
+        yield f"not an action, and not recorded: {each}"

@@ -1,0 +1,21 @@
+"""A window needs a display."""
+
+import pytest
+
+from hansard.client.record_sync import Record
+from hansard.integrations.browser.chromium import program
+from tests.cli.support import Call
+
+
+@pytest.mark.slow
+def test_a_demonstration_without_a_display_says_what_to_do(
+    call: Call, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And begins no run."""
+    if program() is None:
+        pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    done = call("demonstrate", "about:blank")
+    assert done.code != 0
+    assert "xvfb-run" in done.err
+    assert record.runs() == []

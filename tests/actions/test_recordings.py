@@ -1,0 +1,52 @@
+"""A recording of Chrome DevTools' Recorder, imported, is done again in a browser."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hansard import testing
+from hansard.agents.importers.chat import Given
+from hansard.agents.importers.reader import Importer
+from hansard.agents.importers.report import Bad
+from tests.importers.test_devtools import whole
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+FORM = """<form onsubmit="event.preventDefault();
+said.textContent = guest.value + pin.value.length + day.value">
+<label>Guest <input id=guest></label> <input id=pin type=password aria-label=Password>
+<label>Day <select id=day><option>Mon<option>Tue</select></label> <button>Invite</button></form>
+<p id=said></p>"""
+
+
+class Quiet:
+    """Demands that no record is bad."""
+
+    def read(self, count: int) -> None:
+        """It was read."""
+
+    def bad(self, bad: Bad) -> None:
+        """None is."""
+        raise AssertionError(bad)
+
+
+async def test_a_recording_is_done_again(page, site, tmp_path):
+    """By what it says of each element; the password is asked for by its name; the text that it
+    waited for is a check.
+    """
+    file = tmp_path / "flow.json"
+    file.write_text(json.dumps(whole(site(FORM))))
+    async with testing.record_async() as record:
+        async with Importer(record.workspace, "devtools", Given(), Quiet()) as importer:
+            await importer.take(file)
+        [(run, _)] = await record.runs()
+        cache = await record.actions(run)
+        secrets = {"password": "swordfish"}
+        async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
+            session.browser(page, timeout_s=5.0)
+            told = await session.run_actions(cache, once="allow", debug=True)
+    assert told.success, told.error
+    assert (told.model_calls, await page.inner_text("#said")) == (0, "Ada9Tue")
+    assert [each.strategy for each in told.actions[1:]] == ["xpath", *["css"] * 4]
