@@ -297,6 +297,7 @@ if TYPE_CHECKING:
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
     from hansard.inspect.audit import Audited, Group, Looked
+    from hansard.inspect.kept_actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
     from hansard.inspect.prompts import (
         PromptEvidence,
         PromptLog,
@@ -540,6 +541,7 @@ _HOME = {
     ),
     "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
     "hansard.domain.prompt": ("PromptConflict", "PromptText"),
+    "hansard.inspect.kept_actions": ("ActionsLog", "KeptCache", "KeptCaches", "KeptVersion"),
     "hansard.inspect.prompts": (
         "PromptEvidence",
         "PromptLog",
@@ -652,6 +654,7 @@ __all__ = [
     "ActionCheck",
     "ActionFailed",
     "ActionsEnd",
+    "ActionsLog",
     "AfterFork",
     "AgentError",
     "AgentRefused",
@@ -766,6 +769,9 @@ __all__ = [
     "InDoubt",
     "InvariantCheck",
     "Join",
+    "KeptCache",
+    "KeptCaches",
+    "KeptVersion",
     "KeyKind",
     "KeyStream",
     "Label",

@@ -23,7 +23,7 @@ from hansard.inspect import kept_actions
 from hansard.inspect.acknowledgements import ActionsKept
 from hansard.inspect.action_scripts import ScriptFormat
 from hansard.inspect.find import find_run
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 
 app = noun()
 
@@ -101,7 +101,7 @@ async def show(
 @work
 async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A file of actions, or --kept.")
+        Path | None, typer.Argument(metavar="FILE", help="A file of actions, or --kept.")
     ] = None,
     kept: Annotated[
         str | None,
@@ -328,7 +328,7 @@ def _listed(found: KeptCaches) -> Iterator[Part]:
     yield f"{counted(len(found.caches), 'action cache')}, as of position {found.position}"
 
 
-def _logged(found: CacheLog) -> Iterator[Part]:
+def _logged(found: ActionsLog) -> Iterator[Part]:
     yield shown.listing(LOG, found.versions)
     yield f"{counted(len(found.versions), 'version')}, as of position {found.position}"
 

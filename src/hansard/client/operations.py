@@ -78,7 +78,7 @@ from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer
 from hansard.projections.report import Question
@@ -491,7 +491,7 @@ class RecordActionCaches(Ask, frozen=True, tag="record.action_caches"):
 
 
 @_operation(
-    CacheLog,
+    ActionsLog,
     needs=lambda _: (trusts(Trust.QUERY, "actions_log"), actions()),
     takes=Takes.LONG,
 )

@@ -96,7 +96,7 @@ from hansard.inspect import prompts as inspected
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
 from hansard.inspect.experience import learned
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -595,7 +595,7 @@ class AsyncRecord(OnLoop):
         """
         return await self._asked().read(kept_actions.caches)
 
-    async def actions_log(self, name: str) -> CacheLog:
+    async def actions_log(self, name: str) -> ActionsLog:
         """The versions of an action cache: who changed what, when and why: what
         `hansard actions log` prints.
 

@@ -34,7 +34,12 @@ class KeptCache(msgspec.Struct, tag_field="kind", tag="cache", kw_only=True):
 
 
 class KeptCaches(Answer):
-    """The caches that are kept, as of a position."""
+    """The caches that are kept.
+
+    Attributes:
+        position: As of which position of the log.
+        caches: By their names.
+    """
 
     position: int
     caches: list[KeptCache]
@@ -45,7 +50,7 @@ class KeptCaches(Answer):
         yield {"kind": "caches", "count": len(self.caches), "position": self.position}
 
 
-class CacheVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
+class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
     """A version of a cache.
 
     Attributes:
@@ -73,11 +78,16 @@ class CacheVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True
     looked_at: bool
 
 
-class CacheLog(Answer):
-    """The versions of a cache, the oldest first, as of a position."""
+class ActionsLog(Answer):
+    """The versions of a cache.
+
+    Attributes:
+        position: As of which position of the log.
+        versions: The oldest first.
+    """
 
     position: int
-    versions: list[CacheVersion]
+    versions: list[KeptVersion]
 
     def lines(self) -> Iterator[object]:
         """Each version, then the position."""
@@ -103,9 +113,9 @@ def caches(reader: Reader) -> KeptCaches:
     return KeptCaches(position=reader.position, caches=found)
 
 
-def log(reader: Reader, name: str) -> CacheLog:
+def log(reader: Reader, name: str) -> ActionsLog:
     """The versions of a cache. Raises NotFound."""
-    found = msgspec.convert(reader.rows(_LOG, [name]), list[CacheVersion])
+    found = msgspec.convert(reader.rows(_LOG, [name]), list[KeptVersion])
     if not found:
         raise NotFound(f"action cache {name!r:.80}", REMEDY)
-    return CacheLog(position=reader.position, versions=found)
+    return ActionsLog(position=reader.position, versions=found)

@@ -104,7 +104,7 @@ from hansard.inspect import kept_actions
 from hansard.inspect import prompts as inspected
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison import compare
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
@@ -514,10 +514,10 @@ class WorkspaceRequests:
         tables = self._its_tables("action_caches")
         return await tables.read(asker, "action caches", kept_actions.caches)
 
-    async def actions_log(self, asker: Asker, asked: RecordActionsLog) -> CacheLog:
+    async def actions_log(self, asker: Asker, asked: RecordActionsLog) -> ActionsLog:
         """The versions of a cache, by the role's own database. Raises NotOffered, NotFound."""
 
-        def reads(reader: Reader) -> CacheLog:
+        def reads(reader: Reader) -> ActionsLog:
             return kept_actions.log(reader, asked.name)
 
         tables = self._its_tables("actions_log")

@@ -25,7 +25,7 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import Savings, SavingsAnswer
 
@@ -88,7 +88,7 @@ def _fields(found: Any) -> Any:
             return msgspec.to_builtins(found)
         case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | Found():
             return msgspec.to_builtins(found)
-        case Shown() | KeptCaches() | CacheLog():
+        case Shown() | KeptCaches() | ActionsLog():
             return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))
         case list():
             return [_fields(each) for each in found]

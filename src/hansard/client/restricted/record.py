@@ -103,7 +103,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import ORG
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, Saved, SavingsAnswer
 
@@ -617,12 +617,12 @@ class AsyncRestrictedRecord(OnLoop):
         found: KeptCaches = await self._ask(RecordActionCaches())
         return found
 
-    async def actions_log(self, name: str) -> CacheLog:
+    async def actions_log(self, name: str) -> ActionsLog:
         """The versions of an action cache, by the role's own tables, where the role may query and
         sees all of action caches.
         """
         self._named("actions_log", name)
-        found: CacheLog = await self._ask(RecordActionsLog(name))
+        found: ActionsLog = await self._ask(RecordActionsLog(name))
         return found
 
     async def revert_actions(self, name: str, to: int, *, because: str = "") -> int:

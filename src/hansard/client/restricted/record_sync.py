@@ -64,7 +64,7 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING, chosen
 from hansard.domain.steps import Verdict
-from hansard.inspect.kept_actions import CacheLog, KeptCaches
+from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, SavingsAnswer
 
@@ -265,12 +265,12 @@ class RestrictedRecord(OnPortal):
         found: KeptCaches = self._ask(RecordActionCaches())
         return found
 
-    def actions_log(self, name: str) -> CacheLog:
+    def actions_log(self, name: str) -> ActionsLog:
         """The versions of an action cache, by the role's own tables, where the role may query and
         sees all of action caches.
         """
         self._named("actions_log", name)
-        found: CacheLog = self._ask(RecordActionsLog(name))
+        found: ActionsLog = self._ask(RecordActionsLog(name))
         return found
 
     def revert_actions(self, name: str, to: int, *, because: str = "") -> int:
