@@ -143,8 +143,9 @@ const report = () => {
     for (const each of root.querySelectorAll("*")) {
       if (each.shadowRoot) walk(each.shadowRoot);
       if (!each.matches("li, output, [role=status], [role=listitem]")) continue;
-      const box = (each.shadowRoot ?? each).querySelector("input");
-      shown.push([each.textContent.trim(), box?.checked]);
+      const inside = each.shadowRoot ?? each;
+      if (/-leave-/.test(each.className)) continue; // Vue takes it away a frame later
+      shown.push([inside.textContent.trim(), inside.querySelector("input")?.checked]);
     }
   };
   walk(document);
@@ -159,13 +160,11 @@ Storage.prototype.setItem = function (...told) {
 """What makes a page tell the server what it shows and stores, after each change."""
 
 BROKEN = """<script>
-for (const kind of ["click", "input", "change"]) {
-  addEventListener(kind, (event) => {
-    if (event.composedPath()[0].type === "checkbox") event.stopImmediatePropagation();
-  }, true);
-}
+addEventListener("click", (event) => {
+  if (event.composedPath()[0].type === "checkbox") event.preventDefault();
+}, true);
 </script>"""
-"""What breaks any page: it does not hear that a box is ticked."""
+"""What breaks any page: its boxes cannot be ticked."""
 
 
 @contextlib.contextmanager
