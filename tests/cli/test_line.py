@@ -130,7 +130,7 @@ def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
 
 
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
-    """What answers in SQL imports neither Parquet nor what CSV needs."""
+    """What answers in SQL imports pyarrow for Arrow and Parquet alone."""
     code = "import sys, hansard.cli.sql; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code],
@@ -139,8 +139,8 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
         capture_output=True,
         text=True,
     ).stdout.split()
-    assert "pyarrow.lib" in loaded
-    assert not {"pyarrow.compute", "pyarrow.csv", "pyarrow.parquet"} & set(loaded)
+    assert "hansard.projections.sql_sandbox.files" in loaded
+    assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & set(loaded)
 
 
 def test_the_version(call: Call):

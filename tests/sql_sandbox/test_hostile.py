@@ -82,7 +82,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableF
         came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
     else:
         came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
-        assert len(answer.ipc) < LIMITS.bytes_max * 2
+        assert len(answer.body) < LIMITS.bytes_max * 2
         assert answer.rows <= LIMITS.rows_max
     assert time.monotonic() - began_s < limits.wall_s + LATE_S
     assert told["outcome"] in {came, "any"}, said[:500]

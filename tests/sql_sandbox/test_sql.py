@@ -218,7 +218,7 @@ def test_what_cannot_be_answered_is_an_error(ask: Call):
         (["SELECT nonsense FROM runs"], "nonsense"),
         (["SELECT count(*) FROM range(1e9::BIGINT) a, range(1000) b", "--timeout", "0.5"], "0.5 s"),
         (["SELECT 1", "--role", "auditor"], "role 'auditor' was not found"),
-        (["SELECT 170141183460469231731687303715884105727 AS h"], "cast it"),
+        (["SELECT 170141183460469231731687303715884105727 AS h", "--format", "arrow"], "cast it"),
         (["SELECT 1", "--json", "--format", "csv"], "--json is --format ndjson"),
         (["SELECT 1", "--wait-for", "999999"], "position 999999 was not projected within 10 s"),
     ):

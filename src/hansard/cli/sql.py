@@ -21,8 +21,8 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
-from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
-from hansard.projections.sql_sandbox.files import Form, answer_file
+from hansard.projections.sql_sandbox.answer import ARROW, Answer, as_json, jsonable
+from hansard.projections.sql_sandbox.files import ARROW_FORMS, Form, answer_file
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 
@@ -30,8 +30,8 @@ app = noun()
 
 Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
 
-Take = Callable[[Any], None]
-"""Is given the rows of an answer as they come, as pyarrow tables."""
+Take = Callable[[Answer], None]
+"""Is given the rows of an answer as they come."""
 
 ENDINGS: dict[str, Format] = {
     ".ndjson": "ndjson",
@@ -132,11 +132,10 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     """
     asked = _chosen(form, out, json=json)
     statement = _question(question, file)
-    if asked in {"parquet", "arrow"} and out is None and sys.stdout.isatty():
-        raise NotAsked(f"{asked} is not for a terminal: give -o FILE")
     limits = _limits(rows, timeout, memory, out, asked)
     tables = await asyncio.to_thread(_own_tables, own or [])
-    question_of = partial(_asked, statement, limits, wait_for, role, by, tables)
+    arrow = _is_arrow(asked, out)
+    question_of = partial(_asked, statement, limits, wait_for, role, by, tables, arrow)
     if out is not None and asked != "table":
         answer = await _streamed(question_of, out, answer_form=asked, formulas=csv_formulas)
     else:
@@ -146,6 +145,20 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     nothing = out is not None and answer.cut is not None
     output.hint(_summary(answer, limits) + ("; nothing is written" if nothing else ""))
     return CUT if answer.cut is not None else 0
+
+
+def _is_arrow(form: Format, out: Path | None) -> bool:
+    """Whether an answer is to come as Arrow. Raises NotAsked."""
+    if form not in ARROW_FORMS:
+        return False
+    if out is None and sys.stdout.isatty():
+        raise NotAsked(f"{form} is not for a terminal: give -o FILE")
+    if not ARROW:
+        raise NotAsked(
+            f"{form} takes pyarrow, which is not installed: pip install 'hansard[arrow]', or ask "
+            "for ndjson or csv"
+        )
+    return True
 
 
 class _Cut(Exception):
@@ -192,16 +205,19 @@ async def _asked(
     role: str | None,
     by: str,
     tables: dict[str, bytes],
+    arrow: bool,
     take: Take | None,
 ) -> Answer:
     """The answer, of the workspace's tables or as a role may see them. Raises NotAsked."""
     given = settings()
     if role is None:
         async with (
-            Door(place_of(given), ONE_QUESTION) as door,  # its worker starts meanwhile
+            Door(  # its worker starts meanwhile
+                place_of(given), ONE_QUESTION, arrow=arrow or bool(tables)
+            ) as door,
             published(wait_for),
         ):
-            return await door.ask(statement, limits, tables=tables, take=take)
+            return await door.ask(statement, limits, tables=tables, take=take, arrow=arrow)
     if wait_for is not None:
         raise NotAsked(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
@@ -209,7 +225,7 @@ async def _asked(
         )
     from hansard.client.role_answers import ask_as
 
-    return await ask_as(given, role, statement, limits, by, tables=tables, take=take)
+    return await ask_as(given, role, statement, limits, by, tables=tables, take=take, arrow=arrow)
 
 
 def _limits(
@@ -273,15 +289,15 @@ def _give(answer: Answer, form: Format, out: Path | None, *, formulas: bool) -> 
     else:
         sink = io.BytesIO()
         with answer_file(sink, form, formulas=formulas) as writer:
-            writer.take(answer.table())
+            writer.take(answer)
         output.write(output.Bytes(sink.getvalue()))
 
 
 def _table(answer: Answer) -> output.Lines:
     rows = [[_text(value) for value in row] for row in answer.tuples()]
-    numeric = answer.numeric
     columns = [
-        output.Column(name, right=name in numeric, whole=name in numeric) for name in answer.columns
+        output.Column(name, right=is_number, whole=is_number)
+        for name, is_number in zip(answer.columns, answer.numeric, strict=True)
     ]
     return output.table(columns, rows)
 

@@ -1,7 +1,7 @@
 """Tables of an analyst's own, as Arrow: what a question in SQL is given beside the record's tables.
 
 They are read and converted here, in the process of whoever asks; the worker that answers is handed
-the bytes, and opens nothing. pyarrow has no types.
+the bytes, and opens nothing. They take pyarrow, which has no types.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-from pyarrow import ipc
 
-from hansard.client.sql_answer import SqlAnswer
+from hansard.client.sql_answer import NotInstalled, SqlAnswer
 from hansard.domain.counted import listed
 from hansard.domain.errors import BadValue
 from hansard.projections.sql_sandbox import given
+from hansard.projections.sql_sandbox.answer import ARROW
 
 FORMS = (
     "a pandas or polars data frame, a pyarrow table, a list of dicts, a dict of lists, an answer "
@@ -28,8 +27,10 @@ FORMS = (
 
 def as_arrow(tables: Mapping[str, Any], bytes_max: int = given.BYTES_MAX) -> dict[str, bytes]:
     """Tables by name, each as an Arrow IPC stream; a text or a path is a file's. Raises BadValue
-    for what is no table, no name, or more than `bytes_max` altogether.
+    for what is no table, no name, or more than `bytes_max` altogether, and NotInstalled.
     """
+    if not ARROW:
+        raise NotInstalled("pyarrow", "a table of your own", "leave it out")
     if not isinstance(tables, Mapping):
         raise BadValue(given.WHERE, f"{tables!r:.80} has no names", 'give tables={"name": frame}')
     given.check(dict.fromkeys(tables, b""))
@@ -39,6 +40,9 @@ def as_arrow(tables: Mapping[str, Any], bytes_max: int = given.BYTES_MAX) -> dic
 
 
 def _bytes(name: str, frame: Any) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415 -- for whoever has such a table
+    from pyarrow import ipc  # noqa: PLC0415 -- for whoever has such a table
+
     try:
         table = _table(frame)
         names = [each.lower() for each in table.column_names]
@@ -59,6 +63,8 @@ def _bytes(name: str, frame: Any) -> bytes:
 
 def _table(frame: Any) -> Any:
     """A frame as a pyarrow.Table."""
+    import pyarrow as pa  # noqa: PLC0415 -- for whoever has such a table
+
     match frame:
         case str() | os.PathLike():
             return _read(Path(frame))
@@ -80,6 +86,8 @@ def _table(frame: Any) -> Any:
 
 def _of_rows(rows: list[Any]) -> Any:
     """A table of dicts; what a row lacks is NULL."""
+    import pyarrow as pa  # noqa: PLC0415 -- for whoever has such a table
+
     if not all(isinstance(row, Mapping) for row in rows):
         message = "not every row is a dict"
         raise TypeError(message)
@@ -114,6 +122,8 @@ def _json(path: Path) -> Any:
 
 def _arrow(path: Path) -> Any:
     """An IPC stream, or an IPC file (Feather)."""
+    from pyarrow import ipc  # noqa: PLC0415 -- for this format alone
+
     data = path.read_bytes()
     opened = ipc.open_file if data.startswith(b"ARROW1") else ipc.open_stream
     return opened(data).read_all()

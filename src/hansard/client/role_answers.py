@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -35,7 +35,7 @@ from hansard.projections.publish import snapshots as published
 from hansard.projections.reader import Reader
 from hansard.projections.roles.build import bring_up
 from hansard.projections.roles.table_files import Kept, load, role_place
-from hansard.projections.sql_sandbox.answer import Answer
+from hansard.projections.sql_sandbox.answer import ARROW, Answer
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.store import Store
@@ -94,23 +94,28 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     carried: Carried | None = None,
     parameters: Sequence[object] = (),
     tables: Mapping[str, bytes] = NOTHING,
-    take: Callable[[Any], None] | None = None,
+    take: Callable[[Answer], None] | None = None,
+    *,
+    arrow: bool = False,
 ) -> Answer:
     """A question answered from a role's tables, and nothing else is within its reach; that it was
     answered is on record before the answer is given. Raises as `role_published`, and SqlError.
 
     tables: of whoever asks, as Arrow IPC streams by name; they are joined with what the role sees,
-    and with nothing else. take: as of `Door.ask`; it is given rows before their answer is on
-    record, so they may be handed on only when this is done. carried: that of a principal who asks:
-    it counts as shown all that stands in the tables, since what an answer drew on is not known.
+    and with nothing else. take, arrow: as of `Door.ask`; `take` is given rows before their answer
+    is on record, so they may be handed on only when this is done. carried: that of a principal who
+    asks: it counts as shown all that stands in the tables, since what an answer drew on is not
+    known.
     """
     ids.name("by", Actor.of(by).agent)
     async with (
         role_published(settings, role, by) as place,
-        Door(place, ONE_QUESTION) as door,
+        Door(place, ONE_QUESTION, arrow=ARROW and (arrow or bool(tables))) as door,
     ):
         kept = load(place)
-        answer = await door.ask(statement, limits, parameters=parameters, tables=tables, take=take)
+        answer = await door.ask(
+            statement, limits, parameters=parameters, tables=tables, take=take, arrow=arrow
+        )
         later = load(place)  # it may be of a generation that was published meanwhile
     told = _Told(
         queries.digest_of(statement, parameters, tables),

@@ -1,4 +1,6 @@
-"""An answer in SQL as programs have it, in the forms that analysts use. pyarrow has no types."""
+"""An answer in SQL as programs have it, in the forms that analysts use. pyarrow has no types, and
+is imported for those who ask for it.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,17 @@ class AnswerCut(UserWarning):
 
 
 class NotInstalled(CallerError):
-    """What an answer is to be given as takes a package that is not installed.
+    """What an answer, or a table for a question, is to be given as takes a package that is not
+    installed.
 
     Attributes:
         package: Its name.
     """
 
-    def __init__(self, package: str, form: str) -> None:
+    def __init__(self, package: str, form: str, instead: str = "take arrow() or rows") -> None:
+        extra = "'hansard[arrow]'" if package == "pyarrow" else package
         super().__init__(
-            f"{form} takes {package}, which is not installed: pip install {package}, or take "
-            "arrow() or rows"
+            f"{form} takes {package}, which is not installed: pip install {extra}, or {instead}"
         )
         self.package = package
 
@@ -52,7 +55,8 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
         position: Up to where the tables had been made: of the workspace's log, or for a restricted
             agent the number of the newest event that its role is shown.
         cut: `rows` or `bytes` where there were more than an answer holds; else None.
-        ipc: The same as an Arrow IPC stream; empty for a restricted agent, who is told the values.
+        ipc: The same as an Arrow IPC stream; empty for a restricted agent, who is told the values,
+            and where pyarrow is not installed.
     """
 
     columns: list[str]
@@ -67,28 +71,28 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
 
     def arrow(self) -> Any:
         """As a `pyarrow.Table`, position and cut in its metadata. A restricted agent's types are
-        those that its values have. Warns with AnswerCut, as `df` and `pl` do.
+        those that its values have. Warns with AnswerCut, as `df` and `pl` do. Raises NotInstalled.
         """
         self._warn()
-        return self._table()
+        return self._table("arrow()")
 
     def df(self) -> Any:
         """As a `pandas.DataFrame`. Raises NotInstalled."""
         _package("pandas", "df()")
         self._warn()
-        return self._table().to_pandas()
+        return self._table("df()").to_pandas()
 
     def pl(self) -> Any:
         """As a `polars.DataFrame`. Raises NotInstalled."""
         polars = _package("polars", "pl()")
         self._warn()
-        return polars.from_arrow(self._table())
+        return polars.from_arrow(self._table("pl()"))
 
-    def _table(self) -> Any:
-        import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
-        from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
-
+    def _table(self, form: str) -> Any:
+        pa = _package("pyarrow", form, "take rows")
         if self.ipc:
+            from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+
             return ipc.open_stream(self.ipc).read_all()
         values = zip(*self.rows, strict=True) if self.rows else [[] for _ in self.columns]
         arrays = [pa.array(list(column)) for column in values]
@@ -144,14 +148,14 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
         return made
 
 
-def _package(name: str, form: str) -> Any:
+def _package(name: str, form: str, instead: str = "take arrow() or rows") -> Any:
     """A package that is not among our own. Raises NotInstalled."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise NotInstalled(name, form) from error
+        raise NotInstalled(name, form, instead) from error
 
 
 def _shown(value: Any) -> str:

@@ -20,7 +20,7 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING
 from hansard.inspect.tables import answering, published, read
 from hansard.projections.reader import Reader
-from hansard.projections.sql_sandbox.answer import Answer, jsonable
+from hansard.projections.sql_sandbox.answer import ARROW, Answer, jsonable
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
@@ -51,9 +51,13 @@ class Tables:
         """
         given = await asyncio.to_thread(as_arrow, tables) if tables else {}
         if self._door is None:
-            self._door = await self._open.enter_async_context(Door(self._place, ONE_QUESTION))
+            self._door = await self._open.enter_async_context(
+                Door(self._place, ONE_QUESTION, arrow=ARROW)
+            )
         async with published(self._place, self._raw, _log.warning):
-            return told(await self._door.ask(question, parameters=parameters, tables=given))
+            return told(
+                await self._door.ask(question, parameters=parameters, tables=given, arrow=ARROW)
+            )
 
     async def read(self, reads: Callable[[Reader], T]) -> T:
         """What one of our own reads finds there, as of the newest position of this call; it runs in
@@ -78,4 +82,5 @@ class Tables:
 def told(answer: Answer) -> SqlAnswer:
     """An answer as programs have it."""
     rows: list[tuple[Any, ...]] = [tuple(map(jsonable, row)) for row in answer.tuples()]
-    return SqlAnswer(answer.columns, rows, answer.position, answer.cut, answer.arrow())
+    ipc = answer.arrow() if answer.is_arrow else b""
+    return SqlAnswer(answer.columns, rows, answer.position, answer.cut, ipc)

@@ -1,11 +1,13 @@
-"""Rows as Arrow: what DuckDB takes at once. pyarrow has no types, and takes long to import: that
-waits for the first rows, since most who read tables write none.
+"""Rows as Arrow: what DuckDB takes at once. nanoarrow takes a while to import: that waits for the
+first rows, since most who read tables write none.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any
 
 
@@ -18,28 +20,56 @@ class Shape:
     @cached_property
     def schema(self) -> Any:
         """As Arrow has it."""
-        import pyarrow as pa  # noqa: PLC0415 -- it takes long
+        import nanoarrow as na  # noqa: PLC0415 -- it takes a while
 
-        kinds: dict[str, Any] = {
-            "integer": pa.int64(),
-            "text": pa.string(),
-            "texts": pa.list_(pa.string()),
-            "time": pa.timestamp("us"),
-        }
-        return pa.schema([(name, kinds[kind]) for name, kind in self._columns.items()])
+        return na.struct({name: _kind(na, kind) for name, kind in self._columns.items()})
 
     def chunk(self, rows: Sequence[tuple[Any, ...]]) -> Any:
         """Rows as one Arrow record batch; there must be some."""
-        import pyarrow as pa  # noqa: PLC0415 -- it takes long
+        import nanoarrow as na  # noqa: PLC0415 -- it takes a while
 
+        columns = zip(*rows, strict=True)
         arrays = [
-            pa.array(values, field.type)
-            for values, field in zip(zip(*rows, strict=True), self.schema, strict=True)
+            _array(na, kind, values)
+            for kind, values in zip(self._columns.values(), columns, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return na.c_array_from_buffers(self.schema, len(rows), [None], children=arrays)
 
     def table(self, chunks: Sequence[Any]) -> Any:
         """Record batches as one table."""
-        import pyarrow as pa  # noqa: PLC0415 -- it takes long
+        import nanoarrow as na  # noqa: PLC0415 -- it takes a while
 
-        return pa.Table.from_batches(chunks, schema=self.schema)
+        return na.Array.from_chunks(chunks)
+
+
+def _kind(na: Any, kind: str) -> Any:
+    match kind:
+        case "integer":
+            return na.int64()
+        case "time":
+            return na.timestamp("us")
+        case "text":
+            return na.string()
+        case _:
+            return na.list_(na.string())
+
+
+def _array(na: Any, kind: str, values: tuple[Any, ...]) -> Any:
+    """A column."""
+    if kind == "text":
+        return na.c_array(values, _kind(na, kind))
+    if kind == "texts":
+        texts = na.c_array(chain.from_iterable(each or () for each in values), _kind(na, "text"))
+        ends = accumulate((len(each or ()) for each in values), initial=0)
+        told = [_validity(na, values), na.c_buffer(ends, na.int32())]
+        return na.c_array_from_buffers(_kind(na, kind), len(values), told, children=[texts])
+    numbers = array("q", (each or 0 for each in values) if None in values else values)
+    buffers = [_validity(na, values), numbers]
+    return na.c_array_from_buffers(_kind(na, kind), len(values), buffers)
+
+
+def _validity(na: Any, values: tuple[Any, ...]) -> Any:
+    """The bitmap of what is there, None where all is."""
+    if None not in values:
+        return None
+    return na.c_buffer([each is not None for each in values], na.bool_())

@@ -132,7 +132,12 @@ def _of_numpy(cls: type, numpy: Any) -> ValueType | None:
 
 
 def _arrow() -> Any:
-    return importlib.import_module("pyarrow")  # of our own: it comes with Hansard
+    """What frames and tables are recorded by. Raises BadValue."""
+    try:
+        return importlib.import_module("pyarrow")
+    except ModuleNotFoundError as error:
+        fact = "a frame or table is recorded by pyarrow, which is not installed"
+        raise BadValue("a value", fact, "pip install 'hansard[arrow]'") from error
 
 
 def _to_stream(table: Any) -> bytes:

@@ -36,7 +36,10 @@ class Ask(msgspec.Struct, frozen=True):
     for the places of the SQL that are left open (`?`, `$1`); `tables` follow it.
 
     Of one that is `streamed` the rows come before the answer's head, in chunks: the length of each
-    and its bytes, an Arrow IPC stream of its own, of which there is at least one; 0 ends them.
+    and its bytes, a body of its own, of which there is at least one; 0 ends them.
+
+    A body is an Arrow IPC stream where `arrow` is asked for, which takes a worker that has it; else
+    rows (`hansard.projections.sql_sandbox.rows`).
     """
 
     folder: str
@@ -46,10 +49,11 @@ class Ask(msgspec.Struct, frozen=True):
     parameters: list[Any] = []
     tables: list[Given] = []
     streamed: bool = False
+    arrow: bool = False
 
 
 class Said(msgspec.Struct, frozen=True):
-    """An answer's head: `size` bytes of Arrow follow; or what is wrong with the question.
+    """An answer's head: a body of `size` bytes follows; or what is wrong with the question.
 
     `wrong` is `not allowed`, `failed`, `memory`, `table` (one that was given cannot be taken) or
     `gone` (the generation cannot be opened).

@@ -1,6 +1,5 @@
-"""An answer of the SQL door, and the formats it is given in. pyarrow has no types.
-
-What only one format needs of pyarrow is imported with it: a table on the screen needs none of it.
+"""An answer of the SQL door, and the formats it is given in. pyarrow has no types, and is needed by
+whoever asks for Arrow or Parquet alone.
 """
 
 from __future__ import annotations
@@ -9,12 +8,12 @@ import io
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-from pyarrow import ipc
 
+from hansard.projections.sql_sandbox import rows as plain
 from hansard.projections.sql_sandbox.errors import QueryFailed
 
 POSITION_KEY = b"hansard.position"
@@ -23,31 +22,37 @@ CUT_KEY = b"hansard.cut"
 
 ROWS_AT_ONCE = 1_000
 
-FORMULA = r"^[=+\-@\t\r\n\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}]"
-"""With what a spreadsheet begins a formula, full width forms included (OWASP, CSV injection)."""
+ARROW = find_spec("pyarrow") is not None
+"""Whether an answer can be asked for as Arrow: `pip install 'hansard[arrow]'`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
     """The rows, as of a position.
 
-    `cut` is `rows` or `bytes` where there were more than the limits allow. `engine_ms` is DuckDB's
-    own time, `open_ms` the time to open the generation, 0 where it was open already.
+    `body` is an Arrow IPC stream where `is_arrow`, else rows
+    (`hansard.projections.sql_sandbox.rows`). `cut` is `rows` or `bytes` where there were more than
+    the limits allow. `engine_ms` is DuckDB's own time, `open_ms` the time to open the generation, 0
+    where it was open already.
     """
 
     position: int
-    ipc: bytes
+    body: bytes
     rows: int
     cut: str | None = None
     engine_ms: float = 0.0
     open_ms: float = 0.0
+    is_arrow: bool = False
 
     def table(self) -> Any:
         """As a pyarrow.Table, the position in its metadata; no two columns have one name.
 
         Raises QueryFailed for what Arrow cannot hold (a number of more than 38 digits).
         """
+        import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+        from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+
         try:
-            found = ipc.open_stream(self.ipc).read_all()
+            found = ipc.open_stream(self.body).read_all()
             found.validate(full=True)  # it comes from a process that ran whatever was asked
         except pa.ArrowInvalid as error:
             raise QueryFailed(f"the answer does not fit into Arrow ({error}): cast it") from error
@@ -58,14 +63,15 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def columns(self) -> list[str]:
         """The columns' names."""
-        return _distinct(ipc.open_stream(self.ipc).schema.names)
+        if self.is_arrow:
+            names: list[str] = self.table().column_names
+            return names
+        return _distinct([each.name for each in self._told()])
 
     @property
-    def numeric(self) -> set[str]:
-        """Those of them that hold numbers."""
-        schema = ipc.open_stream(self.ipc).schema
-        pairs = zip(self.columns, schema.types, strict=True)
-        return {name for name, kind in pairs if _is_number(kind)}
+    def numeric(self) -> list[bool]:
+        """Of each column, whether it holds numbers; of rows, not of Arrow."""
+        return [each.is_number for each in self._told()]
 
     def dicts(self) -> Iterator[dict[str, Any]]:
         """Each row by the names of its columns, as plain values."""
@@ -74,15 +80,34 @@ class Answer(msgspec.Struct, frozen=True):
             yield dict(zip(names, row, strict=True))
 
     def tuples(self) -> Iterator[tuple[Any, ...]]:
-        """Each row."""
-        return tuples(self.table())
+        """Each row. Raises QueryFailed."""
+        if self.is_arrow:
+            yield from tuples(self.table())
+            return
+        try:
+            yield from plain.rows(self.body)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise _no_answer(error) from error
 
     def arrow(self) -> bytes:
         """As an Arrow IPC stream."""
+        from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
+
         table, sink = self.table(), io.BytesIO()
         with ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         return sink.getvalue()
+
+    def _told(self) -> list[plain.Column]:
+        try:
+            return plain.columns(self.body)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise _no_answer(error) from error
+
+
+def _no_answer(error: Exception) -> QueryFailed:
+    """It comes from a process that ran whatever was asked."""
+    return QueryFailed(f"what came back is no answer ({error}): ask again")
 
 
 def tuples(table: Any) -> Iterator[tuple[Any, ...]]:
@@ -90,18 +115,6 @@ def tuples(table: Any) -> Iterator[tuple[Any, ...]]:
     for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
         columns = [_plain(column) for column in batch.columns]
         yield from zip(*columns, strict=True)
-
-
-def flat(table: Any, *, formulas: bool) -> Any:
-    """A table as CSV has it: what is nested stands as JSON.
-
-    A text that a spreadsheet would run as a formula gets an apostrophe before it, which those take
-    for the mark of a text; with `formulas` all stands as it is.
-    """
-    arrays, names = [_flat(column) for column in table.columns], pa.array(table.column_names)
-    if not formulas:
-        arrays, names = [_no_formula(column) for column in arrays], _no_formula(names)
-    return pa.Table.from_arrays(arrays, names=names.to_pylist())
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -120,13 +133,10 @@ def _distinct(names: list[str]) -> list[str]:
     return found
 
 
-def _is_number(kind: Any) -> bool:
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
-
-
 def _storage(column: Any) -> Any:
     """A column without extension types (JSON, UUID ...)."""
+    import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+
     if isinstance(column.type, pa.BaseExtensionType):
         if isinstance(column, pa.ChunkedArray):
             chunks = [chunk.storage for chunk in column.chunks]
@@ -137,6 +147,8 @@ def _storage(column: Any) -> Any:
 
 def _plain(column: Any) -> list[Any]:
     """A column's values: of times no more than a microsecond, the rest as Python has it."""
+    import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+
     column = _storage(column)
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
@@ -147,40 +159,12 @@ def _plain(column: Any) -> list[Any]:
     return values
 
 
-def _flat(column: Any) -> Any:
-    """A column as CSV has it."""
-    column = _storage(column)
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return column.cast(kind.value_type)
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_interval(kind):
-        texts = [None if each is None else as_json(each) for each in _plain(column)]
-        return pa.array(texts, pa.string())
-    return column
-
-
-def _no_formula(column: Any) -> Any:
-    """A column without texts that begin a formula."""
-    from pyarrow import compute  # noqa: PLC0415 -- for one format alone
-
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column
-    return compute.call_function(
-        "replace_substring_regex",
-        [column],
-        compute.ReplaceSubstringOptions(FORMULA, r"'\0"),
-    )
-
-
 def storable(table: Any) -> Any:
-    """A table that Parquet can hold: intervals and what it does not know as text."""
-    arrays = []
-    for column in table.columns:
-        kept = _storage(column)
-        if pa.types.is_interval(kept.type):
-            kept = pa.array([None if v is None else str(v) for v in kept.to_pylist()], pa.string())
-        arrays.append(kept)
-    made = pa.Table.from_arrays(arrays, names=table.column_names)
+    """A table that Parquet can hold: without extension types."""
+    import pyarrow as pa  # noqa: PLC0415 -- for whoever asks for it
+
+    kept = [_storage(column) for column in table.columns]
+    made = pa.Table.from_arrays(kept, names=table.column_names)
     return made.replace_schema_metadata(table.schema.metadata)
 
 

@@ -1,20 +1,25 @@
-"""Answers as files: written table by table, as they come, so that memory does not grow with them.
-pyarrow has no types.
-
-What only one format needs of pyarrow is imported with it: a table on the screen needs none of it.
+"""Answers as files: written part by part, as they come, so that memory does not grow with them.
+Arrow and Parquet are pyarrow's, which has no types.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any, BinaryIO, Literal, Self
 
-import pyarrow as pa
-
 from hansard.projections.sql_sandbox import answer as forms
+from hansard.projections.sql_sandbox.answer import Answer
 
 Form = Literal["ndjson", "csv", "parquet", "arrow"]
+
+ARROW_FORMS: frozenset[str] = frozenset({"parquet", "arrow"})
+"""Those whose answers are to be asked for as Arrow."""
+
+FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+"""With what a spreadsheet begins a formula, full width forms included (OWASP, CSV injection)."""
 
 GROUP_ROWS = 122_880
 """Of a row group in Parquet, at least: as many as DuckDB writes."""
@@ -24,8 +29,8 @@ GROUP_BYTES = 64 * 2**20
 
 
 class AnswerFile:
-    """Writes tables, all of the same columns, one after the other. Use it in `with`; the file stays
-    open. Raises OSError.
+    """Writes the parts of an answer, all of the same columns, one after the other. Use it in
+    `with`; the file stays open. Raises OSError.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -42,8 +47,8 @@ class AnswerFile:
             self._let_go()
 
     @abstractmethod
-    def take(self, table: Any) -> None:
-        """Write a table, or keep it until there is enough to write."""
+    def take(self, part: Answer) -> None:
+        """Write a part, or keep it until there is enough to write."""
 
     def _close(self) -> None:
         """Write what is left."""
@@ -58,9 +63,10 @@ class AnswerFile:
 class _Arrow(AnswerFile):
     """An IPC stream."""
 
-    def take(self, table: Any) -> None:
+    def take(self, part: Answer) -> None:
         from pyarrow import ipc  # noqa: PLC0415 -- for this format alone
 
+        table = part.table()
         if self._writer is None:
             self._writer = ipc.new_stream(self._file, table.schema)
         self._writer.write_table(table)
@@ -71,10 +77,10 @@ class _Parquet(AnswerFile):
         super().__init__(file)
         self._kept: list[Any] = []
 
-    def take(self, table: Any) -> None:
+    def take(self, part: Answer) -> None:
         from pyarrow import parquet  # noqa: PLC0415 -- for this format alone
 
-        storable = forms.storable(table)
+        storable = forms.storable(part.table())
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self._file, storable.schema)
         self._kept.append(storable)
@@ -95,32 +101,57 @@ class _Parquet(AnswerFile):
         super()._let_go()
 
     def _write(self) -> None:
+        import pyarrow as pa  # noqa: PLC0415 -- for this format alone
+
         self._writer.write_table(pa.concat_tables(self._kept))
         self._kept = []
 
 
 class _Csv(AnswerFile):
-    """RFC 4180 with a header; what is nested stands as JSON."""
+    """RFC 4180 with a header; what is nested stands as JSON, texts in quotes, NULL as nothing: an
+    empty text is told from it, which the library's writer of today's Python does not.
+    """
 
     def __init__(self, file: BinaryIO, *, formulas: bool) -> None:
         super().__init__(file)
         self._formulas = formulas
+        self._begun = False
 
-    def take(self, table: Any) -> None:
-        from pyarrow import csv  # noqa: PLC0415 -- for this format alone
+    def take(self, part: Answer) -> None:
+        if not self._begun:
+            self._write(part.columns)
+            self._begun = True
+        for row in part.tuples():
+            self._write(row)
 
-        flat = forms.flat(table, formulas=self._formulas)
-        if self._writer is None:
-            self._writer = csv.CSVWriter(self._file, flat.schema)
-        self._writer.write_table(flat)
+    def _write(self, values: Iterable[Any]) -> None:
+        self._file.write(f"{','.join(map(self._field, values))}\n".encode())
+
+    def _field(self, value: Any) -> str:
+        match value:
+            case None:
+                return ""
+            case bool():
+                return str(value).lower()
+            case str():
+                return self._quoted(value)
+            case list() | dict() | tuple() | bytes():
+                return self._quoted(forms.as_json(value))
+            case _:
+                return str(value).replace("+00:00", "Z")
+
+    def _quoted(self, text: str) -> str:
+        """A text; one that a spreadsheet would run as a formula gets an apostrophe before it, which
+        those take for the mark of a text.
+        """
+        mark = "'" if not self._formulas and FORMULA.match(text) else ""
+        return '"' + mark + text.replace('"', '""') + '"'
 
 
 class _Ndjson(AnswerFile):
-    def take(self, table: Any) -> None:
-        names = table.column_names
-        for row in forms.tuples(table):
-            line = forms.as_json(dict(zip(names, row, strict=True)))
-            self._file.write(f"{line}\n".encode())
+    def take(self, part: Answer) -> None:
+        for row in part.dicts():
+            self._file.write(f"{forms.as_json(row)}\n".encode())
 
 
 def answer_file(file: BinaryIO, form: Form, *, formulas: bool = False) -> AnswerFile:

@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     rows_max: int = 10_000
     bytes_max: int = 32 * 1024 * 1024
-    """Of an answer, as Arrow."""
+    """Of an answer, as it is sent."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):

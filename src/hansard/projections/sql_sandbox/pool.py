@@ -52,10 +52,13 @@ class Worker:
         self._process = process
 
     @classmethod
-    async def start(cls, folder: Path) -> Worker:
-        """Start one over a folder of generations; it is not ready before `greeted`."""
+    async def start(cls, folder: Path, *, arrow: bool) -> Worker:
+        """Start one over a folder of generations, with pyarrow or without; it is not ready before
+        `greeted`.
+        """
+        told = (str(folder), *(["arrow"] if arrow else []))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hansard.projections.sql_sandbox.worker", str(folder)),
+            *(sys.executable, "-m", "hansard.projections.sql_sandbox.worker", *told),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -183,10 +186,13 @@ class Worker:
 
 
 class Pool:
-    """A bounded number of workers over one folder, some of them started ahead."""
+    """A bounded number of workers over one folder, some of them started ahead; with pyarrow, or
+    all without.
+    """
 
-    def __init__(self, folder: Path, bounds: Bounds) -> None:
+    def __init__(self, folder: Path, bounds: Bounds, *, arrow: bool) -> None:
         self._folder = folder
+        self._arrow = arrow
         self._bounds = bounds
         self._free = asyncio.Semaphore(bounds.workers_max)
         self._waiting = 0
@@ -209,7 +215,7 @@ class Pool:
             self._idle.append(await self._started())
 
     async def _started(self) -> Worker:
-        worker = await Worker.start(self._folder)
+        worker = await Worker.start(self._folder, arrow=self._arrow)
         try:
             await worker.greeted()
         except BaseException:

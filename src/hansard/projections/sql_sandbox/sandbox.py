@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -40,17 +40,21 @@ class Door:
     """Answers SQL of whoever asks. Use it in `async with`; several questions may be asked at once.
 
     Everybody who may ask sees all that is published there: of the workspace, or what one role sees
-    (`hansard.projections.roles`).
+    (`hansard.projections.roles`). arrow: whether answers may be asked for as Arrow, and tables may
+    be given: then the workers load pyarrow.
     """
 
-    def __init__(self, place: TableFiles, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, place: TableFiles, bounds: Bounds | None = None, *, arrow: bool = False
+    ) -> None:
         self._place = place
+        self._arrow = arrow
         self._pool: Pool | None = None
         self._bounds = bounds if bounds is not None else Bounds()
 
     async def __aenter__(self) -> Self:
         """Start what is started ahead: one at least, since somebody is going to ask."""
-        self._pool = Pool(self._place.published, self._bounds)
+        self._pool = Pool(self._place.published, self._bounds, arrow=self._arrow)
         if self._place.published.exists():
             self._pool.warm(at_least=1)
         return self
@@ -67,7 +71,8 @@ class Door:
         *,
         parameters: Sequence[object] = (),
         tables: Mapping[str, bytes] = NOTHING,
-        take: Callable[[Any], None] | None = None,
+        take: Callable[[Answer], None] | None = None,
+        arrow: bool = False,
         wait_for: int | None = None,
         wait_s: float = WAIT_S,
     ) -> Answer:
@@ -76,8 +81,9 @@ class Door:
 
         parameters: for the places that the statement leaves open: texts, numbers, true or false,
         None, dates, times, lists of them. tables: more tables by name, as Arrow IPC streams, for
-        this question alone. take: is given the rows as they come, as pyarrow tables, of which there
-        is at least one; then the answer itself has none. Raises NotAllowed, QueryFailed, TooCostly,
+        this question alone. take: is given the rows as they come, in answers of which there is at
+        least one; then the answer itself has none. arrow: have them as Arrow, of a door that can.
+        Raises NotAllowed, QueryFailed, TooCostly,
         SqlBusy, SqlClosed, Behind, what `take` raises, and BadValue for another parameter, or a
         table that cannot be taken.
         """
@@ -97,20 +103,20 @@ class Door:
             async with self._pool.worker() as worker:
                 with published.holding(self._place) as generation:
                     question = _question(generation, sql, given, filling, tables)
-                    taken = _taking(question.position, take)
-                    question = replace(question, streamed=taken is not None)
+                    question = replace(question, streamed=take is not None, arrow=arrow)
+                    taken = _taking(question, take)
                     said, body = await worker.ask(question, tables.values(), taken)
             if said.wrong != "gone":
-                return _answer(said, body, question.position, given)
+                return _answer(said, body, question)
             gone = said.text
         raise SqlClosed(f"what is published cannot be opened ({gone}): run 'hansard rebuild'")
 
 
-def _taking(position: int, take: Callable[[Any], None] | None) -> Take | None:
-    """What takes chunks of an answer, where somebody takes tables."""
+def _taking(question: Ask, take: Callable[[Answer], None] | None) -> Take | None:
+    """What takes chunks of an answer, where somebody takes them."""
     if take is None:
         return None
-    return lambda chunk: take(Answer(position, chunk, 0).table())
+    return lambda chunk: take(Answer(question.position, chunk, 0, is_arrow=question.arrow))
 
 
 def _check(sql: str) -> None:
@@ -161,15 +167,17 @@ def _question(
     return Ask(generation.folder.name, generation.position, sql, limits, parameters, told)
 
 
-def _answer(said: Said, body: bytes, position: int, limits: Limits) -> Answer:
+def _answer(said: Said, body: bytes, question: Ask) -> Answer:
     match said.wrong:
         case None:
-            return Answer(position, body, said.rows, said.cut, said.engine_ms, said.open_ms)
+            took = (said.engine_ms, said.open_ms)
+            cut, is_arrow = said.cut, question.arrow
+            return Answer(question.position, body, said.rows, cut, *took, is_arrow)
         case "not allowed":
             raise NotAllowed(said.text)
         case "table":
             raise BadValue(given_tables.WHERE, said.text, "give another, or another name")
         case "memory":
-            raise TooCostly("memory", f"{limits.memory_mib:,} MiB of memory")
+            raise TooCostly("memory", f"{question.limits.memory_mib:,} MiB of memory")
         case _:
             raise QueryFailed(said.text)

@@ -1,4 +1,4 @@
-"""A worker of the SQL door: `python -m hansard.projections.sql_sandbox.worker FOLDER`.
+"""A worker of the SQL door: `python -m hansard.projections.sql_sandbox.worker FOLDER [arrow]`.
 
 It answers questions on stdin, one after the other, from the generations in a folder, and gives away
 beforehand what it does not need: the network (a namespace of its own, with nothing in it), the file
@@ -20,14 +20,15 @@ import signal
 import sys
 import time
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 from hansard.projections.sql_sandbox._wire import HEAD_BYTES_MAX, LENGTH, Ask, Hello, Said, framed
 from hansard.projections.sql_sandbox.limits import PREVIEW_CHARACTERS
+from hansard.projections.sql_sandbox.rows import Batch, Column, body, makes, recast
 
 NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
 """Of unshare(2)."""
@@ -46,7 +47,7 @@ own alone; elsewhere the user's other processes would count, too.
 """
 
 SPARE_MIB = 768
-"""Address space beyond what DuckDB may hold: its threads, its buffers, an answer as Arrow."""
+"""Address space beyond what DuckDB may hold: its threads, its buffers, an answer."""
 
 GIVEN_TIMES = 2
 """Address space for the tables of whoever asks: what was read, and what is made of it."""
@@ -88,7 +89,7 @@ def main(arguments: list[str]) -> None:
     """Serve until stdin ends."""
     questions, answers = _own_pipes()
     network = _leave_network()
-    engine = _Engine()
+    engine = _Engine(arrow=arguments[1:] == ["arrow"])
     folder = Path(arguments[0])
     root = _leave_files(folder)
     _leave_rights(alone=network)
@@ -190,30 +191,117 @@ def _unbound() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+# ---------------------------------------------------------------- what is found
+
+_TRIED = """
+    SELECT now() AS a, '{"b": 1}'::JSON AS b, 1.5::DECIMAL AS c, [1] AS d, uuid() AS e,
+        current_date AS f, MAP {'k': 1} AS g, INTERVAL 1 DAY AS h, '10:11'::TIME AS i,
+        10::HUGEINT AS j
+"""
+"""What is answered once before the file system is left: modules are imported by it."""
+
+
+class _Found(Protocol):
+    """What a statement comes to, as it comes."""
+
+    def batches(self) -> Iterator[Any]:
+        """Its rows, some at a time; each has `num_rows`, `nbytes` and `slice`."""
+
+    def written(self, batches: list[Any]) -> bytes:
+        """Some of its rows as they are sent."""
+
+
+class _Rows:
+    """As MessagePack."""
+
+    def __init__(self, con: Any, statement: Any, parameters: list[Any]) -> None:
+        self._con = con.execute(statement, parameters or None)
+        described = [(name, kind) for name, kind, *_ in con.description or []]
+        self.columns = [Column(name, str(kind)) for name, kind in described]
+        self._pack = makes([kind for _, kind in described])
+        recasted = recast(statement.query, described, zoned=False)
+        if recasted is not None:
+            self._con = con.execute(recasted, parameters or None)
+
+    def batches(self) -> Iterator[Batch]:
+        while rows := self._con.fetchmany(BATCH_ROWS):
+            yield Batch(rows, self._pack)
+
+    def written(self, batches: list[Batch]) -> bytes:
+        return body(self.columns, batches)
+
+
+class _Arrow:
+    """pyarrow, and what is answered in it."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa  # noqa: PLC0415 -- its threads are made in the namespace, too
+        from pyarrow import ipc  # noqa: PLC0415 -- its threads, too
+
+        self._pa = pa
+        self._ipc = ipc
+
+    def table(self, data: bytes) -> Any:
+        """A table of whoever asks, who may have made it of anything: checked whole."""
+        table = self._ipc.open_stream(data).read_all()
+        table.validate(full=True)
+        return table
+
+    def answer(self, con: Any, statement: Any, parameters: list[Any]) -> _ArrowFound | None:
+        """What a statement comes to; None where it has no rows."""
+        relation = con.sql(statement, params=parameters or None)
+        if relation is None:
+            return None
+        described = list(zip(relation.columns, relation.types, strict=True))
+        recasted = recast(statement.query, described, zoned=True)
+        if recasted is not None:
+            relation = con.sql(recasted, params=parameters or None)
+        return _ArrowFound(self._pa, self._ipc, relation.to_arrow_reader(BATCH_ROWS))
+
+
+class _ArrowFound:
+    """As Arrow."""
+
+    def __init__(self, pa: Any, ipc: Any, reader: Any) -> None:
+        self._pa = pa
+        self._ipc = ipc
+        self._reader = reader
+
+    def batches(self) -> Iterator[Any]:
+        return iter(self._reader)
+
+    def written(self, batches: list[Any]) -> bytes:
+        sink = self._pa.BufferOutputStream()
+        with self._ipc.new_stream(sink, self._reader.schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return bytes(sink.getvalue())
+
+
 # ---------------------------------------------------------------- the engine
 
 
 class _Engine:
     """DuckDB, loaded and tried before the file system is left; one open generation at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, arrow: bool) -> None:
         # Arrow would import it, which takes half of the start, and no answer needs it.
         sys.modules["numpy"] = None  # type: ignore[assignment]  # how an import is refused
 
         import duckdb  # noqa: PLC0415 -- its threads are made in the namespace entered before
-        import pyarrow as pa  # noqa: PLC0415 -- its threads, too
-        from pyarrow import ipc  # noqa: PLC0415 -- its threads, too
 
         self._duckdb = duckdb
-        self._pa = pa
-        self._ipc = ipc
+        self._arrow = _Arrow() if arrow else None
         self._open: tuple[Path, int, Any] | None = None
         for key in ("UTC", "Etc/UTC"):
             zoneinfo.ZoneInfo(key)
         with duckdb.connect(":memory:", config={"threads": 1}) as con:
-            tried = "SELECT now() AS a, '{\"b\": 1}'::JSON AS b, 1.5::DECIMAL AS c, [1] AS d"
-            reader = con.sql(tried).to_arrow_reader(1)
-            self._written(list(reader), reader.schema)
+            con.execute("SET TimeZone = 'UTC'")
+            tried = con.extract_statements(_TRIED)[0]
+            found = _Rows(con, tried, [])
+            found.written(list(found.batches()))
+            if self._arrow is not None and (table := self._arrow.answer(con, tried, [])):
+                table.written(list(table.batches()))
         self._base_bytes = _address_space()
 
     def answer(
@@ -286,10 +374,10 @@ class _Engine:
             found = con.execute(_TAKEN, [name]).fetchone()
             if found is not None:
                 raise _TableRefused(f"{name!r} is {found[0]}")
+            if self._arrow is None:
+                raise _TableRefused(f"{name!r} comes as Arrow, and pyarrow is not installed here")
             try:
-                table = self._ipc.open_stream(data).read_all()
-                table.validate(full=True)  # whoever asks may have made it of anything
-                con.register(name, table)
+                con.register(name, self._arrow.table(data))
                 con.table(name).limit(0).fetchall()
             except MemoryError:
                 raise
@@ -303,13 +391,12 @@ class _Engine:
             return Said(wrong="not allowed", text=f"{_REFUSED}this is {len(kinds)}"), b""
         if kinds[0] not in READING:
             return Said(wrong="not allowed", text=f"{_REFUSED}and no {kinds[0]}"), b""
-        relation = con.sql(statements[0], params=ask.parameters or None)
-        if relation is None:
+        found = self._found(con, statements[0], ask)
+        if found is None:
             return Said(wrong="not allowed", text=f"{_REFUSED}this one has no rows"), b""
-        reader = relation.to_arrow_reader(BATCH_ROWS)
         batches: list[Any] = []
         rows, size, held, cut = 0, 0, 0, None
-        for batch in reader:
+        for batch in found.batches():
             kept, left = batch, ask.limits.rows_max - rows
             if batch.num_rows > left:
                 kept, cut = batch.slice(0, left), "rows"
@@ -323,20 +410,20 @@ class _Engine:
             if cut is not None:
                 break
             if sends is not None and held >= CHUNK_BYTES:
-                sends(self._written(batches, reader.schema))
+                sends(found.written(batches))
                 batches, held = [], 0
-        body = self._written(batches, reader.schema)
+        last = found.written(batches)
         if sends is not None:
-            sends(body)
-            body = b""
-        return Said(size=len(body), rows=rows, cut=cut), body
+            sends(last)
+            last = b""
+        return Said(size=len(last), rows=rows, cut=cut), last
 
-    def _written(self, batches: list[Any], schema: Any) -> bytes:
-        sink = self._pa.BufferOutputStream()
-        with self._ipc.new_stream(sink, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        return bytes(sink.getvalue())
+    def _found(self, con: Any, statement: Any, ask: Ask) -> _Found | None:
+        """What a statement comes to; None where it has no rows."""
+        if ask.arrow and self._arrow is not None:
+            return self._arrow.answer(con, statement, ask.parameters)
+        found = _Rows(con, statement, ask.parameters)
+        return found if found.columns else None
 
     @staticmethod
     def _told(error: BaseException, path: Path) -> str:

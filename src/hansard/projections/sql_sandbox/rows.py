@@ -1,0 +1,286 @@
+"""Rows of an answer as a worker sends them where nobody asked for Arrow: MessagePack, and what that
+lacks (dates, times, decimals, numbers beyond 64 bits) as extensions of a text each.
+
+A body is a sequence of parts, each with its length before it (`hansard.projections.sql_sandbox.
+_wire.LENGTH`): the columns, then as many lists of rows as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from hansard.projections.sql_sandbox._wire import LENGTH
+
+Make = Callable[[Any], Any]
+Pack = Callable[[Sequence[tuple[Any, ...]]], bytes]
+
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+"""What MessagePack has."""
+
+_EXTENSIONS: dict[type, int] = {int: 1, Decimal: 2, date: 3, datetime: 4, time: 5}
+_READ: dict[int, Callable[[str], Any]] = {
+    1: int,
+    2: Decimal,
+    3: date.fromisoformat,
+    4: datetime.fromisoformat,
+    5: time.fromisoformat,
+}
+
+_AS_THEY_ARE = frozenset(
+    {
+        *(
+            "boolean",
+            "tinyint",
+            "smallint",
+            "integer",
+            "bigint",
+            "utinyint",
+            "usmallint",
+            "uinteger",
+        ),
+        *("ubigint", "float", "double", "varchar", "blob", "enum"),
+    }
+)
+"""DuckDB's types whose values MessagePack has; by the `id` of its DuckDBPyType."""
+
+_TOLD_AS_TEXT = frozenset(
+    {
+        *("interval", "bit", "bignum", "time with time zone", "variant", "geometry"),
+    }
+)
+"""Types that other programs read otherwise, or not at all: they leave as DuckDB writes them."""
+
+_ZONED = "timestamp with time zone"
+_NESTED_KEYS = frozenset({"list", "array", "struct", "map", "tuple", "union"})
+
+_NUMBERS = (
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+    *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL"),
+)
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """A column: its name, and its type in DuckDB's words."""
+
+    name: str
+    kind: str
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers."""
+        return self.kind.partition("(")[0] in _NUMBERS and not self.kind.endswith("]")
+
+
+# ---------------------------------------------------------------- what is sent
+
+
+def portable(kind: Any, *, zoned: bool) -> str:
+    """A type of DuckDB's in which its values leave, in DuckDB's words: the same, or one with texts
+    in it where only DuckDB has the type. zoned: whether times with a zone may leave as they are.
+    """
+    match kind.id:
+        case name if name in _TOLD_AS_TEXT:
+            return "VARCHAR"
+        case name if name == _ZONED and not zoned:
+            return "TIMESTAMP"
+        case "list":
+            return f"{portable(kind.children[0][1], zoned=zoned)}[]"
+        case "array":
+            (_, child), (_, size) = kind.children
+            return f"{portable(child, zoned=zoned)}[{size}]"
+        case "map":
+            key, value = (portable(each, zoned=zoned) for _, each in kind.children)
+            return f"MAP({key}, {value})"
+        case "struct":
+            fields = (
+                f"{quoted(name)} {portable(each, zoned=zoned)}" for name, each in kind.children
+            )
+            return f"STRUCT({', '.join(fields)})"
+        case _:
+            return str(kind)
+
+
+def recast(query: str, columns: Sequence[tuple[str, Any]], *, zoned: bool) -> str | None:
+    """A query whose columns, of these names and types, leave in portable ones; None if they do."""
+    wanted = [portable(kind, zoned=zoned) for _, kind in columns]
+    if wanted == [str(kind) for _, kind in columns]:
+        return None
+    casts = (
+        f"CAST(#{at} AS {kind}) AS {quoted(name)}"
+        for at, (kind, (name, _)) in enumerate(zip(wanted, columns, strict=True), 1)
+    )
+    inner = query.rstrip().rstrip(";")
+    return f"SELECT {', '.join(casts)} FROM ({inner}\n)"  # noqa: S608 -- it is whoever asks' own
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def makes(kinds: Sequence[Any]) -> Pack:
+    """What makes a list of rows, of columns of these types, what is sent."""
+    made = [_make(kind) for kind in kinds]
+    encode = msgspec.msgpack.Encoder().encode
+    if not any(made):
+        return encode
+
+    def packed(rows: Sequence[tuple[Any, ...]]) -> bytes:
+        return encode(
+            [
+                [
+                    value if make is None else make(value)
+                    for make, value in zip(made, row, strict=True)
+                ]
+                for row in rows
+            ]
+        )
+
+    return packed
+
+
+class Batch:
+    """Rows that were read at once; as pyarrow's batches, they say how large they are."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]], pack: Pack) -> None:
+        self._rows = rows
+        self._pack = pack
+
+    @cached_property
+    def packed(self) -> bytes:
+        """As they are sent."""
+        return self._pack(self._rows)
+
+    @property
+    def num_rows(self) -> int:
+        """How many they are."""
+        return len(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Their size as they are sent."""
+        return len(self.packed)
+
+    def slice(self, first: int, count: int) -> Batch:
+        """Some of them."""
+        return Batch(self._rows[first : first + count], self._pack)
+
+
+def body(columns: Sequence[Column], batches: Sequence[Batch]) -> bytes:
+    """Columns and rows as they are sent."""
+    parts = [msgspec.msgpack.encode(columns), *(each.packed for each in batches)]
+    return b"".join(piece for part in parts for piece in (LENGTH.pack(len(part)), part))
+
+
+def _make(kind: Any) -> Make | None:
+    """What makes a value of a type one that MessagePack has; None where it is one."""
+    match kind.id:
+        case name if name in _AS_THEY_ARE:
+            return None
+        case name if name == _ZONED:
+            return _zoned
+        case "list" | "array":
+            child = _make(kind.children[0][1]) or _same
+            return lambda value: None if value is None else [child(each) for each in value]
+        case "struct":
+            fields = {name: _make(each) or _same for name, each in kind.children}
+            return lambda value: (
+                None
+                if value is None
+                else {name: make(value[name]) for name, make in fields.items()}
+            )
+        case "map":
+            return _make_map(kind.children[0][1], kind.children[1][1])
+        case _:
+            return _sent
+
+
+def _make_map(key_kind: Any, value_kind: Any) -> Make:
+    """A map as its pairs, since a key may be anything: DuckDB gives those whose keys are nested as
+    two lists.
+    """
+    key, value = _make(key_kind) or _same, _make(value_kind) or _same
+    is_nested = key_kind.id in _NESTED_KEYS
+
+    def pairs(given: Any) -> Any:
+        if given is None:
+            return None
+        found = zip(given["key"], given["value"], strict=True) if is_nested else dict.items(given)
+        return [[key(one), value(other)] for one, other in found]
+
+    return pairs
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _zoned(value: Any) -> Any:
+    return _sent(value.replace(tzinfo=UTC) if isinstance(value, datetime) else value)
+
+
+def _sent(value: Any) -> Any:
+    """A value by what Python has it as."""
+    match value:
+        case None | bool() | float() | str() | bytes():
+            return value
+        case int():
+            fits = INTEGER_MIN <= value <= INTEGER_MAX
+            return value if fits else msgspec.msgpack.Ext(_EXTENSIONS[int], str(value).encode())
+        case list() | tuple():
+            return [_sent(each) for each in value]
+        case dict():
+            return {str(name): _sent(each) for name, each in value.items()}
+        case datetime() | date() | time():
+            return msgspec.msgpack.Ext(_EXTENSIONS[type(value)], value.isoformat().encode())
+        case Decimal():
+            return msgspec.msgpack.Ext(_EXTENSIONS[Decimal], str(value).encode())
+        case _:
+            return str(value)
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def columns(data: bytes) -> list[Column]:
+    """The columns of a body. Raises ValueError for what is none."""
+    return msgspec.msgpack.decode(next(_parts(data)), type=list[Column])
+
+
+def rows(data: bytes) -> Iterator[tuple[Any, ...]]:
+    """The rows of a body. Raises ValueError for what is none."""
+    parts = _parts(data)
+    width = len(msgspec.msgpack.decode(next(parts), type=list[Column]))
+    decoder = msgspec.msgpack.Decoder(list[tuple[Any, ...]], ext_hook=_read)
+    for part in parts:
+        for row in decoder.decode(part):
+            if len(row) != width:
+                message = f"a row has {len(row)} values, and there are {width} columns"
+                raise ValueError(message)
+            yield row
+
+
+def _parts(data: bytes) -> Iterator[memoryview]:
+    view, at = memoryview(data), 0
+    while at < len(view):
+        if len(view) - at < LENGTH.size:
+            raise ValueError("an answer ends within a length")
+        (length,) = LENGTH.unpack_from(view, at)
+        at += LENGTH.size
+        if len(view) - at < length:
+            raise ValueError("an answer ends within its rows")
+        yield view[at : at + length]
+        at += length
+
+
+def _read(code: int, data: memoryview) -> Any:
+    if code not in _READ:
+        message = f"an answer has a value of the unknown kind {code}"
+        raise ValueError(message)
+    return _READ[code](str(data, "utf-8"))

@@ -1,0 +1,152 @@
+"""Rows that are asked for plainly and as Arrow are the same, of every type that DuckDB has; what
+needs pyarrow says so where there is none, and the rest does without.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hansard.projections.sql_sandbox import rows
+from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
+from hansard.projections.sql_sandbox.errors import QueryFailed
+from hansard.projections.sql_sandbox.limits import Bounds
+from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.table_files import TableFiles
+from tests.cli.support import environment
+
+VALUES = (
+    "1::TINYINT",
+    "255::UTINYINT",
+    "9223372036854775807",
+    "18446744073709551615::UBIGINT",
+    "-1234567890123456789012345678901::HUGEINT",
+    "1.50::DECIMAL(9, 2)",
+    "1.5::FLOAT",
+    "'nan'::DOUBLE",
+    "'-infinity'::DOUBLE",
+    "'a\"b'",
+    "'' ",
+    "true",
+    "'\\x00\\xFF'::BLOB",
+    "DATE '2026-01-02'",
+    "TIME '10:11:12.5'",
+    "'10:11:12+02'::TIMETZ",
+    "TIMESTAMP '2026-01-02 03:04:05.678'",
+    "TIMESTAMP_S '2026-01-02 03:04:05'",
+    "TIMESTAMP_MS '2026-01-02 03:04:05.678'",
+    "TIMESTAMP_NS '2026-01-02 03:04:05.123456789'",
+    "TIMESTAMPTZ '2026-01-02 03:04:05+02'",
+    "INTERVAL '1 month 2 days'",
+    "'101'::BIT",
+    "'b'::ENUM ('a', 'b')",
+    "'{\"x\": 1}'::JSON",
+    "'00000000-0000-0000-0000-00000000002a'::UUID",
+    "[1, NULL, 2]",
+    "[1, 2]::INTEGER[2]",
+    "[INTERVAL '1 month']",
+    "[TIMESTAMPTZ '2026-01-02 03:04:05+02']",
+    "{'a b': 1, 'c\"d': [DATE '2026-01-02'], 'e': '101'::BIT}",
+    "MAP {'key': 1, 'value': 2}",
+    "MAP {[1, 2]: 'x'}",
+    "[MAP {'k': {'d': 1.5::DECIMAL(4, 1)}}]",
+    "union_value(num := 2)",
+    "2::BIGNUM",
+)
+"""In SQL; each column also holds a NULL."""
+
+WITHOUT = "import sys\nsys.modules['pyarrow'] = None\n"
+
+
+async def test_both_forms_have_the_same_values(place: TableFiles):
+    """Of every type, NULL beside it; what only DuckDB has is its text in both."""
+    chosen = ", ".join(f"{value} AS v{at}" for at, value in enumerate(VALUES))
+    nothing = ", ".join("NULL" for _ in VALUES)
+    sql = f"SELECT {chosen} UNION ALL SELECT {nothing}"
+    async with Door(place, Bounds(workers_max=1), arrow=True) as door:
+        plain, arrow = [await door.ask(sql, arrow=arrow) for arrow in (False, True)]
+    assert (plain.is_arrow, arrow.is_arrow) == (False, True)
+    assert plain.columns == arrow.columns
+    one, other = ([jsonable(list(row)) for row in each.tuples()] for each in (plain, arrow))
+    for value, here, there in zip(VALUES, one[0], other[0], strict=True):
+        assert as_json(here) == as_json(there), value
+    assert one[1] == other[1] == [None] * len(VALUES)
+    told = dict(zip(VALUES, one[0], strict=True))
+    assert told["INTERVAL '1 month 2 days'"] == "1 month 2 days"
+    assert told["[INTERVAL '1 month']"] == ["1 month"]
+    assert told["'101'::BIT"] == "101"
+    assert told["MAP {[1, 2]: 'x'}"] == [[[1, 2], "x"]]
+
+
+async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: TableFiles):
+    """A query that is cast is asked whole: its order, columns of one name, its parameters."""
+    sql = "SELECT i, INTERVAL (i) DAY AS i, ? AS p FROM range(3000) t(i) ORDER BY i DESC -- end"
+    async with Door(place, Bounds(workers_max=1)) as door:
+        found = await door.ask(sql, parameters=["x"])
+        assert found.columns == ["i", "i_1", "p"]
+        assert found.numeric == [True, False, False]
+        assert [row[0] for row in found.tuples()] == [*range(2999, -1, -1)]
+        assert next(found.tuples()) == (2999, "2999 days", "x")
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, -1])
+def test_a_body_that_is_cut_is_no_answer(cut: int):
+    """What a worker sends is read as if anybody had made it."""
+    batch = rows.Batch([(1, "a"), (2, "b")], rows.makes([]))
+    whole = rows.body([rows.Column("i", "BIGINT"), rows.Column("s", "VARCHAR")], [batch])
+    assert list(Answer(1, whole, 2).tuples()) == [(1, "a"), (2, "b")]
+    with pytest.raises(QueryFailed, match="no answer"):
+        list(Answer(1, whole[:cut], 2).tuples())
+
+
+@pytest.mark.slow
+def test_what_needs_no_pyarrow_does_without(tmp_path: Path):
+    """Where it is not installed runs are recorded, projected, asked in SQL and written as CSV; the
+    rest names the extra.
+    """
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT)
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    given = environment(tmp_path / "data", HANSARD_WORKSPACE="w") | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "path"), *sys.path[:1]])
+    }
+    code = """
+import hansard, json
+with hansard.connect("w") as record:
+    with record.run("w", run="r", agent="a", role="a") as session:
+        session.message("user", "hello")
+    found = record.sql("SELECT run, count(*) AS n FROM messages GROUP BY run")
+    print(json.dumps(found.dicts()))
+    for ask in (found.arrow, lambda: record.sql("SELECT 1", tables={"t": [{"a": 1}]})):
+        try:
+            ask()
+        except hansard.NotInstalled as error:
+            print(error)
+"""
+    told = _ran(given, sys.executable, "-c", code)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[0] == '[{"run": "r", "n": 1}]'
+    assert told.stdout.count("pip install 'hansard[arrow]'") == 2
+    asked = (sys.executable, "-m", "hansard", "sql", "SELECT run, now() AS at FROM runs")
+    assert json.loads(_ran(given, *asked, "--json").stdout)["run"] == "r"
+    written = tmp_path / "x.csv"
+    assert _ran(given, *asked, "-o", str(written)).returncode == 0
+    assert written.read_text().startswith('"run","at"\n"r",')
+    for wanted in (("--format", "arrow"), ("-o", str(tmp_path / "x.parquet"))):
+        refused = _ran(given, *asked, *wanted)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert (
+            "takes pyarrow, which is not installed: pip install 'hansard[arrow]'" in refused.stderr
+        )
+    refused = _ran(given, *asked, "--with", f"t={tmp_path / 't.csv'}")
+    assert refused.returncode == 2
+    assert "'hansard[arrow]'" in refused.stderr
+
+
+def _ran(env: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
