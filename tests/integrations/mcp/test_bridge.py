@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, everything
+from tests.faults._warm import python
+from tests.integrations.mcp.support import Commands, Setup, ask, everything
 
 ONE_ERA = Path(__file__).with_name("programs") / "one_era.py"
 
 
 def speaking(setup: Setup, era: str) -> list[str]:
     """The server of tools that speaks one era alone."""
-    return [sys.executable, str(ONE_ERA), era, str(setup.sent)]
+    return [python(), str(ONE_ERA), era, str(setup.sent), python()]
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
     """Each kind of request, what is asked back among them: as the same server answers that speaks
     the client's era; and again without it.
     """
-    direct = await ask(setup, [sys.executable, str(SERVER), str(setup.sent)], client, everything)
+    direct = await ask(setup, setup.server, client, everything)
     effects = setup.effects()
     setup.sent.unlink()
     proxied = [*setup.proxy(server=False), "--", *speaking(setup, server)]

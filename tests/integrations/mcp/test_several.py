@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.cli.support import Call
+from tests.faults._warm import python
 from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, text, wire
 from tests.integrations.mcp.test_http import ERAS, listening
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # see the support's
 def servers(setup: Setup, url: str | None = None) -> Path:
     """A file of two servers: of a command, and of a URL or another command."""
     file = setup.sent.with_name("servers.json")
-    other = {"command": sys.executable, "args": [str(SERVER), f"{setup.sent}.two"]}
+    other = {"command": python(), "args": [str(SERVER), f"{setup.sent}.two"]}
     two: dict[str, Any] = other if url is None else {"type": "http", "url": url}
     command = {"command": "${PYTHON}", "args": [str(SERVER), str(setup.sent)], "env": {"X": "1"}}
     file.write_text(json.dumps({"mcpServers": {"one": command, "two": two}}))
@@ -34,7 +34,7 @@ def door(setup: Setup, url: str | None = None) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHON", python())
 
 
 async def both(client: Client) -> list[Any]:

@@ -1,5 +1,6 @@
 """The server of tools as one that speaks one era alone: `old` refuses what says its version in
-`_meta`, `new` refuses the handshake. Run with the era and the server's file of effects.
+`_meta`, `new` refuses the handshake. Run with the era, the server's file of effects and what
+runs the server.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ def refused(told: dict, era: str) -> bool:
     return VERSION in told.get("params", {}).get("_meta", {})
 
 
-async def main(era: str, sent: str) -> None:
+async def main(era: str, sent: str, python: str) -> None:
     """Pass on lines."""
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(PAPERS), sent),
+        *(python, str(PAPERS), sent),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
