@@ -138,8 +138,9 @@ if TYPE_CHECKING:
     from hansard.bus.states.replay import RunView
     from hansard.client.browser.browser import ActionFailed, AsyncBrowser, PageAction
     from hansard.client.browser.elements import ElementAttempt, ElementNotFound, PageGone
-    from hansard.client.browser.experienced import Experienced, ExperiencedAction
+    from hansard.client.browser.experienced import Experienced, ExperiencedAction, FreeGuide
     from hansard.client.browser.replay import Replayed, ReplayedAction
+    from hansard.client.browser.teaching import Teaching, teach
     from hansard.client.common import AsyncCommonRecord
     from hansard.client.common_sync import CommonRecord
     from hansard.client.connect import Connecting, connect, connect_async
@@ -235,6 +236,7 @@ if TYPE_CHECKING:
         PreconditionCheck,
     )
     from hansard.domain.experience.experience import Experience, Lesson
+    from hansard.domain.experience.functions import CheckedStep, CheckFunction, check_function
     from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
     from hansard.domain.experience.wording import Wording
     from hansard.domain.experiment import (
@@ -297,6 +299,7 @@ if TYPE_CHECKING:
     from hansard.domain.team.task_rules import Circle
     from hansard.domain.values import Secret
     from hansard.inspect.audit import Audited, Group, Looked
+    from hansard.inspect.experience import LearnedFrom, LearnedRun, LearnedStep
     from hansard.inspect.kept_actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
     from hansard.inspect.prompts import (
         PromptEvidence,
@@ -307,6 +310,7 @@ if TYPE_CHECKING:
         PromptVersion,
     )
     from hansard.inspect.savings import Saved, Savings, SavingsAnswer
+    from hansard.inspect.what_left import SentOut
     from hansard.projections.errors import (
         Ahead,
         Behind,
@@ -335,8 +339,9 @@ _HOME = {
     "hansard.domain.actions.locators": ("ElementLocator",),
     "hansard.client.browser.browser": ("ActionFailed", "AsyncBrowser", "PageAction"),
     "hansard.client.browser.elements": ("ElementAttempt", "ElementNotFound", "PageGone"),
-    "hansard.client.browser.experienced": ("Experienced", "ExperiencedAction"),
+    "hansard.client.browser.experienced": ("Experienced", "ExperiencedAction", "FreeGuide"),
     "hansard.client.browser.replay": ("Replayed", "ReplayedAction"),
+    "hansard.client.browser.teaching": ("Teaching", "teach"),
     "hansard.domain.experience.checks": (
         "ArgumentCheck",
         "CheckFailure",
@@ -346,6 +351,9 @@ _HOME = {
         "PostconditionCheck",
         "PreconditionCheck",
     ),
+    "hansard.domain.experience.functions": ("CheckFunction", "CheckedStep", "check_function"),
+    "hansard.inspect.what_left": ("SentOut",),
+    "hansard.inspect.experience": ("LearnedFrom", "LearnedRun", "LearnedStep"),
     "hansard.domain.experience.procedure": ("Procedure", "ProcedureEdge", "ProcedureNode"),
     "hansard.domain.experience.wording": ("Wording",),
     "hansard.domain.experience.experience": ("Experience", "Lesson"),
@@ -711,6 +719,8 @@ __all__ = [
     "CallerError",
     "Chain",
     "CheckFailure",
+    "CheckFunction",
+    "CheckedStep",
     "Checkpoint",
     "CheckpointSaved",
     "Circle",
@@ -759,6 +769,7 @@ __all__ = [
     "FlowCheck",
     "ForkEffects",
     "Found",
+    "FreeGuide",
     "GateCall",
     "GateRule",
     "Group",
@@ -775,6 +786,9 @@ __all__ = [
     "KeyKind",
     "KeyStream",
     "Label",
+    "LearnedFrom",
+    "LearnedRun",
+    "LearnedStep",
     "Lesson",
     "ListedApproval",
     "Looked",
@@ -896,6 +910,7 @@ __all__ = [
     "Secret",
     "SecretProvider",
     "SecretUnavailable",
+    "SentOut",
     "ServerError",
     "ServiceBusy",
     "ServiceFailed",
@@ -934,6 +949,7 @@ __all__ = [
     "TaskEntry",
     "TaskState",
     "TaskStatus",
+    "Teaching",
     "Team",
     "TeamState",
     "TooCostly",
@@ -965,6 +981,7 @@ __all__ = [
     "at_most",
     "budget",
     "by_label",
+    "check_function",
     "connect",
     "connect_async",
     "deny",
@@ -976,6 +993,7 @@ __all__ = [
     "reconcile",
     "reuse",
     "sessions",
+    "teach",
     "tool",
     "value_type",
 ]

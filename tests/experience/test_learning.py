@@ -177,6 +177,21 @@ def test_an_experience_is_a_folder_that_reads_back_equal():
             "visitsMax 99999999",
         ),
         ("graph.json", lambda raw: raw.replace(b'"method": "fill"', b'"method": "ex"'), "'ex'"),
+        (
+            "graph.json",
+            lambda raw: raw.replace(b'"xpath": null', b'"xpath": "' + b"/a" * 500_000 + b'"', 1),
+            "an xpath of 1,000,000 characters",
+        ),
+        (
+            "graph.json",
+            lambda raw: raw.replace(b'"xpath": null', b'"xpath": "' + b"//*" * 50 + b'"', 1),
+            "axes and functions",
+        ),
+        (
+            "experience.json",
+            lambda raw: raw.replace(b'"name"', b'"functions": [{}], "name"', 1),
+            "functions",
+        ),
         ("checks.json", lambda raw: raw.replace(b'"flow"', b'"eval"'), "cannot be read"),
         ("checks.json", lambda raw: raw.replace(b'"node": "n1"', b'"node": "n99"'), "no node"),
         ("actions.json", lambda raw: raw.replace(b'"invite"', b'"other"'), "the task has invite"),
@@ -197,18 +212,94 @@ def test_files_that_were_changed_are_refused(file, change, said):
 def test_a_lesson_that_rests_on_nothing_is_dropped():
     """Each sentence names steps of the doings that it was learned from."""
     made = learned(*EIGHT)
-    of = made.sources[0]
-    kept = experiences.Lesson(says="Close the popup first.", rests_on=(f"{of}/host#2",))
-    told = experiences.with_lessons(
+    step = f"{made.sources[0]}/host#2"
+    kept = experiences.Lesson(says="Close the popup first.", rests_on=(step,))
+    told = experiences.with_sentences(
         made,
-        [
+        {made.sources[0]: [step], "another-run": ["another-run/a#1"]},
+        lessons=[
             kept,
             experiences.Lesson(says="Believe me.", rests_on=()),
+            experiences.Lesson(says="No such step.", rests_on=(f"{made.sources[0]}/host#9",)),
             experiences.Lesson(says="Seen elsewhere.", rests_on=("another-run/a#1",)),
         ],
     )
     assert told.lessons == (kept,)
+    assert told.dropped == 3
     assert "Close the popup first." in experiences.files(told)["SKILL.md"].decode()
+
+
+def test_a_date_may_stand_in_another_form_than_in_the_task():
+    """The page takes another form: its slot is filled in from the task's."""
+    doings = [
+        Demonstration(
+            task=f"Enter {said} as the date.",
+            actions=(shown(NAME, "fill", given), shown(SEND)),
+            success=True,
+            source=said,
+        )
+        for said, given in (("03/09/2017", "2017-03-09"), ("12/31/1999", "1999-12-31"))
+    ]
+    [told] = distil.distilled(doings)
+    made = experiences.made("enter-a-date", told)
+    assert made.procedure.slots == ("enter", "enter_iso_date")
+    guard = checking.Guard(made.procedure, (), made.params("Enter 02/29/2024 as the date.") or {})
+    assert guard.actions["n1"].arguments == ["2024-02-29"]
+    assert experiences.parameters_schema(made)["required"] == ["enter"]
+    with pytest.raises(BadValue, match="no value for enter_iso_date"):
+        checking.Guard(made.procedure, (), {"enter": "tomorrow"})
+
+
+def call(tool: str, **given: object) -> ShownAction:
+    """A call of a tool, as a run has it."""
+    action = CachedAction(
+        step_index=0,
+        instruction=None,
+        element_id=None,
+        method=tool,
+        arguments=[msgspec.json.encode(given).decode()],
+        frame_index=None,
+        xpath=None,
+        action_type="tool",
+        success=True,
+        message="done",
+        effects="once",
+        action_params=dict(given),
+    )
+    return ShownAction(action=action)
+
+
+def booking(city: str, seats: int, passport: str) -> Demonstration:
+    """A journey is booked by tools."""
+    return Demonstration(
+        task=f'Book a journey to "{city}".',
+        actions=(
+            call("search", to=city, way="train"),
+            call("search", to=city, way="ship"),
+            call("book", to=city, seats=seats, passport=passport),
+        ),
+        success=True,
+        source=f"run-{city}",
+    )
+
+
+def test_calls_of_tools_are_learned_with_slots_for_their_arguments():
+    """What all have stands there; what stands in the task is the task's slot; what differs else has
+    a slot of its own, of a number by its JSON. The same tool again is another node.
+    """
+    [told] = distil.distilled([booking("Ulm", 2, "A1"), booking("Bern", 3, "B2")])
+    made = experiences.made("book-a-journey", told)
+    city, seats, passport = "{{journey}}", "{{book_seats}}", "{{book_passport}}"
+    assert [(each.action.method, each.action.action_params) for each in made.procedure.nodes] == [
+        ("search", {"to": city, "way": "train"}),
+        ("search", {"to": city, "way": "ship"}),
+        ("book", {"to": city, "seats": {"$json": seats}, "passport": passport}),
+    ]
+    assert made.procedure.slots == ("journey", "book_seats", "book_passport")
+    raw = b"".join(experiences.files(made).values())
+    assert b"A1" not in raw
+    assert b"B2" not in raw
+    assert experiences.read(experiences.files(made)) == made
 
 
 @pytest.mark.slow

@@ -158,6 +158,13 @@ def _said(experience: Experience) -> Iterator[Part]:
         yield "guarded by nothing: it may guide, not act. Proposed checks:"
     for each in experience.checks or checking.proposed(experience.procedure):
         yield f"  {checking.kind(each):14} {each.name}"
+    if experience.left_out_checks:
+        yield f"not in the folder, being Python: {', '.join(experience.left_out_checks)}"
+    for what, sentences in (("plan", experience.plan), ("lesson", experience.lessons)):
+        for sentence in sentences:
+            yield f"{what}    {sentence.says} ({', '.join(sentence.rests_on)})"
+    if experience.dropped:
+        yield f"dropped   {counted(experience.dropped, 'sentence')} that rested on no step"
 
 
 def _done(told: Experienced) -> Iterator[Part]:

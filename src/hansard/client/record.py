@@ -95,11 +95,12 @@ from hansard.inspect import kept_actions, snapshots
 from hansard.inspect import prompts as inspected
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
-from hansard.inspect.experience import learned
+from hansard.inspect.experience import Sentences, learned
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
+from hansard.inspect.what_left import SentOut, what_left
 from hansard.inspect.why import why
 
 A = TypeVar("A")
@@ -541,6 +542,9 @@ class AsyncRecord(OnLoop):
         *,
         tasks: Mapping[str, str] = NOTHING,
         description: str = "",
+        plan: Sentences | None = None,
+        lessons: Sentences | None = None,
+        parent: Experience | None = None,
     ) -> Experience:
         """What runs of one kind of task teach, without a model: a graph of their actions, with
         slots for what differs. It has no check functions until a person confirms them.
@@ -550,13 +554,39 @@ class AsyncRecord(OnLoop):
             runs: Ids of runs; of one that failed no action is taken.
             tasks: What was asked for, by run; else the first message of a user in it.
             description: What it is for.
+            plan: A function of yours, with a model or without, that is given a
+                `hansard.LearnedFrom` and gives `hansard.Lesson`s: what is done. One that rests on
+                no step of a run that succeeded is dropped, and counted.
+            lessons: The same, of what to do and to avoid; they may rest on runs that failed.
+            parent: What is learned further: its runs are learned from, too, and this is its next
+                version.
 
         Raises:
             NotFound: There is no such run.
-            BadValue: Nothing says what was asked for, the runs are of several kinds of task, or no
-                two of them did alike.
+            BadValue: Nothing says what was asked for, the runs are of several kinds of task, no
+                two of them did alike, or a function gives no sentences.
         """
-        return await learned(self.workspace, name, list(runs), by_name("tasks", tasks), description)
+        named = by_name("tasks", tasks)
+        return await learned(
+            self.workspace,
+            name,
+            list(runs),
+            named,
+            description,
+            plan=plan,
+            lessons=lessons,
+            parent=parent,
+        )
+
+    async def what_left(self, run: str) -> list[SentOut]:
+        """All that went out of a run, in order: each call of a model, a page or a tool that was
+        made, with what it was given, as it is on record. A secret stands there by its name. In SQL
+        `model_inputs` has what went to models.
+
+        Raises:
+            NotFound: There is no such run.
+        """
+        return await what_left(self.workspace, run, Payloads(self.workspace))
 
     async def keep_actions(
         self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON

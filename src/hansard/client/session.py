@@ -63,10 +63,12 @@ from hansard.agents.team.mail import MailFlows
 from hansard.agents.team.twins import AsyncTeam
 from hansard.agents.team.twins_sync import Team
 from hansard.agents.team.wait_for import WaitFlows
+from hansard.bus.errors import NotFound
 from hansard.bus.portal import Portal, in_loop
 from hansard.client.beginning import Asked, begun_async
 from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, Model
+from hansard.client.browser.teaching import Teaching
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
 from hansard.client.resumable import AsyncResumable
@@ -79,10 +81,12 @@ from hansard.domain.choices import NOTHING, by_name
 from hansard.domain.compaction import Bound
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.functions import CheckFunction
 from hansard.domain.label import Label
 from hansard.domain.snapshot import Snapshot
-from hansard.domain.values import recordable
+from hansard.domain.values import Secret, recordable
 from hansard.inspect import snapshots
+from hansard.inspect.experience import learned
 from hansard.inspect.savings import Saved, saved
 
 T = TypeVar("T")
@@ -487,30 +491,45 @@ class OnLoop(_Session):
         )
         return await replay.Replay(self, self._browser, read, path, asked).run()
 
-    async def run_experience(
+    async def run_experience(  # noqa: PLR0913 -- each is a choice of its own
         self,
         experience: Experience | str | Path,
-        params: Mapping[str, str] = NOTHING,
+        params: Mapping[str, str | Secret] = NOTHING,
         *,
         task: str = "",
         once: replay.Once = "refuse",
+        checks: Sequence[CheckFunction] = (),
+        fallback: Model | Teaching | None = None,
+        free: experienced.Free | None = None,
+        learn: bool = False,
+        tools: Mapping[str, Callable[..., Any]] = NOTHING,
     ) -> experienced.Experienced:
-        """Do a task by what was learned, on the newest `browser(page)`, without a model.
+        """Do a task by what was learned, on the newest `browser(page)`; no model is asked unless
+        one is given.
 
         What may come next is looked for in the procedure's order; the first that is there is done
-        if every check function lets it. What one refuses is not done, and ends it: the result says
-        which, and has the plan in words for whoever goes on.
+        if every check function lets it. What one refuses is not done: what else may come next is
+        tried, then what `fallback` names, and at last `free` goes on. Without them it ends there:
+        the result says which check it was, and has the plan in words for whoever goes on.
 
         Args:
             experience: What was learned, or its folder; its checks are those that a person
                 confirmed.
-            params: A value for each slot.
+            params: A value for each slot; a `hansard.Secret` is filled in on this machine, and in
+                no step, request or file.
             task: In the place of `params`: the task's text, from which they are read.
             once: `allow`, or the number of each node that is done once and may be done in this run.
+            checks: Functions of `hansard.check_function`, asked beside the experience's own.
+            fallback: A model that is asked for an element where no recorded way finds one, or
+                `hansard.teach(...)`. What it names must pass every check, too.
+            free: Goes on where no level can: it is given a `hansard.FreeGuide`, acts as it likes
+                through this session, and gives False where the task was not done.
+            learn: Whether what `free` did is learned from: the result has the next version.
+            tools: The tools that it calls, by name.
 
         Raises:
             BadValue: The folder cannot be read, a slot has no value, the text is said otherwise,
-                or there is no page.
+                there is no page, or a tool is missing.
             Refused: No check guards an effect, or it is done once and not allowed; nothing was
                 done.
         """
@@ -518,7 +537,27 @@ class OnLoop(_Session):
         told, learnt = by_name("params", params), experienced.opened(experience)
         if task:
             told = experienced.values_of(learnt, task, told)
-        return await experienced.ExperienceReplay(self, self._browser, learnt, told, once).run()
+        doing = experienced.Doing(
+            params=told,
+            task=task,
+            once=once,
+            functions=checks,
+            fallback=fallback,
+            free=free,
+            tools=by_name("tools", tools),
+        )
+        done = await experienced.ExperienceReplay(self, self._browser, learnt, doing).run()
+        if not (learn and done.success and done.level == experienced.FREE):
+            return done
+        try:
+            asked = task or learnt.wording.filled(told)
+            tasks = {self.run: asked} if asked else {}
+            further = await learned(
+                self.engine.workspace, learnt.name, [self.run], tasks, parent=learnt
+            )
+        except (BadValue, NotFound) as error:
+            return msgspec.structs.replace(done, not_learned=str(error))
+        return msgspec.structs.replace(done, learned=further)
 
     async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
         """Put on record that an entry of a cache that is kept was found elsewhere."""

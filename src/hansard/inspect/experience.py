@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.domain.counted import counted
@@ -10,7 +14,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.demonstration import Demonstration, ShownAction
-from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.experience import Experience, Lesson
+from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache
 from hansard.inspect.context import contexts
 from hansard.inspect.messages import window
@@ -38,20 +43,77 @@ async def demonstration(
     )
 
 
+class LearnedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a run, for a sentence to rest on.
+
+    Attributes:
+        ref: `run/agent#step`.
+        tool: What was called.
+        status: `completed`, `failed` ...
+        arguments: With which arguments, as they are on record.
+        error: What came of one that failed.
+    """
+
+    ref: str
+    tool: str
+    status: str
+    arguments: Any
+    error: str
+
+
+class LearnedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is learned from.
+
+    Attributes:
+        run: Its id.
+        success: Whether its last action succeeded; of one that did not, lessons alone are kept.
+        steps: In order.
+    """
+
+    run: str
+    success: bool
+    steps: list[LearnedStep]
+
+
+class LearnedFrom(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function is given that writes a plan or lessons.
+
+    Attributes:
+        experience: What was learned without a model.
+        runs: The runs, with their steps.
+    """
+
+    experience: Experience
+    runs: list[LearnedRun]
+
+
+Sentences = Callable[[LearnedFrom], Iterable[Lesson] | Awaitable[Iterable[Lesson]]]
+"""A function of yours, with a model or without: what it gives rests on steps of those runs, or is
+dropped.
+"""
+
+
 async def learned(
     workspace: Workspace,
     name: str,
     runs: Sequence[str],
     tasks: Mapping[str, str],
     description: str = "",
+    *,
+    plan: Sentences | None = None,
+    lessons: Sentences | None = None,
+    parent: Experience | None = None,
 ) -> Experience:
     """What runs of one kind of task teach; it has no checks until a person confirms them.
 
     Raises:
         NotFound: There is no such run.
-        BadValue: Nothing says what was asked for in a run, they are of several kinds of task, or no
-            two of them did alike.
+        BadValue: Nothing says what was asked for in a run, they are of several kinds of task, no
+            two of them did alike, or a function gives no sentences.
     """
+    if parent is not None:
+        runs = [*parent.sources, *parent.failed, *runs]
+        description = description or parent.description
     if not 0 < len(runs) <= RUNS_MAX:
         raise BadValue("runs", f"{len(runs):,}", f"give 1 to {RUNS_MAX:,}")
     fetch = Payloads(workspace)
@@ -64,7 +126,61 @@ async def learned(
         kinds = "; ".join(f"{each.wording.said!r:.100}" for each in found[:4])
         fact = f"the runs are of {counted(len(found), 'kind')} of task: {kinds}"
         raise BadValue(f"experience {name!r:.80}", fact, "give runs of one kind")
-    return experiences.made(name, found[0], description=description)
+    version = parent.version + 1 if parent is not None else 1
+    made = experiences.made(name, found[0], description=description, version=version)
+    if parent is not None:
+        made = msgspec.structs.replace(made, parent=experiences.digest(parent))
+    if plan is None and lessons is None:
+        return made
+    material = LearnedFrom(
+        experience=made,
+        runs=[
+            LearnedRun(
+                run=each.source,
+                success=each.success,
+                steps=await _steps(workspace, each.source, fetch),
+            )
+            for each in told
+        ],
+    )
+    sentences = {"plan": await _said("plan", plan, material)}
+    sentences["lessons"] = await _said("lessons", lessons, material)
+    refs = {each.run: {step.ref for step in each.steps} for each in material.runs}
+    told_so = experiences.with_sentences(made, refs, **sentences)
+    experiences.demand_few(told_so, f"experience {name!r:.80}")
+    return told_so
+
+
+async def _steps(workspace: Workspace, run: str, fetch: Payloads) -> list[LearnedStep]:
+    history = await workspace.states.history(run, await workspace.points.up_to(run, None))
+    steps = []
+    async for step in traces.trace(run, history).whole(fetch):
+        told = step.told
+        steps.append(
+            LearnedStep(
+                ref=f"{run}/{told.agent}#{told.step}",
+                tool=told.tool,
+                status=told.status,
+                arguments=told.arguments,
+                error=told.error.message if told.error is not None else "",
+            )
+        )
+    return steps
+
+
+async def _said(what: str, asked: Sentences | None, material: LearnedFrom) -> list[Lesson]:
+    """What a function of somebody's gives. Raises BadValue for what is no sentence."""
+    if asked is None:
+        return []
+    given: Any = asked(material)
+    if inspect.isawaitable(given):
+        given = await given
+    said = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    for each in said:
+        if not isinstance(each, Lesson):
+            fact = f"it gave a {type(each).__name__}, not a hansard.Lesson"
+            raise BadValue(what, fact, "give hansard.Lesson(says=..., rests_on=(step.ref, ...))")
+    return said
 
 
 async def _asked(workspace: Workspace, run: str, fetch: Payloads) -> str:

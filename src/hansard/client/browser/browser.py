@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from hansard.agents.errors import NotDone
+from hansard.agents.steps.secrets import SECRET_LENGTH_MIN
 from hansard.agents.steps.tools import Tool, ToolSpec
 from hansard.client.browser import elements
 from hansard.client.browser.elements import (
@@ -102,6 +104,54 @@ class _Done(NamedTuple):
     effects: Effects
 
 
+_WHERE = frozenset(("selector", "xpath", "css", "path", "elementId"))
+"""What says where an element is: a short secret is not looked for in it."""
+
+
+class HeldSecrets:
+    """The secrets that were filled in on a page, which may show them: what is read there goes to
+    the record and to models with `<secret:name>` in their place.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._any: re.Pattern[str] | None = None
+        self._long: re.Pattern[str] | None = None
+
+    def add(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        """Remember values by their names; an empty name is of no secret."""
+        for name, value in zip(names, values, strict=True):
+            if name and isinstance(value, str) and value.strip():
+                self._names[" ".join(value.split())] = name
+        self._any = self._pattern(1)
+        self._long = self._pattern(SECRET_LENGTH_MIN)
+
+    def without(self, told: Any) -> Any:
+        """A value without them."""
+        return told if self._any is None else self._without(told, self._any)
+
+    def _pattern(self, least: int) -> re.Pattern[str] | None:
+        values = sorted((v for v in self._names if len(v) >= least), key=len, reverse=True)
+        words = (r"\s+".join(map(re.escape, value.split())) for value in values)
+        some = "|".join(rf"(?<!\w){each}(?!\w)" for each in words)
+        return re.compile(some) if values else None
+
+    def _without(self, told: Any, pattern: re.Pattern[str] | None) -> Any:
+        if isinstance(told, str) and pattern is not None:
+            return pattern.sub(lambda found: f"<secret:{self._name(found.group())}>", told)
+        if isinstance(told, list):
+            return [self._without(each, pattern) for each in told]
+        if isinstance(told, dict):
+            return {
+                key: self._without(each, self._long if key in _WHERE else pattern)
+                for key, each in told.items()
+            }
+        return told
+
+    def _name(self, found: str) -> str:
+        return self._names[" ".join(found.split())]
+
+
 class AsyncBrowser:
     """A page whose actions are steps of a session. Made by `session.browser(page)`.
 
@@ -128,6 +178,7 @@ class AsyncBrowser:
         self._session = session
         self._behind: list[_Done] = []
         self._held: dict[tuple[int, str], Found] = {}
+        self._secrets = HeldSecrets()
 
     # What is called
 
@@ -206,10 +257,15 @@ class AsyncBrowser:
         how = Effects(effects or usual)
         if how not in (Effects.ONCE, Effects.IDEMPOTENT):
             raise BadValue("effects", f"{how.value!r}", "an action is idempotent or once")
-        if how is Effects.ONCE:
-            told = await self._step("browser.act_once", how, self._act_once, arguments)
-        else:
-            told = await self._step("browser.act", how, self._act, arguments)
+        body = self._act_once if how is Effects.ONCE else self._act
+        names = [each.name if isinstance(each, Secret) else "" for each in arguments["arguments"]]
+
+        async def done(**given: Any) -> Any:
+            self._secrets.add(names, given["arguments"])
+            return await body(**given)
+
+        name = "browser.act_once" if how is Effects.ONCE else "browser.act"
+        told = await self._step(name, how, done, arguments)
         act = msgspec.convert(told, PageAction)
         if not act.success:
             raise ActionFailed(act.message)
@@ -266,6 +322,11 @@ class AsyncBrowser:
         told = await self._step("browser.choose", Effects.PURE, self._choose, chosen)
         return {**told, "method": said.get("method"), "arguments": said.get("arguments")}
 
+    def without_secrets(self, text: str) -> str:
+        """A text without the secrets that were filled in on this page."""
+        told: str = self._secrets.without(text)
+        return told
+
     async def turn(self, action: str) -> str:
         """`refreshPage`, `pageBack` or `pageForward`; the address that it led to."""
         told = {"action": action}
@@ -288,7 +349,7 @@ class AsyncBrowser:
             nonlocal ran
             ran = True
             await self._catch_up()
-            return await body(**given)
+            return self._secrets.without(await body(**given))
 
         result = await self._session.call(spec(name, effects, run, arguments, kind), (), arguments)
         if not ran and effects is not Effects.PURE:
@@ -572,11 +633,16 @@ class AsyncBrowser:
         return False
 
     async def _look(self, frame: int) -> list[str]:
-        return await elements.candidates(frame_of(self.page, frame))
+        return await self._candidates(frame_of(self.page, frame))
+
+    async def _candidates(self, where: Any) -> list[str]:
+        """What could be meant, a line each; a secret that was filled in is in none."""
+        lines: list[str] = self._secrets.without(await elements.candidates(where))
+        return lines
 
     async def _choose(self, frame: int, at: int, of: str) -> dict[str, Any]:
         where = frame_of(self.page, frame)
-        lines = await elements.candidates(where)
+        lines = await self._candidates(where)
         if at < 0 or elements.digest("\n".join(lines)) != of:
             return {"selector": "", "strategy": "model", "attempts": []}
         found = await elements.candidate(where, at)

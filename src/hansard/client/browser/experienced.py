@@ -1,14 +1,20 @@
 """`session.run_experience`: a task is done by what was learned, each action under check functions.
 
 Before each action the graph says what may come next, in its order; the first whose element is there
-is done, if every check function lets it. What was asked and answered is on record, step by step, so
-that a run that goes on after a kill takes the same way.
+is done, if every check function lets it. What one refuses is not done: what else may come next is
+tried, then a model names the element, and at last a function of yours goes on freely. What was
+asked and answered is on record, step by step, so that a run that goes on after a kill takes the
+same way.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +26,14 @@ from hansard.client.browser.browser import (
     ActionFailed,
     AsyncBrowser,
     CallingSession,
+    Model,
     composite,
     pure,
 )
 from hansard.client.browser.elements import PageGone
 from hansard.client.browser.replay import Once
+from hansard.client.browser.teaching import Teaching
+from hansard.domain import values
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets
 from hansard.domain.actions.locators import locators
@@ -38,7 +47,9 @@ from hansard.domain.experience.checks import (
     Situation,
     kind,
 )
+from hansard.domain.experience.distil import JSON
 from hansard.domain.experience.experience import Experience, plan
+from hansard.domain.experience.functions import WHEN, CheckedStep, CheckFunction, told_apart
 from hansard.domain.experience.procedure import END
 from hansard.domain.values import Secret
 
@@ -48,14 +59,24 @@ MOVES_MAX = 10_000
 TRIES_MAX = 4
 """Of an action that the page does not take."""
 
+ASKED_MAX = 3
+"""Actions that a model is asked for at one place: those that may come next, the first ones."""
+
+CHECK_S_MAX = 1.0
+"""For one answer of a check in Python; one that takes longer has failed, and is left to itself."""
+
+FREE = 4
+"""The level of what is done freely, with the plan and the lessons in words."""
+
 
 class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):
     """An action of a doing.
 
     Attributes:
         node: The procedure's node.
-        level: 2 while the way is the one that was taken most often, 3 from where it is another.
-        strategy: How its element was found.
+        level: 1 where it was done as it was: the recorded xpath, and no slot; 2 with slots, or
+            found by another way; 3 where the way is another than the one taken most often.
+        strategy: How its element was found: `xpath`, `role` ..., `model`.
         seconds: What it took.
     """
 
@@ -69,13 +90,19 @@ class Experienced(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a doing.
 
     Attributes:
-        success: Whether it came to an end of the procedure, every check passed.
+        success: Whether it came to an end of the procedure, every check passed; or, at level 4,
+            whether your function says so.
         error: Why not; empty where it did.
         failure: The check function that stopped it, if one did.
-        actions: What was done, in order.
-        level: 2 or 3: of the least specific action.
+        actions: What was done by the graph, in order.
+        level: Of the least specific action: 1 to 3; 4 where a function of yours went on freely.
         guide: Where it stopped, the plan in words: for whoever goes on freely.
         seconds: What it took.
+        refusals: What check functions refused on the way.
+        model_calls: How often a model was asked for an element.
+        learned: With `learn=True`, the next version, with what was done freely in it; it has no
+            checks until a person confirms them.
+        not_learned: Why there is none.
     """
 
     success: bool
@@ -85,6 +112,46 @@ class Experienced(msgspec.Struct, frozen=True, kw_only=True):
     level: int
     guide: list[str]
     seconds: float
+    refusals: list[CheckFailure] = []
+    model_calls: int = 0
+    learned: Experience | None = None
+    not_learned: str = ""
+
+
+class FreeGuide(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function is given that goes on where no level can.
+
+    Attributes:
+        task: What was asked for, where it was given as a text.
+        plan: What is done, in words, each sentence of the graph and of the plan.
+        lessons: What to do and to avoid.
+        done: What was done already, in words.
+        stopped: Why no level goes on.
+    """
+
+    task: str
+    plan: list[str]
+    lessons: list[str]
+    done: list[str]
+    stopped: str
+
+
+Free = Callable[[FreeGuide], Awaitable[Any] | Any]
+"""A function that goes on freely; it gives False where the task was not done."""
+
+Params = Mapping[str, str | Secret]
+
+
+class Doing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a doing is asked to be: see `AsyncSession.run_experience`."""
+
+    params: Params
+    task: str = ""
+    once: Once = "refuse"
+    functions: Sequence[CheckFunction] = ()
+    fallback: Model | Teaching | None = None
+    free: Free | None = None
+    tools: Mapping[str, Callable[..., Any]] = {}
 
 
 def demand_guarded(experience: Experience, once: Once) -> None:
@@ -116,7 +183,7 @@ def opened(experience: Experience | str | Path) -> Experience:
     return experience if isinstance(experience, Experience) else read_folder(Path(experience))
 
 
-def values_of(experience: Experience, task: str, params: Mapping[str, str]) -> dict[str, str]:
+def values_of(experience: Experience, task: str, params: Params) -> dict[str, str | Secret]:
     """The values that a task's text gives, and those that are given. Raises BadValue."""
     found = experience.params(task)
     if found is None:
@@ -137,20 +204,28 @@ class ExperienceReplay:
         session: CallingSession,
         browser: AsyncBrowser | None,
         experience: Experience,
-        params: Mapping[str, str],
-        once: Once,
+        doing: Doing,
     ) -> None:
-        if browser is None:
-            fact = f"experience {experience.name!r} is of a page, and there is none"
-            raise BadValue("browser", fact, "call session.browser(page) before")
-        demand_guarded(experience, once)
+        _demand_there(experience, browser, doing.tools)
+        demand_guarded(experience, doing.once)
         self._session = session
-        self._browser = browser
+        self._page = browser
         self._experience = experience
-        self._guard = Guard(experience.procedure, experience.checks, params)
+        self._doing = doing
+        given = (*experience.functions, *doing.functions)
+        self._functions = told_apart(experience.checks, given)
+        self._guard = Guard(experience.procedure, experience.checks, doing.params)
         self._usual = _path(experience)
         self._actions: list[ExperiencedAction] = []
         self._names: list[str] = []
+        self._refusals: list[CheckFailure] = []
+        self._model_calls = 0
+        self._finished = False
+
+    @property
+    def _browser(self) -> AsyncBrowser:
+        assert self._page is not None  # noqa: S101 -- `_demand_there` saw to it
+        return self._page
 
     async def run(self) -> Experienced:
         """Do it, as one composite step whose calls are its own."""
@@ -172,62 +247,94 @@ class ExperienceReplay:
             level=told["level"],
             guide=[] if not told["error"] else plan(self._experience),
             seconds=time.perf_counter() - begun,
+            refusals=self._refusals,
+            model_calls=self._model_calls,
         )
 
     async def _all(self) -> dict[str, Any]:
         self._actions.clear()
-        error, failure, tries = "", None, 0
+        error, failure = await self._by_graph()
+        level = max((each.level for each in self._actions), default=1)
+        stopped = error
+        if error and self._doing.free is not None:
+            level = FREE
+            error = await self._freely(self._doing.free, error)
+        return {
+            "error": error[:1_000],
+            "failure": msgspec.to_builtins(failure),
+            "done": len(self._actions),
+            "level": level,
+            "stopped": stopped[:1_000],
+            "refusals": len(self._refusals),
+            "model_calls": self._model_calls,
+        }
+
+    async def _by_graph(self) -> tuple[str, CheckFailure | None]:
+        """Do what the graph says; why that came to no end, empty where it did."""
+        failure: CheckFailure | None = None
+        refused: set[str] = set()
+        tries = 0
         for _ in range(MOVES_MAX):
             begun = time.perf_counter()
-            name, found = await self._next()
+            name, found = await self._next(refused)
+            if not name and self._doing.fallback is not None:
+                name, found, failure = await self._named(failure)
             if name == END:
-                failure = self._guard.complete()
-                error = f"{failure.check}: {failure.why}" if failure else ""
-                break
+                failure = await self._asked(
+                    "end", END, self._guard.complete, Situation(url="", done=0)
+                )
+                return (_said(failure) if failure else ""), failure
             if not name:
-                waited = ", ".join(self._guard.walk.candidates(self._experience.procedure))
-                error = f"after {self._guard.walk.at} nothing that may follow is there: {waited}"
-                break
+                return (_said(failure) if failure else self._nothing()), failure
             try:
                 failure = await self._done(name, found)
             except NotDone as nothing:  # a popup took the focus, say: what is there now comes first
                 tries += 1
                 if tries < TRIES_MAX:
                     continue
-                error = f"{name} was not done: {nothing}"
-                break
+                return f"{name} was not done: {nothing}", None
             tries = 0
+            if failure is not None and self._finished:
+                return _said(failure), failure
             if failure is not None:
-                error = f"{failure.check}: {failure.why}"
-                break
+                refused.add(name)
+                continue
+            refused.clear()
             self._note(name, found, time.perf_counter() - begun)
-        else:
-            error = f"more than {MOVES_MAX:,} actions"
-        return {
-            "error": error[:1_000],
-            "failure": msgspec.to_builtins(failure),
-            "done": len(self._actions),
-            "level": max((each.level for each in self._actions), default=2),
-        }
+        return f"more than {MOVES_MAX:,} actions", None
+
+    def _nothing(self) -> str:
+        waited = ", ".join(self._guard.walk.candidates(self._experience.procedure))
+        return f"after {self._guard.walk.at} nothing that may follow is there: {waited}"
 
     def _note(self, name: str, found: Mapping[str, Any], seconds: float) -> None:
         self._names.append(name)
         usual = self._names == self._usual[: len(self._names)]
+        action = self._experience.procedure.node(name).action
+        strategy = found.get("strategy", "")
+        as_it_was = action == self._guard.actions[name] and strategy in ("", "xpath")
         self._actions.append(
             ExperiencedAction(
                 node=name,
-                level=2 if usual else 3,
-                strategy=found.get("strategy", ""),
+                level=3 if not usual else 1 if as_it_was else 2,
+                strategy=strategy,
                 seconds=seconds,
             )
         )
 
-    async def _next(self) -> tuple[str, dict[str, Any]]:
-        """The first that may come next and is there; the end where, after a wait, none is."""
-        candidates = self._guard.walk.candidates(self._experience.procedure)
-        deadline = time.monotonic() + self._browser.timeout_s
+    async def _next(self, refused: Collection[str]) -> tuple[str, dict[str, Any]]:
+        """The first that may come next and is there; the end where, after a wait, none is. What
+        was refused here is not tried again, and the end is no way out of it.
+        """
+        candidates = [
+            each
+            for each in self._guard.walk.candidates(self._experience.procedure)
+            if each not in refused and not (each == END and refused)
+        ]
+        timeout_s = self._page.timeout_s if self._page is not None else 0.0
+        deadline = time.monotonic() + (0.0 if refused else timeout_s)
         retries = 1
-        while True:
+        while candidates:
             for name in candidates:
                 if name == END:
                     if retries > 1 or len(candidates) == 1:
@@ -239,9 +346,67 @@ class ExperienceReplay:
                 found = await self._found(action, name, retries)
                 if found["selector"] and found["shown"]:
                     return name, found
-            if time.monotonic() > deadline:
-                return "", {}
+            if time.monotonic() > deadline and (not refused or retries > 1):
+                break
             retries = 2
+        return "", {}
+
+    async def _named(
+        self, failure: CheckFailure | None
+    ) -> tuple[str, dict[str, Any], CheckFailure | None]:
+        """What a model says is the element of what may come next, where every check lets it be;
+        the teacher is asked where one does not let the student's.
+        """
+        fallback = self._doing.fallback
+        models = fallback.models if isinstance(fallback, Teaching) else {"": fallback}
+        candidates = self._guard.walk.candidates(self._experience.procedure)
+        of_elements = [
+            each
+            for each in candidates
+            if each != END and self._guard.actions[each].action_type == caches.ACT
+        ]
+        for name in of_elements[:ASKED_MAX]:
+            action = self._guard.actions[name]
+            for role, model in models.items():
+                found = await self._by_model(role, model, action)
+                if not found["selector"]:
+                    continue
+                refused = await self._before(name, found)
+                if refused is None:
+                    return name, found | {"asked": True}, None
+                failure = refused
+        return "", {}, failure
+
+    async def _by_model(self, role: str, model: Any, action: CachedAction) -> dict[str, Any]:
+        """What a model names; asked as the one that teaches or is taught, where it is."""
+        self._model_calls += 1
+        frame = action.frame_index or 0
+        if not role:
+            return await self._browser.ask(action.instruction or "", model, frame)
+        given = {"instruction": action.instruction or ""}
+
+        async def asked(**_: Any) -> dict[str, Any]:
+            return await self._browser.ask(action.instruction or "", model, frame)
+
+        told: dict[str, Any] = await self._session.call(
+            composite(f"teach.{role}", asked, given), (), given
+        )
+        return told
+
+    async def _freely(self, free: Free, stopped: str) -> str:
+        """Let a function of yours go on; why the task was not done, empty where it was."""
+        procedure = self._experience.procedure
+        guide = FreeGuide(
+            task=self._doing.task,
+            plan=[*(each.says for each in self._experience.plan), *plan(self._experience)],
+            lessons=[each.says for each in self._experience.lessons],
+            done=[procedure.node(each).action.instruction or each for each in self._names],
+            stopped=stopped,
+        )
+        said = free(guide)
+        if inspect.isawaitable(said):
+            said = await said
+        return f"{stopped}; and freely it was not done" if said is False else ""
 
     async def _found(self, action: CachedAction, name: str, retries: int) -> dict[str, Any]:
         return await self._browser.find(
@@ -254,30 +419,50 @@ class ExperienceReplay:
             entry=int(name.removeprefix("n")) if name.removeprefix("n").isdecimal() else 0,
         )
 
-    async def _done(self, name: str, found: dict[str, Any]) -> CheckFailure | None:
-        """Do an action that every check lets be done; else what stopped it, on record."""
-        action = self._guard.actions[name]
-        now = Situation(
+    def _situation(self, name: str, found: Mapping[str, Any]) -> Situation:
+        targets = found.get("targets")
+        return Situation(
             url=found.get("url", ""),
             done=self._guard.done,
-            frame=action.frame_index or 0,
+            frame=self._guard.actions[name].frame_index or 0,
             matches=1 if found else 0,
-            element=msgspec.convert(found["targets"], ElementTargets) if found else None,
+            element=msgspec.convert(targets, ElementTargets) if targets else None,
         )
-        refused = await self._asked("before", name, self._guard.before(name, now))
-        if refused is not None:
-            return refused
+
+    async def _before(self, name: str, found: Mapping[str, Any]) -> CheckFailure | None:
+        now = self._situation(name, found)
+        return await self._asked("before", name, lambda: self._guard.before(name, now), now)
+
+    async def _done(self, name: str, found: dict[str, Any]) -> CheckFailure | None:
+        """Do an action that every check lets be done; else what stopped it, on record. Whether it
+        was done then, `_finished` says: nothing else is tried.
+        """
+        action = self._guard.actions[name]
+        now = self._situation(name, found)
+        self._finished = False
+        if not found.get("asked"):
+            refused = await self._before(name, found)
+            if refused is not None:
+                return refused
         try:
             await self._act(name, action, found)
         except ActionFailed as failed:
+            self._finished = True
             why = CheckFailure(check=f"{name} after", kind="postcondition", why=failed.message)
-            return await self._asked("after", name, why)
+            return await self._asked("after", name, lambda: why, now)
         except PageGone as gone:
+            self._finished = True
             why = CheckFailure(check=f"{name} is there", kind="precondition", why=str(gone))
-            return await self._asked("before", name, why)
-        return await self._asked("after", name, self._guard.after(name, now_after(now)))
+            return await self._asked("before", name, lambda: why, now)
+        self._finished = True
+        after = now_after(now)
+        moved = self._guard.after(name, after)
+        return await self._asked("after", name, lambda: moved, after)
 
     async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> None:
+        if action.action_type == caches.TOOL:
+            await _called(self._doing.tools[action.method or ""], action.action_params)
+            return
         browser = self._browser
         posts = any(
             isinstance(each, PostconditionCheck) and each.node == name
@@ -309,17 +494,142 @@ class ExperienceReplay:
         )
 
     async def _asked(
-        self, when: str, node: str, failure: CheckFailure | None
+        self,
+        when: str,
+        node: str,
+        ask: Callable[[], CheckFailure | None],
+        now: Situation,
     ) -> CheckFailure | None:
-        """Put on record what the check functions said."""
-        asked = {"when": when, "node": node, "done": len(self._names)}
-        kinds = sorted({kind(each) for each in self._experience.checks})
+        """Ask the check functions, and put on record what they said: `failure` is the first that
+        failed, `asked` is those that were asked until then.
+        """
+        identity = {"when": when, "node": node, "done": len(self._names)}
+        checks = [(each.name, kind(each)) for each in self._guard.asked(when, node)]
+        functions = [each for each in self._functions if when in WHEN[each.kind]]
 
-        async def checks(**_: Any) -> dict[str, Any]:
-            return {"kinds": kinds, "failure": msgspec.to_builtins(failure)}
+        async def asked(**_: Any) -> dict[str, Any]:
+            failure = ask()
+            names = _until(checks, failure)
+            step = self._step(node, now)
+            for each in functions if failure is None else ():
+                names.append((each.name, each.kind))
+                failure = each.failed(self._clean(await answered(each, step)))
+                if failure is not None:
+                    break
+            return {
+                "kinds": sorted({kind for _, kind in names}),
+                "asked": [{"check": name, "kind": kind} for name, kind in names],
+                "failure": msgspec.to_builtins(failure),
+            }
 
-        told = await self._session.call(pure("experience.checks", checks, asked), (), asked)
-        return msgspec.convert(told["failure"], CheckFailure | None)
+        told = await self._session.call(pure("experience.checks", asked, identity), (), identity)
+        failure = msgspec.convert(told["failure"], CheckFailure | None)
+        if failure is not None:
+            self._refusals.append(failure)
+        return failure
+
+    def _step(self, node: str, now: Situation) -> CheckedStep:
+        """What a check in Python is asked about."""
+        params = {
+            name: f"secret {each.name}" if isinstance(each, Secret) else each
+            for name, each in self._doing.params.items()
+        }
+        action = self._guard.actions.get(node)
+        arguments = () if action is None else tuple(map(_text, action.arguments))
+        if action is not None and action.action_type == caches.TOOL:
+            arguments = ()
+        return CheckedStep(
+            node=node,
+            instruction=(action.instruction or "") if action else "",
+            method=(action.method or action.action_type) if action else "",
+            arguments=arguments,
+            given=action.action_params if action and action.action_params else {},
+            params=params,
+            url=now.url,
+            frame=now.frame,
+            matches=now.matches,
+            element=now.element,
+            done=tuple(self._names),
+        )
+
+    def _clean(self, why: str) -> str:
+        return why if self._page is None else self._page.without_secrets(why)
+
+
+async def answered(check: CheckFunction, step: CheckedStep, within_s: float = CHECK_S_MAX) -> str:
+    """Why a check in Python does not let an action be done; empty where it does. One that gives no
+    answer in time has failed; its thread ends with the program, if not before.
+    """
+    loop = asyncio.get_running_loop()
+    said: asyncio.Future[str] = loop.create_future()
+
+    def tell(why: str) -> None:
+        if not said.done():
+            said.set_result(why)
+
+    def ask() -> None:
+        why = check.why(step)
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(tell, why)
+
+    threading.Thread(target=ask, name=f"check {check.name}", daemon=True).start()
+    try:
+        return await asyncio.wait_for(said, within_s)
+    except TimeoutError:
+        return f"it gave no answer within {within_s:g} s"
+
+
+async def _called(tool: Callable[..., Any], given: Mapping[str, Any] | None) -> Any:
+    """Call a tool with the arguments of a node; a slot that is no text is its JSON."""
+    arguments: dict[str, Any] = {}
+    for name, each in (given or {}).items():
+        if isinstance(each, dict) and set(each) == {JSON}:
+            try:
+                arguments[name] = msgspec.json.decode(each[JSON])
+            except msgspec.DecodeError as error:
+                fact = f"{each[JSON]!r:.80} is no JSON"
+                raise BadValue(f"argument {name!r}", fact, "give the value's JSON") from error
+        elif isinstance(each, dict) and set(each) == {"$secret"}:
+            arguments[name] = Secret(each["$secret"])
+        else:
+            arguments[name] = values.revive(each)
+    said = tool(**arguments)
+    return await said if inspect.isawaitable(said) else said
+
+
+def _demand_there(
+    experience: Experience, browser: AsyncBrowser | None, tools: Mapping[str, Callable[..., Any]]
+) -> None:
+    """Raise BadValue where there is no page, or a tool that it calls is not given."""
+    for node in experience.procedure.nodes:
+        if node.action.action_type == caches.TOOL:
+            if node.action.method not in tools:
+                tool = f"{node.action.method!r:.80}"
+                fact = f"experience {experience.name!r} calls {tool}, which is not given"
+                raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
+        elif browser is None:
+            fact = f"experience {experience.name!r} is of a page, and there is none"
+            raise BadValue("browser", fact, "call session.browser(page) before")
+
+
+def _until(
+    checks: Sequence[tuple[str, str]], failure: CheckFailure | None
+) -> list[tuple[str, str]]:
+    """The checks that were asked: all, or those before the first that failed, and that one."""
+    if failure is None:
+        return list(checks)
+    names = [name for name, _ in checks]
+    if failure.check in names:
+        return list(checks[: names.index(failure.check) + 1])
+    return [(failure.check, failure.kind)]
+
+
+def _said(failure: CheckFailure) -> str:
+    return f"{failure.check}: {failure.why}"
+
+
+def _text(argument: caches.Argument) -> str:
+    return argument if isinstance(argument, str) else f"secret {argument.get('$secret')}"
 
 
 def now_after(before: Situation) -> Situation:

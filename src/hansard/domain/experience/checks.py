@@ -6,7 +6,7 @@ when it is read, never passed over. A failed one stops before the effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -18,7 +18,9 @@ from hansard.domain.actions.locators import contradicts
 from hansard.domain.actions.slots import filled
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.procedure import END, Procedure, Walk
+from hansard.domain.experience.value_forms import with_forms
 from hansard.domain.urls import host_in
+from hansard.domain.values import Secret
 
 FORMAT = "hansard.checks.v1"
 CHECKS_MAX = 1_000
@@ -171,18 +173,18 @@ class Guard:
     Args:
         procedure: What may be done.
         checks: Those that a person confirmed.
-        params: The values of the slots.
+        params: The values of the slots; a secret stands for a whole argument alone.
 
     Raises:
-        BadValue: A slot has no value, or a check names no node.
+        BadValue: A slot has no value, a check names no node, or a secret is part of a text.
     """
 
     def __init__(
-        self, procedure: Procedure, checks: Sequence[Check], params: Mapping[str, str]
+        self, procedure: Procedure, checks: Sequence[Check], params: Mapping[str, str | Secret]
     ) -> None:
         self.procedure = procedure
         self.checks = checked(checks, procedure)
-        self.actions = _filled(procedure, params)
+        self.actions = _filled(procedure, with_forms(procedure.slots, params))
         self.walk = Walk()
         self.done = 0
 
@@ -215,6 +217,10 @@ class Guard:
             if why:
                 return CheckFailure(check=check.name, kind=kind(check), why=why)
         return None
+
+    def asked(self, when: str, node: str) -> list[Check]:
+        """The checks that are asked `before` a node, `after` it, or at the `end`."""
+        return [each for each in self.checks if _is_asked(each, when, node)]
 
     def complete(self) -> CheckFailure | None:
         """Why a doing may not end here; None where it may."""
@@ -271,7 +277,8 @@ class Guard:
         return other_than(action.targets, now.element)
 
     def _argument(self, check: ArgumentCheck) -> str:
-        for value in self.actions[check.node].arguments:
+        action = self.actions[check.node]
+        for value in (*action.arguments, *_texts_in(action.action_params)):
             if not isinstance(value, str):
                 continue  # a secret by name
             if len(value) > check.characters_max:
@@ -326,7 +333,7 @@ def proposed(procedure: Procedure, hosts: Iterable[str] | None = None) -> tuple[
     ]
     for node in procedure.nodes:
         made.append(PreconditionCheck(name=f"{node.name} is there", node=node.name))
-        if node.action.arguments:
+        if node.action.arguments or node.action.action_params:
             made.append(ArgumentCheck(name=f"{node.name} is given", node=node.name))
         if node.action.method == "fill":
             made.append(PostconditionCheck(name=f"{node.name} is filled in", node=node.name))
@@ -384,7 +391,35 @@ def decode(raw: bytes, procedure: Procedure, where: str = "checks.json") -> tupl
     return checked(file.checks, procedure, where)
 
 
-def _filled(procedure: Procedure, params: Mapping[str, str]) -> dict[str, CachedAction]:
+def _texts_in(given: object) -> Iterator[str]:
+    """The texts in a tool's arguments, however deep."""
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, dict):
+        for each in given.values():
+            yield from _texts_in(each)
+    elif isinstance(given, list):
+        for each in given:
+            yield from _texts_in(each)
+
+
+def _is_asked(check: Check, when: str, node: str) -> bool:
+    match check:
+        case FlowCheck():
+            return when == "before"
+        case InvariantCheck():
+            return when in ("before", "after")
+        case PreconditionCheck() | ArgumentCheck():
+            return when == "before" and check.node == node
+        case PostconditionCheck():
+            return when == "after" and check.node == node
+        case CompleteCheck():
+            return when == "end"
+        case _:
+            assert_never(check)
+
+
+def _filled(procedure: Procedure, params: Mapping[str, str | Secret]) -> dict[str, CachedAction]:
     cache = ActionCache(
         format=caches.FORMAT,
         actions=[each.action for each in procedure.nodes],
@@ -392,7 +427,40 @@ def _filled(procedure: Procedure, params: Mapping[str, str]) -> dict[str, Cached
         slots=list(procedure.slots),
     )
     names = [each.name for each in procedure.nodes]
-    return dict(zip(names, filled(cache, params), strict=True))
+    secrets = {name: value for name, value in params.items() if isinstance(value, Secret)}
+    texts = {
+        name: _slot(name) if isinstance(value, Secret) else value for name, value in params.items()
+    }
+    made = dict(zip(names, filled(cache, texts), strict=True))
+    return {name: _hidden(action, secrets) for name, action in made.items()}
+
+
+def _slot(name: str) -> str:
+    return "{{" + name + "}}"
+
+
+def _hidden(action: CachedAction, secrets: Mapping[str, Secret]) -> CachedAction:
+    """An action whose arguments are secrets where their slots are. Raises BadValue for a secret
+    that is part of another text: that would be what an element is called, and be looked for.
+    """
+    if not secrets:
+        return action
+    slots = {_slot(name): {"$secret": secret.name} for name, secret in secrets.items()}
+    arguments = [slots.get(e, e) if isinstance(e, str) else e for e in action.arguments]
+    given = {
+        name: slots.get(e, e) if isinstance(e, str) else e
+        for name, e in (action.action_params or {}).items()
+    }
+    changed = msgspec.structs.replace(
+        action, arguments=arguments, action_params=given or action.action_params
+    )
+    said = msgspec.json.encode(msgspec.structs.replace(changed, instruction=None)).decode()
+    for slot in slots:
+        if slot in said:
+            fact = f"{slot} is a secret, and stands within a text of {action.method or 'an action'}"
+            raise BadValue("params", fact, "a secret is a whole argument; give this one as a text")
+    made: CachedAction = changed
+    return made
 
 
 def _elsewhere(check: InvariantCheck, now: Situation) -> str:

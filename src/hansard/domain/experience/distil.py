@@ -3,14 +3,18 @@
 An action of one doing and one of another are the same node where method and arguments are equal
 and their elements are called the same, with slots in the place of the task's values. By what an
 element is called is decided by what doings have in common: a name that each page makes anew names
-nothing. The same doings give the same procedure, whatever their order within one kind.
+nothing. Calls of tools are the same node where they are the same call, the first of that tool, the
+second ...; what differs in their arguments is a slot of its own. The same doings give the same
+procedure, whatever their order within one kind.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -34,6 +38,7 @@ from hansard.domain.experience.procedure import (
     ProcedureEdge,
     ProcedureNode,
 )
+from hansard.domain.experience.value_forms import forms_of
 from hansard.domain.experience.wording import Wording, kinds, wording
 
 DEMONSTRATIONS_MAX = 10_000
@@ -44,6 +49,11 @@ _CALLED = ("test_id", "name", "label", "placeholder", "text", "id", "path", "css
 """By what an element is called, the better first; a name goes with its role."""
 
 _CHANCE = 0.05
+_SLOT_CHARACTERS_MAX = 56
+
+JSON = "$json"
+"""The only key of an argument that is a slot and no text: the slot's value is its JSON."""
+
 Key = tuple[str, ...]
 
 
@@ -82,30 +92,38 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...]
 
 
-def distilled(demonstrations: Sequence[Demonstration]) -> list[Distilled]:
+def distilled(
+    demonstrations: Sequence[Demonstration], *, support_min: float = SUPPORT_MIN
+) -> list[Distilled]:
     """What doings teach, by kind of task, the kinds in the order of their first doing.
 
-    Raises BadValue for no doing, or too many.
+    Args:
+        demonstrations: The doings.
+        support_min: Of the doings that an action must be in, beside one other; 0 leaves none out.
+
+    Raises:
+        BadValue: There is no doing, or too many.
     """
     if not 0 < len(demonstrations) <= DEMONSTRATIONS_MAX:
         fact = f"{len(demonstrations):,} doings"
         raise BadValue("distil", fact, f"give 1 to {DEMONSTRATIONS_MAX:,}")
     by_kind = kinds([each.task for each in demonstrations])
-    return [_kind([demonstrations[at] for at in members]) for members in by_kind]
+    kept = [[demonstrations[at] for at in members] for members in by_kind]
+    return [_kind(each, support_min) for each in kept]
 
 
-def _kind(demonstrations: Sequence[Demonstration]) -> Distilled:
+def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distilled:
     told = wording([each.task for each in demonstrations])
     good = [each for each in demonstrations if each.success and each.actions]
     shown = [_Shown(each, told) for each in good]
     names = _Names(shown)
-    procedure, left_out, scripted = _procedure(shown, names, told)
+    procedure, left_out, scripted = _procedure(shown, names, told, support_min)
     return Distilled(
         wording=told,
         sources=tuple(each.source for each in good),
         failed=tuple(each.source for each in demonstrations if not each.success),
         shortest=_shortest(good),
-        script=_script(procedure, scripted, told) if procedure else None,
+        script=_script(procedure, scripted) if procedure else None,
         procedure=procedure,
         left_out=left_out,
     )
@@ -116,6 +134,13 @@ class _Shown:
 
     def __init__(self, of: Demonstration, told: Wording) -> None:
         params = {name: value for name, value in (told.read(of.task) or {}).items() if value}
+        self.forms = {
+            slot: text
+            for name, value in params.items()
+            for slot, text in forms_of(name, value).items()
+            if slot not in params
+        }
+        params |= {slot: text for slot, text in self.forms.items() if text not in params.values()}
         self.source = of.source
         self.actions = [templated(each.action, params) for each in of.actions]
         self.present = [templated_targets(each.present, params) for each in of.actions]
@@ -147,9 +172,6 @@ class _Names:
             each if isinstance(each, str) else f"$secret {each.get('$secret')}"
             for each in action.arguments
         )
-        if action.action_type == caches.TOOL:
-            said = msgspec.json.encode(action.action_params, order="deterministic").decode()
-            return (action.action_type, action.method or "", said)
         if action.action_type != caches.ACT:
             return (action.action_type, *arguments)
         frame = str(action.frame_index or 0)
@@ -160,6 +182,19 @@ class _Names:
             *self.of(action.targets),
             *arguments,
         )
+
+    def keys(self, actions: Sequence[CachedAction]) -> list[Key]:
+        """What the actions of a doing are: of a tool, its how-manieth call."""
+        calls: Counter[str] = Counter()
+        made: list[Key] = []
+        for action in actions:
+            if action.action_type == caches.TOOL:
+                tool = action.method or ""
+                calls[tool] += 1
+                made.append((action.action_type, tool, str(calls[tool])))
+            else:
+                made.append(self.key(action))
+        return made
 
     def there(self, present: Iterable[ElementTargets]) -> set[Key]:
         """All that elements of a page are called by."""
@@ -178,21 +213,23 @@ def called_by(targets: ElementTargets) -> list[Key]:
 
 
 def _procedure(
-    shown: Sequence[_Shown], names: _Names, told: Wording
+    shown: Sequence[_Shown], names: _Names, told: Wording, support_min: float
 ) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
     """The graph, the doings it does not have, and the path that was taken most often."""
-    keyed = [(each, [names.key(action) for action in each.actions]) for each in shown]
-    kept, left_out = _common_only(keyed)
+    keyed = [(each, names.keys(each.actions)) for each in shown]
+    kept, left_out = _common_only(keyed, support_min)
     if not kept:
         return None, left_out, []
     order = list(dict.fromkeys(key for _, keys in kept for key in keys))
     named = {key: f"n{number}" for number, key in enumerate(order, 1)}
-    nodes = [_node(named[key], key, kept) for key in order]
+    slots = _Slots(told.slots)
+    nodes = [_node(named[key], key, kept, slots) for key in order]
     edges = [edge for key in (None, *order) for edge in _edges(key, named, names, kept)]
+    slots.add_used({slot for each, _ in kept for slot in each.forms}, nodes)
     always = set.intersection(*(set(keys) for _, keys in kept))
     procedure = Procedure(
         format=procedures.FORMAT,
-        slots=told.slots,
+        slots=tuple(slots.names),
         nodes=tuple(
             msgspec.structs.replace(node, requires=_requires(key, named, kept))
             for node, key in zip(nodes, order, strict=True)
@@ -205,10 +242,10 @@ def _procedure(
 
 
 def _common_only(
-    keyed: Sequence[tuple[_Shown, list[Key]]],
+    keyed: Sequence[tuple[_Shown, list[Key]]], support_min: float
 ) -> tuple[list[tuple[_Shown, list[Key]]], tuple[LeftOut, ...]]:
     """The doings all of whose actions, and what followed what, are in enough of them."""
-    least = max(2, SUPPORT_MIN * len(keyed)) if len(keyed) > 1 else 1
+    least = max(2, support_min * len(keyed)) if len(keyed) > 1 and support_min else 1
     left_out: list[LeftOut] = []
     kept = list(keyed)
     while True:
@@ -242,7 +279,47 @@ def _rare(shown: _Shown, keys: Sequence[Key], support: Counter[Key], least: floa
     return ""
 
 
-def _node(name: str, key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> ProcedureNode:
+class _Slots:
+    """The names of the slots: those of the task's text, then those of tools' arguments."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = list(names)
+
+    def add_used(self, forms: Iterable[str], nodes: Sequence[ProcedureNode]) -> None:
+        """The forms of values that actions have."""
+        said = msgspec.json.encode(nodes).decode()
+        self.names += [each for each in sorted(forms) if "{{" + each + "}}" in said]
+
+    def made(self, tool: str, argument: str) -> str:
+        """A new one, for an argument that differs from doing to doing."""
+        base = re.sub(r"\W", "_", f"{tool}_{argument}", flags=re.ASCII)[:_SLOT_CHARACTERS_MAX]
+        base = base if re.match(r"[A-Za-z_]", base) else f"_{base}"
+        name, number = base, 2
+        while name in self.names:
+            name, number = f"{base}_{number}", number + 1
+        self.names.append(name)
+        return name
+
+
+def _arguments(members: Sequence[CachedAction], slots: _Slots) -> dict[str, Any]:
+    """The arguments of one call in several doings, each as all have it, or as a slot. A value that
+    is no text is told by its JSON.
+    """
+    every = [each.action_params or {} for each in members]
+    made: dict[str, Any] = {}
+    for name in dict.fromkeys(name for given in every for name in given):
+        values = [given.get(name) for given in every]
+        if all(each == values[0] for each in values):
+            made[name] = values[0]
+            continue
+        slot = "{{" + slots.made(members[0].method or "", name) + "}}"
+        made[name] = slot if all(isinstance(each, str) for each in values) else {JSON: slot}
+    return made
+
+
+def _node(
+    name: str, key: Key, kept: Sequence[tuple[_Shown, list[Key]]], slots: _Slots
+) -> ProcedureNode:
     members = [
         action
         for each, keys in kept
@@ -251,7 +328,7 @@ def _node(name: str, key: Key, kept: Sequence[tuple[_Shown, list[Key]]]) -> Proc
     ]
     return ProcedureNode(
         name=name,
-        action=_merged(members),
+        action=_merged(members, slots),
         visits_max=min(procedures.VISITS_MAX, max(keys.count(key) for _, keys in kept)),
         support=sum(key in keys for _, keys in kept),
     )
@@ -266,9 +343,12 @@ def _requires(
     return tuple(name for each, name in named.items() if each in always)
 
 
-def _merged(members: Sequence[CachedAction]) -> CachedAction:
+def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
     """One action of several: what they agree on."""
     [first, *others] = members
+    if first.action_type == caches.TOOL:
+        given = _arguments(members, slots)
+        first = msgspec.structs.replace(first, arguments=[], action_params=given)
     targets = first.targets
     for other in others:
         if targets is not None:
@@ -408,10 +488,10 @@ def _shortest(good: Sequence[Demonstration]) -> ActionCache | None:
     )
 
 
-def _script(procedure: Procedure, path: Sequence[str], told: Wording) -> ActionCache:
+def _script(procedure: Procedure, path: Sequence[str]) -> ActionCache:
     return ActionCache(
         format=caches.FORMAT,
         actions=_numbered(procedure.node(name).action for name in path),
         final_state=ActionsEnd(success=True, duration=0.0),
-        slots=list(told.slots),
+        slots=list(procedure.slots),
     )

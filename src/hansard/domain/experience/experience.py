@@ -6,9 +6,10 @@ The files are a skill's folder: `SKILL.md`, `actions.json`, `graph.json`, `check
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +23,9 @@ from hansard.domain.experience import checks as checking
 from hansard.domain.experience import procedure as procedures
 from hansard.domain.experience.checks import Check
 from hansard.domain.experience.distil import Distilled, said
+from hansard.domain.experience.functions import CheckFunction, told_apart
 from hansard.domain.experience.procedure import END, START, Procedure
+from hansard.domain.experience.value_forms import base_of
 from hansard.domain.experience.wording import Wording
 
 FORMAT = "hansard.experience.v1"
@@ -37,11 +40,11 @@ _MARKS = "---\n"
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence of what to do or to avoid.
+    """A sentence of a plan, or of what to do or to avoid.
 
     Attributes:
         says: The sentence.
-        rests_on: The steps it rests on, by `run/step`; one without any is dropped.
+        rests_on: The steps it rests on, by `run/agent#step`; one without any is dropped.
     """
 
     says: str
@@ -61,8 +64,14 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sources: The doings it was distilled from.
         failed: Doings that failed: lessons are of them, actions never.
         left_out: How many doings the procedure does not have.
-        lessons: Sentences that a function of yours gave, each with what it rests on.
+        plan: Level 4: sentences that a function of yours gave, each with what it rests on; of runs
+            that succeeded alone.
+        lessons: Level 5: the same, of what to do and to avoid; of all runs.
+        dropped: How many sentences rested on no step of those runs, and are not kept.
+        functions: Checks in Python: of this workspace alone, in no file.
+        left_out_checks: The names of those that the experience had when its files were written.
         version: From 1.
+        parent: The digest of the version that it was learned further from.
         format: `hansard.experience.v1`.
     """
 
@@ -75,25 +84,32 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     left_out: int = 0
+    plan: tuple[Lesson, ...] = ()
     lessons: tuple[Lesson, ...] = ()
+    dropped: int = 0
+    functions: tuple[CheckFunction, ...] = ()
+    left_out_checks: tuple[str, ...] = ()
     version: int = 1
+    parent: str = ""
     format: str = FORMAT
 
     @property
     def level(self) -> int:
-        """5 with lessons, else 3: a procedure."""
-        return 5 if self.lessons else 3
+        """5 with lessons, 4 with a plan in words, else 3: a procedure."""
+        return 5 if self.lessons else 4 if self.plan else 3
 
     def params(self, task: str) -> dict[str, str] | None:
         """The slots' values in a task's text; None where it is said otherwise."""
         return self.wording.read(task)
 
-    def confirmed(self, *names: str) -> Experience:
+    def confirmed(self, *checks: str | CheckFunction) -> Experience:
         """It with the checks that a person says are right: all that are proposed, or those named.
+        Functions of `hansard.check_function` are asked beside them, in this workspace alone.
 
         Raises:
-            BadValue: No proposed check has that name.
+            BadValue: No proposed check has that name, or two are called the same.
         """
+        names = [each for each in checks if isinstance(each, str)]
         offered = {each.name: each for each in checking.proposed(self.procedure)}
         unknown = [name for name in names if name not in offered]
         if unknown:
@@ -101,7 +117,8 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             like = nearest(unknown[0], offered)
             raise BadValue("confirmed", fact, f"{like}`hansard experience show` lists them")
         kept = tuple(each for name, each in offered.items() if not names or name in names)
-        made: Experience = msgspec.structs.replace(self, checks=kept)
+        functions = told_apart(kept, [each for each in checks if not isinstance(each, str)])
+        made: Experience = msgspec.structs.replace(self, checks=kept, functions=functions)
         return made
 
 
@@ -132,7 +149,10 @@ def made(name: str, told: Distilled, *, description: str = "", version: int = 1)
 
 
 def files(experience: Experience) -> dict[str, bytes]:
-    """The files of an experience, by path."""
+    """The files of an experience, by path; checks in Python are in none, and their names are."""
+    names = (*experience.left_out_checks, *(each.name for each in experience.functions))
+    left_out = tuple(sorted(set(names)))
+    experience = msgspec.structs.replace(experience, functions=(), left_out_checks=left_out)
     about: dict[str, Any] = msgspec.to_builtins(experience)
     about |= {"format": experience.format, "version": experience.version}
     for elsewhere in ("script", "procedure", "checks"):
@@ -185,25 +205,37 @@ def _demand_one(experience: Experience, where: str) -> None:
     if len(experience.wording.parts) % 2 == 0:
         fact = "wording.parts are constants and slots in turn, and end with a slot"
         raise BadValue(where, fact, "distil it anew")
-    slots = tuple(experience.wording.slots)
-    for name, other in ((GRAPH, experience.procedure.slots), (ACTIONS, experience.script.slots)):
-        if tuple(other) != slots:
-            has, said_has = (", ".join(each) or "none" for each in (other, slots))
+    slots, graph = tuple(experience.wording.slots), experience.procedure.slots
+    for name, other in ((GRAPH, graph[: len(slots)]), (ACTIONS, experience.script.slots)):
+        wanted = slots if name == GRAPH else graph
+        if tuple(other) != wanted:
+            has, said_has = (", ".join(each) or "none" for each in (other, wanted))
             fact = f"{name} has the slots {has:.200}, and the task has {said_has:.200}"
             raise BadValue(where, fact, "give files that belong together")
-    if len(experience.lessons) > LESSONS_MAX:
-        fact = f"{len(experience.lessons):,} lessons, more than {LESSONS_MAX}"
-        raise BadValue(where, fact, "give fewer")
+    demand_few(experience, where)
+
+
+def demand_few(experience: Experience, where: str) -> None:
+    """Raise BadValue for more sentences than anybody reads."""
+    for what, sentences in (
+        ("sentences of a plan", experience.plan),
+        ("lessons", experience.lessons),
+    ):
+        if len(sentences) > LESSONS_MAX:
+            fact = f"{len(sentences):,} {what}, more than {LESSONS_MAX}"
+            raise BadValue(where, fact, "give fewer")
 
 
 def parameters_schema(experience: Experience) -> dict[str, Any]:
     """The JSON Schema (2020-12) of what a doing is given."""
     text = {"type": "string", "minLength": 1, "maxLength": VALUE_CHARACTERS_MAX}
+    slots = experience.procedure.slots
+    given = [each for each in slots if not base_of(each, slots)]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
-        "properties": dict.fromkeys(experience.wording.slots, text),
-        "required": list(experience.wording.slots),
+        "properties": dict.fromkeys(slots, text),
+        "required": given,
         "additionalProperties": False,
     }
 
@@ -235,24 +267,55 @@ def _skill(experience: Experience) -> str:
     body = [f"# {experience.name}", "", "The task is said like this:", ""]
     body += [f"> {experience.wording.said}", "", "What was done:", ""]
     body += [f"* {line}" for line in plan(experience)]
-    if experience.lessons:
-        body += ["", "What was learned:", ""]
-        body += [f"* {each.says} ({', '.join(each.rests_on)})" for each in experience.lessons]
+    for title, sentences in (("Plan:", experience.plan), ("Lessons:", experience.lessons)):
+        if sentences:
+            body += ["", title, ""]
+            body += [f"* {each.says} ({', '.join(each.rests_on)})" for each in sentences]
+    if experience.left_out_checks:
+        named = ", ".join(f"`{each}`" for each in experience.left_out_checks)
+        body += ["", f"Checks in Python that are not in this folder: {named}."]
     return f"{_MARKS}{head}{_MARKS}\n" + "\n".join(body) + "\n"
 
 
-def with_lessons(experience: Experience, lessons: Sequence[Lesson]) -> Experience:
-    """The experience with lessons; one that rests on no step of its doings is dropped."""
-    known = {*experience.sources, *experience.failed}
-    kept = tuple(
-        each
-        for each in lessons
-        if each.says.strip()
-        and each.rests_on
-        and all(rests.partition("/")[0] in known for rests in each.rests_on)
+def with_sentences(
+    experience: Experience,
+    steps: Mapping[str, Collection[str]],
+    *,
+    plan: Sequence[Lesson] = (),
+    lessons: Sequence[Lesson] = (),
+) -> Experience:
+    """The experience with sentences; one that rests on no step of its doings is dropped, and
+    counted. A plan rests on doings that succeeded alone.
+
+    Args:
+        experience: What was learned.
+        steps: The steps of each doing, as `run/agent#step`, by its source.
+        plan: What is done.
+        lessons: What to do and to avoid.
+    """
+    good = {step for run in experience.sources for step in steps.get(run, ())}
+    known = good | {step for run in experience.failed for step in steps.get(run, ())}
+    kept_plan = tuple(each for each in plan if _rests(each, good))
+    kept = tuple(each for each in lessons if _rests(each, known))
+    dropped = len(plan) + len(lessons) - len(kept_plan) - len(kept)
+    changed: Experience = msgspec.structs.replace(
+        experience, plan=kept_plan, lessons=kept, dropped=dropped
     )
-    changed: Experience = msgspec.structs.replace(experience, lessons=kept)
     return changed
+
+
+def _rests(lesson: Lesson, steps: Collection[str]) -> bool:
+    return bool(lesson.says.strip() and lesson.rests_on) and all(
+        each in steps for each in lesson.rests_on
+    )
+
+
+def digest(experience: Experience) -> str:
+    """A SHA-256 of its files: equal for equal experiences, whatever Python checks they have."""
+    made = hashlib.sha256()
+    for name, raw in sorted(files(experience).items()):
+        made.update(f"{name} {len(raw)}\n".encode() + raw)
+    return made.hexdigest()
 
 
 def _pretty(value: object) -> bytes:

@@ -7,7 +7,7 @@ them is a slot. A text in double quotes is one word, whatever it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -54,6 +54,12 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if found is None:
             return None
         return {name: value.strip() for name, value in zip(self.slots, found.groups(), strict=True)}
+
+    def filled(self, values: Mapping[str, object]) -> str:
+        """The task's text with values; empty where one is no text."""
+        told = [values.get(part) if at % 2 else part for at, part in enumerate(self.parts)]
+        texts = [each for each in told if isinstance(each, str)]
+        return " ".join(each for each in texts if each) if len(texts) == len(told) else ""
 
     @property
     def said(self) -> str:

@@ -1,0 +1,59 @@
+"""A program that does a task by an experience and is killed at a boundary: `doing.py JOB`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from playwright.async_api import async_playwright
+
+import hansard
+from hansard.bus.jetstream.log import JetStreamLog
+from hansard.client.browser import browser as browsers
+from tests.actions.replaying import Boundaries
+
+
+class Job(msgspec.Struct):
+    """What is done, where, and at which boundary the program is killed; at none for 0."""
+
+    data_dir: str
+    workspace: str
+    run: str
+    chromium: str
+    folder: str
+    address: str
+    kill_at: int = 0
+
+
+async def main(job: Job) -> None:
+    """Do it, and tell what came of it."""
+    told: dict[str, Any] = {}
+    async with async_playwright() as player:
+        chromium = await player.chromium.connect_over_cdp(job.chromium)
+        page = await (await chromium.new_context()).new_page()
+        boundaries = Boundaries(job.kill_at)
+        for name in ("append", "append_all", "append_groups"):
+            boundaries.around(JetStreamLog, name)
+        boundaries.around(browsers, "_performed")
+        try:
+            async with (
+                hansard.connect_async(job.workspace, data_dir=job.data_dir) as record,
+                record.run("doing", run=job.run, agent="ada", role="agent") as session,
+            ):
+                browser = session.browser(page, timeout_s=5.0)
+                await browser.goto(job.address)
+                done = await session.run_experience(
+                    Path(job.folder), task='Send "Ada".', once="allow"
+                )
+                told = {"success": done.success, "error": done.error}
+        except hansard.HansardError as error:
+            told = {"success": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(told | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Job)))

@@ -1,0 +1,33 @@
+"""What successful runs of an airline's agent teach about runs of other tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import airline
+
+FILE = Path(__file__).parents[2].parent / "shared/data/tau-bench/dev/gpt-4o-airline.json"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FILE.exists(), reason="no ../shared/data/tau-bench here")
+def test_a_procedure_of_tools_foretells_more_than_the_most_frequent():
+    """On the runs of tasks that it was not learned from; whatever the flow check flags is told for
+    runs that failed and for those that succeeded.
+    """
+    every = airline.runs(json.loads(FILE.read_text()))
+    assert (len(every), sum(each.success for each in every)) == (200, 84)
+    found = airline.compared(every)
+    tool, argument = "next tool, {}", "argument, {}"
+    for what in (tool, argument):
+        told, most = (found[what.format(by)] for by in ("by the procedure", "the most frequent"))
+        assert told.of == most.of
+        assert told.share > most.share
+        assert told.low <= told.share <= told.high
+    failed = found["flow check flags, of runs that failed"]
+    succeeded = found["flow check flags, of runs that succeeded"]
+    assert failed.of + succeeded.of == 100
+    assert failed.share > succeeded.share

@@ -1,0 +1,344 @@
+"""A task is done by what was learned: which level is taken, what stops it, and who goes on."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard import testing
+from hansard.agents.actions.experience_folder import read_folder, write_folder
+from hansard.domain.errors import BadValue
+from hansard.domain.experience.experience import digest
+from tests.experience.parties import FORM, learned, sent
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+TASK = 'Invite "Barbara" to dinner.'
+
+
+async def done(record, page, address, experience, freely=None, **how):
+    """A doing on a page that is opened anew."""
+    await page.goto(address)
+    async with record.run("again", agent="host", role="host") as session:
+        browser = session.browser(page, timeout_s=1.0)
+        if freely is not None:
+            how["free"] = functools.partial(freely, browser)
+        return session.run, await session.run_experience(experience, task=TASK, once="allow", **how)
+
+
+async def steps(record, run, tool):
+    """What steps of a tool answered, in order."""
+    query = "SELECT result FROM steps WHERE run = ? AND tool = ? ORDER BY step"
+    rows = await record.sql(query, run, tool)
+    return [json.loads(each[0]) if isinstance(each[0], str) else each[0] for each in rows.rows]
+
+
+@hansard.check_function("argument")
+def raises(step):
+    """Raises at the field."""
+    return str(1 // 0) if step.method == "fill" else None
+
+
+@hansard.check_function("precondition")
+def no_barbara(step):
+    """Says why."""
+    return f"{step.params['invite']} is not invited" if step.node == "n2" else ""
+
+
+@hansard.check_function("invariant", name="for ever")
+def loops(step):
+    """Gives no answer."""
+    time.sleep(60)
+
+
+@hansard.check_function("flow")
+def number(step):
+    """Gives what is no answer."""
+    return 7
+
+
+async def test_a_check_in_python_stops_before_the_effect_by_its_name(
+    page, site, data_dir, workspace
+):
+    """Whatever is wrong with it: it raises, says no, gives no answer, or one that is none."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        address = site(FORM)
+        experience = (await learned(record, page, address)).confirmed()
+        for check, why in (
+            (raises, "it raised ZeroDivisionError"),
+            (no_barbara, "Barbara is not invited"),
+            (loops, "it gave no answer within 1 s"),
+            (number, "it gave a int, not a text"),
+        ):
+            run, told = await done(record, page, address, experience, checks=[check])
+            assert not told.success
+            assert (told.failure.check, told.failure.kind) == (check.name, check.kind)
+            assert why in told.failure.why
+            assert await sent(page) == 0
+            asked = await steps(record, run, "experience.checks")
+            assert asked[-1]["failure"]["check"] == check.name
+            assert asked[-1]["asked"][-1] == {"check": check.name, "kind": check.kind}
+
+
+async def test_checks_in_python_stay_in_the_workspace(page, site, tmp_path):
+    """A folder has their names, and no line of them; without a name of its own one is refused."""
+    async with testing.record_async() as record:
+        experience = (await learned(record, page, site(FORM))).confirmed(no_barbara, raises)
+    assert experience.functions == (no_barbara, raises)
+    write_folder(experience, tmp_path / "party")
+    read = read_folder(tmp_path / "party")
+    assert read.functions == ()
+    assert read.left_out_checks == ("no_barbara", "raises")
+    assert read.checks == experience.checks
+    assert "`no_barbara`" in (tmp_path / "party" / "SKILL.md").read_text()
+    with pytest.raises(BadValue, match="two checks are called 'flow'"):
+        experience.confirmed(hansard.check_function("flow", name="flow")(lambda step: None))
+    with pytest.raises(BadValue, match="is no check function"):
+        experience.confirmed(msgspec.structs.replace)
+    with pytest.raises(BadValue, match="use precondition"):
+        hansard.check_function("before")  # type: ignore[arg-type]  # what is refused
+
+
+async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, site):
+    """The notice may not be closed; the field below it can be filled in. The level is said of each
+    action: 1 as it was, 2 with slots, 3 where most went another way.
+    """
+    async with testing.record_async() as record:
+        address = site(FORM)
+        experience = (await learned(record, page, address)).confirmed()
+        names = {each.action.instruction: each.name for each in experience.procedure.nodes}
+        close = names["close the notice"]
+
+        @hansard.check_function("precondition")
+        def leave_it(step):
+            return step.node != close
+
+        _, told = await done(record, page, f"{address}?notice", experience, checks=[leave_it])
+        assert told.success
+        assert [each.check for each in told.refusals] == ["leave_it"]
+        assert [each.node for each in told.actions] == [
+            names["enter the guest"],
+            names["invite"],
+        ]
+        assert await sent(page) == 1
+        _, told = await done(record, page, address, experience)
+        assert [each.level for each in told.actions] == [2, 1]
+        _, told = await done(record, page, f"{address}?notice", experience)
+        assert (told.success, told.level) == (True, 3)
+        assert [each.level for each in told.actions] == [3, 3, 3]
+
+
+async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked(page, site):
+    """The button is called otherwise now. The next version has the old one as its parent, knows
+    both, and no check of it is confirmed.
+    """
+    async with testing.record_async() as record:
+        address = site(FORM)
+        experience = (await learned(record, page, address)).confirmed()
+        moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
+
+        async def freely(browser, guide):
+            assert guide.task == TASK
+            assert "nothing that may follow is there" in guide.stopped
+            assert guide.done == ["enter the guest"]
+            await browser.act("ask", at="text=Ask")
+
+        run, told = await done(record, page, moved, experience, freely, learn=True)
+        assert told.success
+        assert told.level == 4
+        assert await sent(page) == 1
+        assert told.not_learned == ""
+        further = told.learned
+        assert (further.version, len(further.sources), further.checks) == (2, 6, ())
+        assert run in further.sources
+        assert further.parent == digest(experience)
+        _, told = await done(record, page, moved, experience, free=lambda guide: False, learn=True)
+        assert (told.success, told.learned) == (False, None)
+        assert "freely it was not done" in told.error
+
+
+async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
+    """A plan rests on runs that succeeded, a lesson on any; what is dropped is counted."""
+    async with testing.record_async() as record:
+        address = site(FORM)
+        await page.goto(address)
+        async with record.run("invite", run="failed", agent="host", role="host") as session:
+            await session.message("user", 'Invite "Eve" to dinner.')
+            browser = session.browser(page, timeout_s=0.5)
+            with pytest.raises(hansard.ElementNotFound):
+                await browser.act("press the bell", at="#bell", effects="idempotent")
+        ada = await learned(record, page, address)
+
+        def plan(told):
+            good = next(run for run in told.runs if run.success)
+            bad = next(run for run in told.runs if not run.success)
+            return [
+                hansard.Lesson(says="Enter the guest.", rests_on=(good.steps[0].ref,)),
+                hansard.Lesson(says="Press the bell.", rests_on=(bad.steps[0].ref,)),
+                hansard.Lesson(says="Believe me.", rests_on=()),
+            ]
+
+        async def lessons(told):
+            bad = next(run for run in told.runs if not run.success)
+            assert "has no element" in bad.steps[0].error
+            return [
+                hansard.Lesson(says="There is no bell.", rests_on=(bad.steps[0].ref,)),
+                hansard.Lesson(says="Seen elsewhere.", rests_on=("another/host#1",)),
+            ]
+
+        runs = [*ada.sources, "failed"]
+        found = await record.experience("invite-a-guest", runs, plan=plan, lessons=lessons)
+        assert [each.says for each in found.plan] == ["Enter the guest."]
+        assert [each.says for each in found.lessons] == ["There is no bell."]
+        assert (found.dropped, found.level, found.failed) == (3, 5, ("failed",))
+        assert found.procedure == ada.procedure
+        told_so: Any = lambda told: "do it"  # noqa: E731 -- it is no function of sentences
+        with pytest.raises(BadValue, match=r"plan: it gave a str, not a hansard\.Lesson"):
+            await record.experience("invite-a-guest", runs, plan=told_so)
+
+
+async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
+    page, site, data_dir, workspace
+):
+    """Two buttons are called so: no recorded way finds the one. Each account stands by itself."""
+    twice = FORM.replace("<button>Invite</button>", "<button>Invite</button><button>Drop</button>")
+    twice = twice.replace("<form", "<button type=button>Invite</button><form")
+
+    def student(question):
+        return json.dumps({"id": _line(question, "> Drop")})
+
+    def teacher(question):
+        return json.dumps({"id": _line(question, "> Invite", last=True)})
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        address = site(FORM)
+        experience = (await learned(record, page, address)).confirmed()
+        changed = site(twice, "twice.html")
+        models = hansard.teach(teacher=teacher, student=student)
+        run, told = await done(record, page, changed, experience, fallback=models)
+        assert told.success, told.error
+        assert told.model_calls == 2
+        assert [each.kind for each in told.refusals] == ["precondition"]
+        assert told.actions[-1].strategy == "model"
+        assert await sent(page) == 1
+        query = (
+            """SELECT chosen_by, count(*) FROM model_inputs WHERE run = ? GROUP BY 1 ORDER BY 1"""
+        )
+        assert (await record.sql(query, run)).rows == [("teach.student", 1), ("teach.teacher", 1)]
+    with pytest.raises(BadValue, match="student: None cannot be called"):
+        hansard.teach(teacher=teacher, student=None)  # type: ignore[arg-type]  # what is refused
+
+
+def _line(question: str, says: str, *, last: bool = False) -> str:
+    """The number of a line of the page that ends so."""
+    lines = [each for each in question.splitlines() if each.endswith(says)]
+    return lines[-1 if last else 0].split()[0]
+
+
+async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, workspace):
+    """What differed between the runs is a slot: of a text, and of a number by its JSON. A check is
+    asked with the arguments before the call, and a tool that is not given is named.
+    """
+    booked: list[tuple[str, int]] = []
+
+    @hansard.tool(effects="pure")
+    async def search(city: str) -> list[str]:
+        return [f"a train to {city}"]
+
+    @hansard.tool(effects="once")
+    async def book(city: str, seats: int) -> str:
+        booked.append((city, seats))
+        return "booked"
+
+    @hansard.check_function("argument")
+    def few_seats(step):
+        return step.method != "book" or int(step.params["book_seats"]) < 5
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        runs = []
+        for city, seats in (("Ulm", 2), ("Bern", 3)):
+            async with record.run("journey", agent="host", role="host") as session:
+                await session.message("user", f'Book a journey to "{city}".')
+                await search(city)
+                await book(city, seats)
+                runs.append(session.run)
+        found = (await record.experience("book-a-journey", runs)).confirmed()
+        assert [each.action.method for each in found.procedure.nodes] == ["search", "book"]
+        booked.clear()
+        tools: dict[str, Any] = {"search": search, "book": book}
+        task = 'Book a journey to "Linz".'
+        async with record.run("again", agent="host", role="host") as session:
+            with pytest.raises(BadValue, match="calls 'book', which is not given"):
+                await session.run_experience(
+                    found,
+                    task=task,
+                    params={"book_seats": "4"},
+                    once="allow",
+                    tools={"search": search},
+                )
+            told = await session.run_experience(
+                found,
+                task=task,
+                params={"book_seats": "4"},
+                once="allow",
+                tools=tools,
+                checks=[few_seats],
+            )
+            assert (told.success, told.level) == (True, 2), told.error
+            assert booked == [("Linz", 4)]
+            told = await session.run_experience(
+                found,
+                task=task,
+                params={"book_seats": "9"},
+                once="allow",
+                tools=tools,
+                checks=[few_seats],
+            )
+            assert (told.success, told.error) == (False, "few_seats: it said no")
+            assert booked == [("Linz", 4)]
+
+
+HOSTILE = {
+    "a dialog": ("<script>setTimeout(() => alert('stop'), 50)</script>", True),
+    "never settles": (
+        "<script>setInterval(() => said.textContent = Math.random(), 10)</script>",
+        True,
+    ),
+    "a pop-up and a download": (
+        """<script>open('about:blank'); const a = document.createElement('a');
+        a.href = 'data:text/plain,x'; a.download = 'x'; a.click()</script>""",
+        True,
+    ),
+    "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done(page, site, what):
+    """Whatever it does, the form is sent once and that is said, or it is not sent, with why."""
+    more, succeeds = HOSTILE[what]
+    async with testing.record_async() as record:
+        experience = (await learned(record, page, site(FORM))).confirmed()
+        hostile = site(FORM + more, "hostile.html")
+        _, told = await done(record, page, hostile, experience)
+        assert (told.success, await sent(page)) == (succeeds, int(succeeds))
+        assert succeeds or "was not done" in told.error
+
+
+async def test_a_page_that_is_gone_ends_a_doing(page, site):
+    """The window is closed before the button: the error says so, and nothing is tried again."""
+    async with testing.record_async() as record:
+        address = site(FORM)
+        experience = (await learned(record, page, address)).confirmed()
+        await page.goto(address)
+        async with record.run("again", agent="host", role="host") as session:
+            session.browser(page, timeout_s=1.0)
+            await page.close()
+            with pytest.raises(hansard.PageGone):
+                await session.run_experience(experience, task=TASK, once="allow")

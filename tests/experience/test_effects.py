@@ -1,0 +1,160 @@
+"""Mutated doings on pages of a server that counts effects: a check stops before the effect."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard import testing
+from hansard.client.browser.elements import PageGone
+from hansard.domain.actions.cache import CachedAction, ElementTargets
+from hansard.domain.actions.locators import locators
+from hansard.domain.experience import checks as checking
+from hansard.domain.experience.checks import Guard, Move, Situation
+from tests.experience import test_checks as pure
+from tests.experience.forms import served
+from tests.experience.test_checks import MUTATIONS, Try, honest
+from tests.experience.test_learning import CLOSE, EIGHT, learned, shown
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module")]
+
+OTHER_HOST = "127.0.0.2"
+
+
+def guarded() -> Any:
+    """What eight doings teach, held to the server's host."""
+    made = learned(*EIGHT)
+    checks = checking.proposed(made.procedure, hosts=("localhost",))
+    return msgspec.structs.replace(made, checks=checks)
+
+
+async def found(browser: Any, move: Move) -> dict[str, Any]:
+    """Where on the page the element of a move is."""
+    action: CachedAction = shown(move.element, move.method, *move.arguments).action
+    try:
+        told: dict[str, Any] = await browser.find(
+            move.method, list(locators(action)), frame=move.frame, retries=1
+        )
+    except PageGone:
+        return {"selector": ""}
+    return told
+
+
+async def doing(browser: Any, guard: Guard, tries: list[Try]) -> str:
+    """Do what is proposed until a check stops it: its kind; empty where none did."""
+    for each in tries:
+        move = each.move
+        node = guard.node_of(move)
+        if node is None:
+            return "flow"
+        told = await found(browser, move)
+        targets = told.get("targets")
+        now = Situation(
+            url=told.get("url", browser.page.url),
+            done=each.situation.done,
+            frame=move.frame,
+            matches=1 if told["selector"] else 0,
+            element=msgspec.convert(targets, ElementTargets) if targets else None,
+        )
+        failed = guard.before(node, now)
+        if failed is not None:
+            return failed.kind
+        await browser.done(
+            {
+                "instruction": move.method,
+                "method": move.method,
+                "arguments": list(move.arguments),
+                "at": told["selector"],
+                "targets": None,
+                "frame": move.frame,
+                "changes": "nothing",
+                "checks": [],
+            }
+        )
+        guard.after(node, msgspec.structs.replace(now, value=None))
+    failed = guard.complete()
+    return failed.kind if failed is not None else ""
+
+
+def page_of(mutation: Any, tries: list[Try], site: Any) -> str:
+    """The page that a mutation is done on."""
+    asked = ["notice"] if any(e.move.element == CLOSE for e in tries) else []
+    asked += {pure.twice_there: ["twice"], pure.other_frame: ["frame"]}.get(mutation, [])
+    host = OTHER_HOST if mutation is pure.other_host else "127.0.0.1"
+    return site.at(host) + "?" + "&".join(asked)
+
+
+def in_frame(mutation: Any, changed: list[Try], at: int) -> list[Try]:
+    """Where an action is done in another frame, the move is."""
+    if mutation is not pure.other_frame:
+        return changed
+    move = msgspec.structs.replace(changed[at].move, frame=1)
+    return [*changed[:at], Try(move, changed[at].situation), *changed[at + 1 :]]
+
+
+def expected(tries: list[Try]) -> list[str]:
+    """The effects of doings as they are."""
+    name = next((e.move.arguments[0] for e in tries if e.move.method == "fill"), "")
+    clicks = [e.move.element.name for e in tries if e.move.method == "click"]
+    return [f"Send {name}" if each == "Send" else each for each in clicks]
+
+
+async def rounds(page: Any, honest_ones: int, mutated: int) -> tuple[int, list[str]]:
+    """How many honest doings were stopped, and the mutated ones that had another effect."""
+    experience, stopped, passed = guarded(), 0, []
+    with served() as site:
+        async with (
+            testing.record_async() as record,
+            record.run("doings", agent="a", role="agent") as session,
+        ):
+            browser = session.browser(page, timeout_s=1.0)
+            for seed in range(honest_ones):
+                tries = honest(experience, random.Random(seed))
+                name = next(e.move.arguments[0] for e in tries if e.move.method == "fill")
+                site.effects.clear()
+                await page.goto(page_of(None, tries, site))
+                guard = Guard(experience.procedure, experience.checks, {"invite": name})
+                why = await doing(browser, guard, tries)
+                stopped += why != "" or site.effects != expected(tries)
+            for number in range(mutated):
+                dice = random.Random(number)
+                tries = honest(experience, dice)
+                mutation, at = MUTATIONS[number % len(MUTATIONS)], dice.randrange(len(tries))
+                changed = in_frame(mutation, mutation(tries, dice, at), at)
+                name = next(e.move.arguments[0] for e in tries if e.move.method == "fill")
+                site.effects.clear()
+                await page.goto(page_of(mutation, tries, site))
+                guard = Guard(experience.procedure, experience.checks, {"invite": name})
+                why = await doing(browser, guard, changed)
+                same = 0
+                while same < min(len(tries), len(changed)) and tries[same] == changed[same]:
+                    same += 1
+                if (
+                    not why
+                    or site.effects != expected(tries)[: len(site.effects)]
+                    or len(site.effects) > len(expected(tries[:same]))
+                ):
+                    passed.append(f"{mutation.__name__} {number}: {site.effects}")
+    return stopped, passed
+
+
+@pytest.mark.slow
+async def test_a_mutated_doing_is_stopped_before_its_effect(page):
+    """Two of each kind; three honest ones are done."""
+    assert await rounds(page, 3, 2 * len(MUTATIONS)) == (0, [])
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_effects.py::test_a_mutated_doing_is_stopped_before_its_effect"
+)
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+async def test_a_thousand_mutated_doings_are_stopped_and_no_honest_one(page, evidence):
+    """All that passed are listed; of 1,000 honest ones none is stopped."""
+    stopped, passed = await rounds(page, 1_000, 1_000)
+    evidence.record("experience.effects", honest_stopped=stopped, mutated_passed=len(passed))
+    assert stopped == 0
+    assert passed == []

@@ -1,0 +1,129 @@
+"""A doing that is killed at any boundary: a form is sent once, or in doubt; never twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.agents.actions.experience_folder import write_folder
+from hansard.domain.actions.cache import ElementTargets
+from hansard.domain.experience import checks as checking
+from hansard.domain.experience import distil
+from hansard.domain.experience import experience as experiences
+from hansard.domain.experience.demonstration import Demonstration
+from tests.actions.test_kills import ROOT, RUN_S_MAX, SIGKILLED, browser, form
+from tests.experience.doing import Job
+from tests.experience.test_learning import SEND, shown
+
+__all__ = ["browser", "form"]
+
+PROGRAM = Path(__file__).with_name("doing.py")
+WHO = ElementTargets(role="textbox", tag="input", name="Who")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """What two people showed: a name is filled in, and the form is sent."""
+    doings = [
+        Demonstration(
+            task=f'Send "{name}".',
+            actions=(shown(WHO, "fill", name), shown(SEND)),
+            success=True,
+            source=name,
+        )
+        for name in ("Alan", "Grace")
+    ]
+    [told] = distil.distilled(doings)
+    made = experiences.made("send", told)
+    checks = checking.proposed(made.procedure, hosts=("localhost",))
+    write_folder(msgspec.structs.replace(made, checks=checks), tmp_path / "send")
+    return tmp_path / "send"
+
+
+def launched(job: Job) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, or to its kill."""
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), msgspec.json.encode(job).decode()],
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def boundaries(job: Job, form: Any) -> int:
+    """How many boundaries an undisturbed doing has."""
+    done = launched(job)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    told = json.loads(done.stdout)
+    assert told["success"], told
+    assert form.sent == [b"who=Ada"]
+    count: int = told["boundaries"]
+    return count
+
+
+def killed_and_gone_on(job: Job, form: Any) -> tuple[str, int]:
+    """What came of a doing that was killed and run again, and how often the form was sent."""
+    form.sent.clear()
+    first = launched(job)
+    assert first.returncode == SIGKILLED, first.stderr[-2_000:]
+    job.kill_at = 0
+    again = launched(job)
+    assert again.returncode == 0, again.stderr[-2_000:]
+    told = json.loads(again.stdout)
+    assert len(form.sent) <= 1
+    if told["success"]:
+        assert form.sent == [b"who=Ada"]
+        return "sent", 1
+    assert "in doubt" in told["error"] or "InDoubt" in told["error"], told
+    return "in doubt", len(form.sent)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
+    browser, form, folder, data_dir, workspace
+):
+    """Its click was done, and its outcome is not on record: it is not clicked again."""
+    job = Job(str(data_dir), workspace, "whole", browser, str(folder), form_of(form))
+    count = boundaries(job, form)
+    # From the end: the run's end, the doing's outcome, two looks of checks, the click's outcome.
+    came_to = set()
+    for at in (count - 11, count - 10):
+        job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(folder), form_of(form), at)
+        came_to.add(killed_and_gone_on(job, form))
+    assert came_to <= {("sent", 1), ("in doubt", 0), ("in doubt", 1)}
+    assert came_to & {("in doubt", 0), ("in doubt", 1)}
+
+
+def form_of(form: Any) -> str:
+    """The form's address."""
+    return f"http://127.0.0.1:{form.server_port}/"
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
+)
+@pytest.mark.timeout(1_800)
+def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
+    browser, form, folder, data_dir, workspace, evidence
+):
+    """Before and after each commit, and before and after each action on the page."""
+    job = Job(str(data_dir), workspace, "whole", browser, str(folder), form_of(form))
+    count = boundaries(job, form)
+    came_to = []
+    for at in range(1, count + 1):
+        job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(folder), form_of(form), at)
+        came_to.append(killed_and_gone_on(job, form))
+    doubts = [at for at, (told, _) in enumerate(came_to, 1) if told == "in doubt"]
+    evidence.record("experience.kills", boundaries=count, in_doubt=len(doubts), sent_twice=0)
+    assert 0 < len(doubts) < count

@@ -1,0 +1,146 @@
+"""A form with 40 personal fields, filled in on this machine: no value leaves it but to the form."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.client.browser.browser import HeldSecrets
+from hansard.domain.actions.cache import ElementTargets
+from hansard.domain.errors import BadValue
+from hansard.domain.experience import distil
+from hansard.domain.experience import experience as experiences
+from hansard.domain.experience.checks import Guard
+from hansard.domain.experience.demonstration import Demonstration
+from tests.experience.test_learning import shown
+
+FIELDS = 40
+NAMES = [f"field{n}" for n in range(FIELDS)]
+KINDS = ("Zacharias {}", "{}@example.org", "+49 30 55 {}", "DE89 3704 {} 4405", "{} Elm Street")
+VALUES = {name: KINDS[n % len(KINDS)].format(7_130 + 97 * n) for n, name in enumerate(NAMES)}
+SEND = ElementTargets(role="button", tag="button", name="Send", text="Send")
+PAGE = (
+    '<form onsubmit="event.preventDefault(); said.textContent = [...document.querySelectorAll('
+    "'input')].map(each => each.value).join(' | ')\">"
+    + "".join(
+        f'<label>{name} <input id="{name}" oninput="now.textContent += this.value"></label>'
+        for name in NAMES
+    )
+    + "<button type=button>Send</button><button>Send</button></form>"
+    "<p id=now></p><p id=said></p>"
+)
+
+
+def shows(values: dict[str, str], source: str) -> Demonstration:
+    """All fields are filled in, and the form is sent."""
+    fills = [
+        shown(ElementTargets(role="textbox", tag="input", label=name, id=name), "fill", value)
+        for name, value in values.items()
+    ]
+    task = "Fill in " + ", ".join(f'{name} "{value}"' for name, value in values.items())
+    return Demonstration(task=task, actions=(*fills, shown(SEND)), success=True, source=source)
+
+
+def learned() -> Any:
+    """What two doings of other people's values teach, with all checks that are proposed."""
+    doings = [shows({n: f"{who} {n} x" for n in NAMES}, who) for who in ("one", "two")]
+    [told] = distil.distilled(doings)
+    return experiences.made("fill-in", told).confirmed()
+
+
+def held(raw: bytes, values: dict[str, str]) -> list[str]:
+    """The values that stand in bytes, as they are or as JSON has them."""
+    told = [(each, json.dumps(each)[1:-1]) for each in values.values()]
+    return [one for one, other in told if one.encode() in raw or other.encode() in raw]
+
+
+def on_disk(folder: Path) -> bytes:
+    """All that stands in the files of a folder."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
+    page, site, data_dir, workspace, tmp_path, caplog
+):
+    """40 values are slots that are secrets. The page shows them all in a text, and the model that
+    is asked for the button of two is given that page without them.
+    """
+    asked: list[str] = []
+
+    def model(question: str) -> str:
+        asked.append(question)
+        lines = [each for each in question.splitlines() if re.search(r"<button> Send$", each)]
+        return json.dumps({"id": lines[-1].split()[0]})
+
+    experience = learned()
+    slots = experience.procedure.slots
+    params = {slot: hansard.Secret(name) for slot, name in zip(slots, NAMES, strict=True)}
+    caplog.set_level(logging.DEBUG)
+    async with hansard.connect_async(workspace, data_dir=data_dir, secrets=VALUES) as record:
+        await page.goto(site(PAGE))
+        async with record.run("fill-in", agent="host", role="host") as session:
+            browser = session.browser(page, timeout_s=2.0)
+            told = await session.run_experience(experience, params, once="allow", fallback=model)
+            assert told.success, told.error
+            read = await browser.extract("what was sent", at="#said")
+            run = session.run
+        assert await page.inner_text("#said") == " | ".join(VALUES.values())
+        assert read == " | ".join(f"<secret:{name}>" for name in NAMES)
+        cache = await record.actions(run)
+        left = await record.what_left(run)
+    assert len(asked) == 1
+    assert asked[0].count("<secret:") >= FIELDS
+    script = tmp_path / "script.json"
+    script.write_bytes(msgspec.json.encode(cache))
+    entries = on_disk(Path(data_dir))
+    assert b"browser.act" in entries  # what is on record is read here as it is on disk
+    assert held(entries, VALUES) == []
+    assert held("".join(asked).encode(), VALUES) == []
+    assert held(caplog.text.encode(), VALUES) == []
+    assert held(script.read_bytes(), VALUES) == []
+    assert held(b"".join(experiences.files(experience).values()), VALUES) == []
+    assert held(msgspec.json.encode(left), VALUES) == []
+    assert {(each.kind, each.destination) for each in left} == {
+        ("model", "browser.ask"),
+        ("page", "a file"),
+    }
+    fills = [each for each in left if each.secrets]
+    assert [each.secrets for each in fills] == [(name,) for name in NAMES]
+
+
+def test_a_secret_is_a_whole_argument():
+    """Within a text it would be what an element is called, and be looked for: it is refused."""
+    doings = [
+        Demonstration(
+            task=f'Greet "{name}".',
+            actions=(shown(SEND), shown(SEND, "press", f"Hello {name}")),
+            success=True,
+            source=name,
+        )
+        for name in ("Ada", "Alan")
+    ]
+    [told] = distil.distilled(doings)
+    made = experiences.made("greet", told).confirmed()
+    with pytest.raises(BadValue, match="is a secret, and stands within a text of press"):
+        Guard(made.procedure, made.checks, {"greet": hansard.Secret("who")})
+
+
+def test_what_a_page_shows_of_a_secret_is_its_name():
+    """As whole words, however it is spaced; a short one is not looked for in paths."""
+    held_ones = HeldSecrets()
+    held_ones.add(["a", "", "b"], ["Ada  Lovelace", "no secret", "12"])
+    told = {"text": "Ada Lovelace, 12 or 123, no secret", "xpath": "/div[12]", "all": ["12"]}
+    assert held_ones.without(told) == {
+        "text": "<secret:a>, <secret:b> or 123, no secret",
+        "xpath": "/div[12]",
+        "all": ["<secret:b>"],
+    }
