@@ -41,6 +41,9 @@ POLL_S = 0.02
 
 MODEL_ANSWER = '{"id": "0-12", "method": "click", "arguments": []}'
 
+LINE_CHARACTERS_MAX = 300
+"""Of a line of a page on which secrets were filled in."""
+
 CHECKS = ("url", "text", "visible", "filled")
 """The kinds of checks."""
 
@@ -126,14 +129,18 @@ class HeldSecrets:
         self._any = self._pattern(1)
         self._long = self._pattern(SECRET_LENGTH_MIN)
 
+    @property
+    def held(self) -> bool:
+        """Whether there are any."""
+        return self._any is not None
+
     def without(self, told: Any) -> Any:
         """A value without them."""
         return told if self._any is None else self._without(told, self._any)
 
     def _pattern(self, least: int) -> re.Pattern[str] | None:
         values = sorted((v for v in self._names if len(v) >= least), key=len, reverse=True)
-        words = (r"\s+".join(map(re.escape, value.split())) for value in values)
-        some = "|".join(rf"(?<!\w){each}(?!\w)" for each in words)
+        some = "|".join(map(_anywhere, values))
         return re.compile(some) if values else None
 
     def _without(self, told: Any, pattern: re.Pattern[str] | None) -> Any:
@@ -150,6 +157,12 @@ class HeldSecrets:
 
     def _name(self, found: str) -> str:
         return self._names[" ".join(found.split())]
+
+
+def _anywhere(value: str) -> str:
+    """A pattern of a value, however it is spaced; a short one stands as a whole word alone."""
+    words = r"\s+".join(map(re.escape, value.split()))
+    return words if len(value) >= SECRET_LENGTH_MIN else rf"(?<!\w){words}(?!\w)"
 
 
 class AsyncBrowser:
@@ -637,8 +650,12 @@ class AsyncBrowser:
 
     async def _candidates(self, where: Any) -> list[str]:
         """What could be meant, a line each; a secret that was filled in is in none."""
-        lines: list[str] = self._secrets.without(await elements.candidates(where))
-        return lines
+        if not self._secrets.held:
+            return await elements.candidates(where)
+        # Cut after they are taken out: half of one would not be known for what it is.
+        whole = await elements.candidates(where, characters=elements.WHOLE_CHARACTERS_MAX)
+        lines: list[str] = self._secrets.without(whole)
+        return [each[:LINE_CHARACTERS_MAX] for each in lines]
 
     async def _choose(self, frame: int, at: int, of: str) -> dict[str, Any]:
         where = frame_of(self.page, frame)

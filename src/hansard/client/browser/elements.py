@@ -25,6 +25,9 @@ from hansard.domain.errors import BadValue
 LOOK_TIMEOUT_S = 5.0
 """For a look at a page: one whose script runs for ever answers none."""
 
+WHOLE_CHARACTERS_MAX = 4_000
+"""Of what an element says, where it is cut only after secrets are taken out."""
+
 ROWS_MAX = 200
 """Elements of one role and name whose rows are read."""
 
@@ -328,11 +331,12 @@ async def backend_id(page: Any, frame: Any, handle: Any) -> int:
             await client.detach()
 
 
-async def candidates(frame: Any, most: int = 300) -> list[str]:
-    """What could be meant on a page, a line each, for a model."""
-    lines: list[str] = await bounded(
-        frame.evaluate(f"(most) => {_script()}.candidates(most)", most)
-    )
+async def candidates(frame: Any, most: int = 300, characters: int = 80) -> list[str]:
+    """What could be meant on a page, a line each, for a model; of what an element says so many
+    characters.
+    """
+    asked = f"([most, characters]) => {_script()}.candidates(most, characters)"
+    lines: list[str] = await bounded(frame.evaluate(asked, [most, characters]))
     return lines
 
 

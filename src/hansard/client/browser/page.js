@@ -251,7 +251,7 @@
   },
 
   // What could be meant, for a model: through open shadow roots, in the order of the page.
-  candidates(most) {
+  candidates(most, characters) {
     const found = [];
     const wanted =
       "a,button,input,select,textarea,summary,label,option,[role],[onclick],[tabindex],[contenteditable]";
@@ -272,9 +272,9 @@
     return found.map((node, at) => {
       const about = ["type", "name", "placeholder", "aria-label", "title", "role", "id"]
         .filter((each) => node.getAttribute(each))
-        .map((each) => `${each}=${JSON.stringify(node.getAttribute(each).slice(0, 60))}`);
+        .map((each) => `${each}=${JSON.stringify(node.getAttribute(each).slice(0, Math.max(60, characters - 20)))}`);
       const holds = ["INPUT", "TEXTAREA", "SELECT"].includes(node.tagName);
-      const says = holds ? "" : (node.innerText || "").replace(/\s+/g, " ").trim().slice(0, 80);
+      const says = holds ? "" : (node.innerText || "").replace(/\s+/g, " ").trim().slice(0, characters);
       return `${at} <${[node.tagName.toLowerCase(), ...about].join(" ")}> ${says}`.trim();
     });
   },
