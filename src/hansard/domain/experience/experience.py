@@ -102,22 +102,22 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The slots' values in a task's text; None where it is said otherwise."""
         return self.wording.read(task)
 
-    def confirmed(self, *checks: str | CheckFunction) -> Experience:
+    def confirmed(self, *names: str | CheckFunction) -> Experience:
         """It with the checks that a person says are right: all that are proposed, or those named.
         Functions of `hansard.check_function` are asked beside them, in this workspace alone.
 
         Raises:
             BadValue: No proposed check has that name, or two are called the same.
         """
-        names = [each for each in checks if isinstance(each, str)]
+        said = [each for each in names if isinstance(each, str)]
         offered = {each.name: each for each in checking.proposed(self.procedure)}
-        unknown = [name for name in names if name not in offered]
+        unknown = [name for name in said if name not in offered]
         if unknown:
             fact = f"{unknown[0]!r:.80} is none of {counted(len(offered), 'proposed check')}"
             like = nearest(unknown[0], offered)
             raise BadValue("confirmed", fact, f"{like}`hansard experience show` lists them")
-        kept = tuple(each for name, each in offered.items() if not names or name in names)
-        functions = told_apart(kept, [each for each in checks if not isinstance(each, str)])
+        kept = tuple(each for name, each in offered.items() if not said or name in said)
+        functions = told_apart(kept, [each for each in names if not isinstance(each, str)])
         made: Experience = msgspec.structs.replace(self, checks=kept, functions=functions)
         return made
 
