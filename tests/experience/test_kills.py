@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hansard.domain.experience.demonstration import Demonstration
 from tests.actions.test_kills import ROOT, RUN_S_MAX, SIGKILLED, browser, form
 from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown
+from tests.faults._warm import run
 
 __all__ = ["browser", "form"]
 
@@ -49,15 +49,8 @@ def folder(tmp_path) -> Path:
 
 def launched(job: Job) -> subprocess.CompletedProcess[str]:
     """Run the program to its end, or to its kill."""
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), msgspec.json.encode(job).decode()],
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    command = [str(PROGRAM), msgspec.json.encode(job).decode()]
+    return run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=RUN_S_MAX)
 
 
 def boundaries(job: Job, form: Any) -> int:
