@@ -151,13 +151,22 @@ const report = () => {
   walk(document);
   asked.send(JSON.stringify({ shown, stored: localStorage.tasks }));
 };
-const setItem = Storage.prototype.setItem;
+const observer = new MutationObserver(report);
+const all = { subtree: true, childList: true, characterData: true, attributes: true };
+observer.observe(document, all);
+const { attachShadow } = Element.prototype;
+Element.prototype.attachShadow = function (...told) {
+  const root = attachShadow.apply(this, told);
+  observer.observe(root, all);
+  return root;
+};
+const { setItem } = Storage.prototype;
 Storage.prototype.setItem = function (...told) {
   setItem.apply(this, told);
-  setTimeout(report);
+  report();
 };
 </script>"""
-"""What makes a page tell the server what it shows and stores, after each change."""
+"""What makes a page tell the server what it shows and stores, before anybody else sees it."""
 
 BROKEN = """<script>
 addEventListener("click", (event) => {
