@@ -1,0 +1,170 @@
+"""DSPy's COPRO as the search of `record.optimize`: each instruction that it tries is a version.
+
+    from hansard.integrations import dspy
+    record.optimize("rag", tasks, evaluate=..., propose=ask, search=dspy.search(breadth=4, depth=3))
+
+DSPy words what its model is asked, so `propose` is that model here: it is given a text, and an
+empty list of results, and returns the answer. What is asked and evaluated are the steps of the
+optimisation's run; who goes on with one that was killed is answered from the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import dspy  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
+from dspy.lm15 import (  # pyright: ignore[reportMissingImports] -- as dspy
+    Message,
+    Response,
+    TextPart,
+    Usage,
+    response_to_events,
+)
+from dspy.teleprompt import COPRO  # pyright: ignore[reportMissingImports] -- as dspy
+
+from hansard.client.optimizing import (
+    CANDIDATES_MAX,
+    BudgetSpent,
+    PromptCandidate,
+    PromptSearch,
+    Searcher,
+)
+from hansard.domain.errors import BadValue
+
+BREADTH, DEPTH = 4, 3
+"""Instructions a round, and rounds, where nothing else is said."""
+
+_QUIETLY = {"num_threads": 1, "display_progress": False, "display_table": False}
+"""In the thread of the session, and without a word on stdout."""
+
+
+class _Stopped(BaseException):
+    """Ends COPRO, which goes on where an `Exception` is raised."""
+
+
+class _Tried:
+    """The texts that were tried, in order, each with its mean and what it was made of."""
+
+    def __init__(self, search: PromptSearch) -> None:
+        self._search = search
+        self._base = _bare(search.text)
+        self._shown = 0
+        self.found = [PromptCandidate(text=search.text, score=search.mean(search.text))]
+
+    def mean(self, text: str) -> float:
+        """The mean of a text over the tasks of the search. Raises _Stopped."""
+        wanted = self._search.text if text == self._base else text
+        for each in self.found:
+            if each.text == wanted:
+                return each.score
+        if len(self.found) >= CANDIDATES_MAX or self._search.left < len(self._search.tasks):
+            raise _Stopped from BudgetSpent()
+        try:
+            score = self._search.mean(text)
+        except Exception as error:
+            raise _Stopped from error
+        self.found.append(PromptCandidate(text=text, parents=(self._shown,), score=score))
+        return score
+
+    def ask(self, prompt: str) -> str:
+        """The model's answer; what comes of it is made of the best text so far, as COPRO shows it
+        the attempts. Raises _Stopped.
+        """
+        places = range(len(self.found))
+        self._shown = max(places, key=lambda place: (self.found[place].score, -place))
+        try:
+            return self._search.propose(prompt, [])
+        except Exception as error:
+            raise _Stopped from error
+
+
+class _Engine:
+    """What DSPy's model asks: `propose`."""
+
+    def __init__(self, tried: _Tried) -> None:
+        self._tried = tried
+
+    def complete(self, request: Any) -> Any:
+        """The answer to all that is said in a request."""
+        system = request.system or ""
+        first = system if isinstance(system, str) else "".join(each.text for each in system)
+        said = [first, *(each.text or "" for each in request.messages)]
+        answer = self._tried.ask("\n\n".join(each for each in said if each))
+        return Response(
+            id=None,
+            model="propose",
+            message=Message.assistant([TextPart(answer)]),
+            finish_reason="stop",
+            usage=Usage(input_tokens=0, output_tokens=0, total_tokens=0),
+        )
+
+    def stream(self, request: Any) -> Iterator[Any]:
+        """The same, as events."""
+        yield from response_to_events(self.complete(request))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Model(dspy.LM):  # type: ignore[misc,unused-ignore]  # it has no types
+    """Shows no history: COPRO has it printed to stdout."""
+
+    def inspect_history(self, *given: Any, **named: Any) -> str:
+        """Nothing: what was asked stands on record."""
+        del given, named
+        return ""
+
+
+class _Program(dspy.Module):  # type: ignore[misc,unused-ignore]  # it has no types
+    """What COPRO works on: the instructions of its one predictor are the prompt's text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.prompt = dspy.Predict(dspy.Signature("tasks -> score", text))
+
+    def forward(self, tasks: _Tried) -> Any:
+        """How the text does on all tasks."""
+        return dspy.Prediction(score=tasks.mean(self.prompt.signature.instructions))
+
+
+def _bare(text: str) -> str:
+    """A text as COPRO gives it."""
+    return text.strip('"').strip()
+
+
+def search(*, breadth: int = BREADTH, depth: int = DEPTH) -> Searcher:
+    """DSPy's search.
+
+    Args:
+        breadth: Instructions that it tries in a round, two or more.
+        depth: Rounds.
+
+    Raises:
+        BadValue: For a breadth or depth that is none; when it runs, where the budget takes no
+            candidate.
+    """
+    if breadth < 2 or depth < 1:  # noqa: PLR2004 -- as COPRO has it
+        fact = f"{breadth} a round in {depth} rounds"
+        raise BadValue("dspy.search", fact, "give breadth=2 or more, depth=1 or more")
+
+    def searched(work: PromptSearch) -> list[PromptCandidate]:
+        if work.left < 2 * len(work.tasks):
+            fact = f"{work.left} evaluations are left, for {len(work.tasks)} tasks"
+            raise BadValue("budget", fact, "give more, or fewer tasks")
+        tried = _Tried(work)
+        optimizer = COPRO(
+            prompt_model=_Model("propose", engine=_Engine(tried), cache=False),
+            metric=lambda _asked, made, *_: made.score,
+            breadth=breadth,
+            depth=depth,
+        )
+        asked = dspy.Example(tasks=tried).with_inputs("tasks")
+        try:
+            optimizer.compile(_Program(work.text), trainset=[asked], eval_kwargs=_QUIETLY)
+        except _Stopped as stopped:
+            if not isinstance(stopped.__cause__, BudgetSpent):
+                raise stopped.__cause__ or stopped from None
+        return tried.found
+
+    return searched

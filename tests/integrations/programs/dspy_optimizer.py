@@ -1,0 +1,67 @@
+"""Optimises a prompt with DSPy's COPRO: `dspy_optimizer.py FOLDER WORKSPACE STOP`. What is asked is
+noted outside; at the STOPth question of this process it waits, to be killed.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import hansard
+from hansard.integrations import dspy
+
+TASKS = {f"t-{number}": number for number in range(16)}
+ANSWER = """[[ ## proposed_instruction ## ]]
+Solve it{marks}
+
+[[ ## proposed_prefix_for_output_field ## ]]
+Score:
+
+[[ ## completed ## ]]"""
+
+
+def main() -> None:
+    """Ask what is to be asked, and print what it came to."""
+    folder, workspace, stop = sys.argv[1:]
+    world = Path(folder) / f"{workspace}.asked"
+    world.touch()
+    count = 0
+
+    def asked(what: list[str]) -> int:
+        """How many were asked before it, in any process."""
+        nonlocal count
+        count += 1
+        if count == int(stop):
+            (Path(folder) / f"{workspace}.reached").touch()
+            time.sleep(600)
+        before = world.read_text().splitlines()
+        with world.open("a", encoding="utf-8") as noted:
+            noted.write(json.dumps(what) + "\n")
+        return sum(json.loads(each)[0] == what[0] for each in before)
+
+    def evaluate(text: str, task: int) -> float:
+        asked(["evaluate", str(text), str(task)])
+        return float(text.count("!") > task % 3)
+
+    def propose(prompt: str, results: object) -> str:
+        assert results == []
+        assert "instruction optimizer for large language models" in prompt
+        return ANSWER.format(marks="!" * (1 + asked(["propose"]) % 4))
+
+    with hansard.connect(workspace, data_dir=folder) as record:
+        if not record.runs():
+            record.add_prompt("p", "Solve it.\n")
+            record.alias_prompt("p@1", "production", because="the first one")
+        found = record.optimize(
+            "p@1", TASKS, evaluate=evaluate, propose=propose, search=dspy.search(), budget=90
+        )
+        versions = record.prompt_log("p").versions
+    told = {
+        "best": found.best,
+        "promoted": found.promoted,
+        "versions": [[each.version, list(each.parents), each.prompt] for each in versions],
+    }
+    sys.stdout.write(json.dumps(told))
+
+
+main()

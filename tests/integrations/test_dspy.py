@@ -1,0 +1,61 @@
+"""DSPy as a search of `record.optimize`: the real package, in a folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import environment
+
+PROGRAM = Path(__file__).with_name("programs") / "dspy_optimizer.py"
+LOCKED = Path(__file__).parents[2] / "requirements" / "dspy.txt"
+INSTALLED_S_MAX = 900
+REACHED_S_MAX = 120
+
+
+@pytest.mark.thorough(
+    quick="tests/prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
+)
+def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path):
+    """Each instruction that COPRO tries is a version, made of the best before it; killed where it
+    asks and begun again, it asks nothing twice, and comes to what one comes to that nobody killed.
+    """
+    packages = tmp_path / "packages"
+    told = ["--quiet", "--require-hashes", "--requirement", str(LOCKED), "--target", str(packages)]
+    install = [sys.executable, "-m", "pip", "install", *told]
+    subprocess.run(install, check=True, timeout=INSTALLED_S_MAX)
+    env = environment(data_dir, DSPY_CACHEDIR=str(tmp_path / "cache"))
+    env["PYTHONPATH"] = os.pathsep.join((env["PYTHONPATH"], str(packages)))
+
+    def start(name: str, stop: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(PROGRAM), str(data_dir), name, str(stop)]
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
+
+    def questions(name: str) -> list[str]:
+        return (data_dir / f"{name}.asked").read_text().splitlines()
+
+    for stop in (2, 5, 20):  # while it is proposed, and while a text is evaluated
+        killed, reached = start(workspace, stop), data_dir / f"{workspace}.reached"
+        deadline = time.monotonic() + REACHED_S_MAX
+        while not reached.exists():
+            assert killed.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        killed.kill()
+        killed.communicate()
+        reached.unlink()
+    found = json.loads(start(workspace, 0).communicate()[0])
+    assert found == json.loads(start(f"{workspace}-whole", 0).communicate()[0])
+    assert found["promoted"]
+    texts = {number: text for number, _, text in found["versions"]}
+    assert texts[1] == "Solve it.\n"
+    assert texts[found["best"]].count("!") >= 3
+    assert len(set(texts.values())) == len(texts) > 3
+    assert all(parents for number, parents, _ in found["versions"] if number > 1)
+    assert questions(workspace) == questions(f"{workspace}-whole")
+    scored = [each for each in questions(workspace) if '"evaluate"' in each]
+    assert len(set(scored)) == len(scored)
