@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from hansard.integrations.mcp.frames import Notification
+from hansard.integrations.mcp.upstream import Upstream
 from tests.cli.support import Call
 from tests.integrations.mcp.support import (
     SERVER,
@@ -19,6 +22,26 @@ from tests.integrations.mcp.support import (
     text,
     wire,
 )
+
+WHERE = """
+import json, os
+params = {"group": os.getpgid(0), "session": os.getsid(0)}
+print(json.dumps({"jsonrpc": "2.0", "method": "where", "params": params}), flush=True)
+input()
+"""
+
+
+async def test_a_server_gets_no_interrupt_of_the_proxy_and_is_in_its_session():
+    """In a group of its own; in a session of its own Linux would schedule it apart."""
+    server = await Upstream.started([sys.executable, "-c", WHERE])
+    try:
+        async with asyncio.timeout(WAIT_S):
+            told = await server.next()
+    finally:
+        await server.close()
+    assert isinstance(told, Notification)
+    assert told.params["session"] == os.getsid(0)
+    assert told.params["group"] != os.getpgid(0)
 
 
 @pytest.mark.slow

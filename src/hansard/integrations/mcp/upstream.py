@@ -148,7 +148,9 @@ class Upstream:
                 stdout=asyncio.subprocess.PIPE,
                 env=os.environ | env,
                 limit=FRAME_BYTES_MAX,
-                start_new_session=True,  # an interrupt is the proxy's, which ends it in order
+                # An interrupt is the proxy's, which ends it in order. It stays in our session: in
+                # one of its own Linux would schedule it apart, and each call waits for both.
+                process_group=0,
             )
         except OSError as error:
             raise ServerNotStarted(command[0], os.strerror(error.errno or 0)) from None
