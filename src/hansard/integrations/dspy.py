@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import dspy  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
-from dspy.lm15 import (  # pyright: ignore[reportMissingImports] -- as dspy
+from dspy.lm15 import (  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
     Message,
     Response,
     TextPart,
     Usage,
     response_to_events,
 )
-from dspy.teleprompt import COPRO  # pyright: ignore[reportMissingImports] -- as dspy
+from dspy.teleprompt import COPRO  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
 
 from hansard.client.optimizing import (
     CANDIDATES_MAX,
