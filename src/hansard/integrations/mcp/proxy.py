@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import Asked, asked, asked_back
@@ -26,6 +27,8 @@ from hansard.integrations.mcp.frames import (
 )
 from hansard.integrations.mcp.recording import Recording, unanswerable
 from hansard.integrations.mcp.upstream import Lines, Server, ServerGone
+
+_log = logger(__name__)
 
 CANCELLED_WAIT_S = 2.0
 """Seconds that a server has to answer what a client has cancelled; then it is in doubt."""
@@ -98,6 +101,10 @@ class Proxy:
     async def _server(self, upstream: Server) -> None:
         while (frame := await upstream.next()) is not None:
             step = asked_back(frame) if isinstance(frame, Request) else None
+            if isinstance(frame, Answer) and frame.id in self._open:
+                # The first is being put on record; this one never is, so that nobody is given it.
+                _log.warning("the server answered a request twice: the first counts", id=frame.id)
+                continue
             if step is None or not isinstance(frame, Request):
                 await self._write(frame.raw)
                 continue
