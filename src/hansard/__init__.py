@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from hansard._version import __version__
     from hansard.agents.access.carried import Lowered
     from hansard.agents.access.views import View
+    from hansard.agents.actions.experience_bundles import (
+        InstalledBundle,
+        PublishedBundle,
+        VerifiedBundle,
+    )
     from hansard.agents.aggregates.declare import aggregate_type
     from hansard.agents.annotations.conversations import Conversation
     from hansard.agents.annotations.statements import Checkpoint
@@ -226,6 +231,7 @@ if TYPE_CHECKING:
         Refused,
         UnknownEvent,
     )
+    from hansard.domain.experience.bundle import FileFact
     from hansard.domain.experience.checks import (
         ArgumentCheck,
         CheckFailure,
@@ -237,6 +243,7 @@ if TYPE_CHECKING:
     )
     from hansard.domain.experience.experience import Experience, Lesson
     from hansard.domain.experience.functions import CheckedStep, CheckFunction, check_function
+    from hansard.domain.experience.kept import ExperienceStanding
     from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
     from hansard.domain.experience.wording import Wording
     from hansard.domain.experiment import (
@@ -301,6 +308,14 @@ if TYPE_CHECKING:
     from hansard.inspect.audit import Audited, Group, Looked
     from hansard.inspect.experience import LearnedFrom, LearnedRun, LearnedStep
     from hansard.inspect.kept_actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
+    from hansard.inspect.kept_experiences import (
+        ExperienceChange,
+        ExperienceHit,
+        ExperienceHits,
+        ExperienceLog,
+        KeptExperience,
+        KeptExperiences,
+    )
     from hansard.inspect.prompts import (
         PromptEvidence,
         PromptLog,
@@ -550,6 +565,21 @@ _HOME = {
     "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
     "hansard.domain.prompt": ("PromptConflict", "PromptText"),
     "hansard.inspect.kept_actions": ("ActionsLog", "KeptCache", "KeptCaches", "KeptVersion"),
+    "hansard.inspect.kept_experiences": (
+        "ExperienceChange",
+        "ExperienceHit",
+        "ExperienceHits",
+        "ExperienceLog",
+        "KeptExperience",
+        "KeptExperiences",
+    ),
+    "hansard.domain.experience.kept": ("ExperienceStanding",),
+    "hansard.domain.experience.bundle": ("FileFact",),
+    "hansard.agents.actions.experience_bundles": (
+        "InstalledBundle",
+        "PublishedBundle",
+        "VerifiedBundle",
+    ),
     "hansard.inspect.prompts": (
         "PromptEvidence",
         "PromptLog",
@@ -758,6 +788,11 @@ __all__ = [
     "Evolver",
     "Expected",
     "Experience",
+    "ExperienceChange",
+    "ExperienceHit",
+    "ExperienceHits",
+    "ExperienceLog",
+    "ExperienceStanding",
     "Experienced",
     "ExperiencedAction",
     "ExperimentRegistered",
@@ -766,6 +801,7 @@ __all__ = [
     "ExtraMissing",
     "Failure",
     "Fenced",
+    "FileFact",
     "FlowCheck",
     "ForkEffects",
     "Found",
@@ -778,10 +814,13 @@ __all__ = [
     "Happened",
     "Held",
     "InDoubt",
+    "InstalledBundle",
     "InvariantCheck",
     "Join",
     "KeptCache",
     "KeptCaches",
+    "KeptExperience",
+    "KeptExperiences",
     "KeptVersion",
     "KeyKind",
     "KeyStream",
@@ -864,6 +903,7 @@ __all__ = [
     "PromptUse",
     "PromptVersion",
     "PromptVersionOptions",
+    "PublishedBundle",
     "QueryFailed",
     "Question",
     "Ranked",
@@ -967,6 +1007,7 @@ __all__ = [
     "UnsettledStep",
     "Unusable",
     "Verdict",
+    "VerifiedBundle",
     "View",
     "ViewDiffers",
     "Withheld",

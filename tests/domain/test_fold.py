@@ -97,6 +97,13 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
         "actions.looked_at.v1",
         "actions.reverted.v1",
         "actions.saved.v1",
+        "experience.confirmed.v1",  # tests/experience/test_kept.py
+        "experience.distilled.v1",
+        "experience.healed.v1",
+        "experience.installed.v1",
+        "experience.published.v1",
+        "experience.replayed.v1",
+        "experience.retired.v1",
         "reuse.invalidated.v1",  # tests/agents/test_reuse.py
         "reuse.offered.v1",
         "conversation.run_joined.v1",

@@ -46,6 +46,7 @@ from hansard.domain.events import (
     Recorded,
     event,
 )
+from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
 from hansard.domain.team import mail, task
@@ -66,6 +67,7 @@ MODULES = {
         experiment,
         imported,
         kept,
+        kept_experiences,
         label_events,
         mail,
         memory_events,

@@ -34,6 +34,7 @@ from hansard.domain import (
 from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
+from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
@@ -81,6 +82,7 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         task.__name__: KeyStream("r", task.KEY),
         run.__name__: LIFE,
         kept.__name__: WorkspaceStream(kept.KIND, "login"),
+        kept_experiences.__name__: WorkspaceStream(kept_experiences.KIND, "invite"),
         reuse.__name__: WorkspaceStream(reuse.KIND, "k"),
         budget.__name__: KeyStream("r", "budget"),
         board.__name__: KeyStream("r", "key"),

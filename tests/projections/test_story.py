@@ -63,12 +63,13 @@ def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, sto
 
 def test_the_story_has_one_of_everything(store: Store):
     """No table of the story stands empty, but those of experiments, prices, imports, prompts,
-    memory, the program's own aggregates and windows that were compacted.
+    memory, experiences, the program's own aggregates and windows that were compacted.
     """
     empty = [name for name in store.tables() if not store.all(f"SELECT count(*) FROM {name}")[0][0]]
     assert empty == [
         "action_looks", "action_versions", "arms", "assignments", "compactions",
-        "domain_events", "experiments", "imports",
+        "domain_events", "experience_bundles", "experience_replays",
+        "experience_retirements", "experience_versions", "experiments", "imports",
         "invalidated_answers", "memory_changes", "memory_policies", "memory_rejections", "metrics",
         "offered_answers", "outcomes", "prices",
         "problems", "prompt_feedback", "prompt_moves", "prompt_versions",

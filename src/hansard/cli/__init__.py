@@ -179,12 +179,25 @@ COMMANDS = {
     "demonstrate": "Record what you do in a window, until you close it or press Ctrl-C, as a new "
     "run.",
     "experience": "Learn from runs, and do it again under check functions.",
-    "experience distil": "Learn from runs of one kind of task, without a model: the folder of an "
-    "experience.",
-    "experience show": "Print an experience: its task, its plan, and the checks that guard it or "
-    "are proposed.",
-    "experience confirm": "Write down that the proposed checks are right: without checks it may "
-    "guide, not act.",
+    "experience distil": "Learn from runs of one kind of task, without a model: the next version "
+    "of an experience.",
+    "experience show": "Print an experience: its task, its plan, the checks that guard it, and "
+    "what is on record.",
+    "experience diff": "Print how the files of two versions differ.",
+    "experience list": "List the experiences that are kept: what they may be used for, and how "
+    "replays ended.",
+    "experience find": "Find the experiences that fit a task, and say why: wording, words, "
+    "success, cost.",
+    "experience confirm": "State that its checks are right: with them it may act, as the next "
+    "version.",
+    "experience retire": "Have an experience not be used any more, until a version is confirmed "
+    "again.",
+    "experience publish": "Write a version as one file for others; secrets and personal values in "
+    "it are refused.",
+    "experience verify": "Say whether a bundle is whole and who signed it; takes no record, and "
+    "runs nothing of it.",
+    "experience install": "Keep a bundle, untrusted: nothing is done by it until a person "
+    "confirms its digest.",
     "experience run": "Do a task in chromium by what was learned, as a new run; no model is asked.",
 }
 """Each command and group, in the order of the help, with the first sentence of its help: the help

@@ -1,27 +1,76 @@
-"""`hansard experience`: what runs teach, as a folder that is done under check functions."""
+"""`hansard experience`: what runs teach, kept in the record, and done under check functions."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hansard.agents.actions.experience_bundles import (
+    SUFFIX,
+    InstalledBundle,
+    PublishedBundle,
+    VerifiedBundle,
+)
+from hansard.agents.actions.experience_folder import is_name
 from hansard.cli import output as shown
 from hansard.cli.actions import pairs
-from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import reading, settings
+from hansard.cli.answers import answering
+from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.opening import beginning, reading, settings
 from hansard.cli.output import Column, Part
 from hansard.client.browser.experienced import Experienced
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN
+from hansard.inspect import kept_experiences as inspected
+from hansard.inspect.acknowledgements import ExperienceRetiredNow
 from hansard.inspect.find import find_run
+from hansard.inspect.kept_experiences import (
+    ExperienceDiff,
+    ExperienceHits,
+    KeptExperiences,
+    ShownExperience,
+)
 
 app = noun()
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experience.")]
+WHICH = "The name of an experience that the record keeps, or a folder: a path with a slash."
+VERSION = "NAME, NAME@VERSION or NAME@DIGEST of an experience that is kept, or a folder's path."
+
+Which = Annotated[str, typer.Argument(metavar="NAME|DIR", help=WHICH)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What the record keeps it by.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write its folder, too.")
+]
+
+Bundle = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A public Ed25519 key in PEM that must have signed it."),
+]
+
+LIST = (
+    Column("experience", whole=True),
+    Column("version", right=True),
+    Column("standing", lambda row: row.standing.value),
+    Column("replays", right=True),
+    Column("succeed at least", lambda row: _share(row.success_low), right=True),
+    Column("heals not looked at", lambda row: str(row.heals_not_looked_at), right=True),
+    Column("task", whole=True),
+)
+LOG = (
+    Column("version", lambda row: "" if row.version is None else str(row.version), right=True),
+    Column("change", lambda row: row.change),
+    Column("digest", lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN]),
+    Column("by", lambda row: row.author),
+    Column("at", lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}"),
+    Column("why", lambda row: row.because or "", whole=True),
+)
 
 COLUMNS = (
     Column("node"),
@@ -45,17 +94,18 @@ async def distil(
         ),
     ] = None,
     about: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Its folder [NAME].")
-    ] = None,
+    because: Because = "",
+    by: By = "person",
+    output: Output = None,
     json: Json = False,
 ) -> None:
-    """Learn from runs of one kind of task, without a model: the folder of an experience."""
+    """Learn from runs of one kind of task, without a model: the next version of an experience."""
+    from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import write_folder
-    from hansard.inspect.experience import learned
+    from hansard.inspect.experience import label_of, learned
 
     texts = pairs(task, "--task")
-    async with reading() as workspace:
+    async with beginning() as workspace:
         found = {each: await find_run(workspace, each) for each in (*runs, *texts)}
         experience = await learned(
             workspace,
@@ -64,39 +114,211 @@ async def distil(
             {found[each]: text for each, text in texts.items()},
             about,
         )
-    folder = output or Path(name)
-    write_folder(experience, folder)
-    shown.show(experience, _said, json=json)
-    shown.hint(f"wrote {folder}: `hansard experience confirm {folder}` once its checks are right")
+        label = await label_of(workspace, (*experience.sources, *experience.failed))
+        version = await kept.keep(workspace, experience, because=because, by=by, label=label)
+        made = (await kept.get(workspace, name, version)).experience
+    if output is not None:
+        write_folder(made, output)
+    shown.show(made, _said, json=json)
+    shown.hint(
+        f"{name} is at version {version}: `hansard experience confirm {name}` once its checks are "
+        "right"
+    )
 
 
 @app.command()
-def show(folder: Folder, json: Json = False) -> None:
-    """Print an experience: its task, its plan, and the checks that guard it or are proposed."""
+@work
+async def show(
+    which: Which,
+    point: Annotated[
+        str, typer.Option("--at", metavar="VERSION", help="Its number, or its digest [newest].")
+    ] = "",
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Print an experience: its task, its plan, the checks that guard it, and what is on record."""
+    from hansard.agents.actions import kept_experiences as kept
+    from hansard.agents.actions.experience_folder import read_folder, write_folder
+
+    if not is_name(which):
+        if point:
+            raise BadValue("--at", f"{which} is a folder, which has no versions", "leave it away")
+        shown.show(read_folder(Path(which)), _said, json=json)
+        return
+    async with reading() as workspace:
+        found = await kept.at(workspace, which, point)
+    if output is not None:
+        write_folder(found.experience, output)
+    async with answering() as reader:
+        changes = inspected.log(reader, which)
+    shown.show(inspected.shown(found, changes), _shown, json=json)
+
+
+@app.command()
+@work
+async def diff(
+    before: Annotated[str, typer.Argument(metavar="A", help=VERSION)],
+    after: Annotated[str, typer.Argument(metavar="B", help=VERSION)],
+    json: Json = False,
+) -> None:
+    """Print how the files of two versions differ."""
+    from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import read_folder
+    from hansard.domain.experience.kept import content_of
 
-    shown.show(read_folder(folder), _said, json=json)
+    told = []
+    for each in (before, after):
+        if is_name(each):
+            name, _, point = each.partition("@")
+            async with reading() as workspace:
+                told.append((await kept.at(workspace, name, point)).content)
+        else:
+            told.append(content_of(read_folder(Path(each))))
+    shown.show(inspected.difference(told[0], told[1], (before, after)), _differs, json=json)
+
+
+@app.command("list")
+@work
+async def list_(json: Json = False) -> None:
+    """List the experiences that are kept: what they may be used for, and how replays ended."""
+    async with answering() as reader:
+        found = inspected.experiences(reader)
+    shown.show(found, _listed, json=json)
 
 
 @app.command()
-def confirm(
-    folder: Folder,
+@work
+async def find(
+    task: Annotated[str, typer.Argument(metavar="[TASK]", help="Its text, or words.")] = "",
+    tool: Annotated[
+        list[str] | None, typer.Option(help="A tool that it calls; may be given several times.")
+    ] = None,
+    address: Annotated[str, typer.Option(help="Where it is done: an address, or a host.")] = "",
+    limit: Annotated[int, typer.Option(help="So many at most.")] = inspected.HITS_MAX,
+    every: Annotated[bool, typer.Option("--all", help="Also those that are retired.")] = False,
+    json: Json = False,
+) -> None:
+    """Find the experiences that fit a task, and say why: wording, words, success, cost."""
+    from hansard.projections.search.files import FileWords
+
+    wanted = inspected.Wanted(
+        task=task, tools=tuple(tool or ()), address=address, limit=limit, retired=every
+    )
+    async with answering() as reader:
+        with contextlib.closing(FileWords()) as words:
+            found = inspected.find(reader, wanted, words)
+    shown.show(found, _found, json=json)
+
+
+@app.command()
+@work
+async def confirm(
+    which: Which,
     check: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this check [all]; may be given several times."),
     ] = None,
+    digest: Annotated[
+        str, typer.Option(help="Of the version that was looked at: what came in a bundle takes it.")
+    ] = "",
+    because: Because = "",
+    by: By = "person",
     json: Json = False,
 ) -> None:
-    """Write down that the proposed checks are right: without checks it may guide, not act."""
+    """State that its checks are right: with them it may act, as the next version."""
     from hansard.agents.actions import experience_folder as folders
+    from hansard.agents.actions import kept_experiences as kept
 
-    shown.show(folders.confirm(folder, check or ()), _said, json=json)
+    if not is_name(which):
+        shown.show(folders.confirm(Path(which), check or ()), _said, json=json)
+        return
+    async with beginning() as workspace:
+        version = await kept.confirm(
+            workspace, which, check or (), digest=digest, because=because, by=by
+        )
+        found = await kept.get(workspace, which, version)
+    shown.show(found.experience, _said, json=json)
+
+
+@app.command()
+@work
+async def retire(name: Name, because: Because = "", by: By = "person", json: Json = False) -> None:
+    """Have an experience not be used any more, until a version is confirmed again."""
+    from hansard.agents.actions import kept_experiences as kept
+
+    async with beginning() as workspace:
+        new = await kept.retire(workspace, name, because=because, by=by)
+    said = f"{name} is retired" if new else f"{name} was retired already"
+    shown.show(ExperienceRetiredNow(experience=name, retired=new), said, json=json)
+
+
+@app.command()
+@work
+async def publish(
+    name: Name,
+    license_: Annotated[
+        str, typer.Option("--license", metavar="SPDX", help="Under which terms: Apache-2.0.")
+    ],
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A private Ed25519 key in PEM, which signs it [none]."),
+    ] = None,
+    point: Annotated[
+        str, typer.Option("--at", metavar="VERSION", help="Its number, or its digest [newest].")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="[NAME" + SUFFIX + "].")
+    ] = None,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Write a version as one file for others; secrets and personal values in it are refused."""
+    from hansard.agents.actions.experience_bundles import Publishing
+    from hansard.agents.actions.experience_bundles import publish as published
+
+    asked = Publishing(license=license_, key=key, point=point, because=because)
+    async with beginning() as workspace:
+        told = await published(workspace, name, output or Path(f"{name}{SUFFIX}"), asked, by=by)
+    shown.show(told, _published, json=json)
+
+
+@app.command()
+def verify(
+    file: Bundle,
+    key: PublicKey = None,
+    json: Json = False,
+) -> None:
+    """Say whether a bundle is whole and who signed it; takes no record, and runs nothing of it."""
+    from hansard.agents.actions.experience_bundles import verify as verified
+
+    shown.show(verified(file, key), _verified, json=json)
+
+
+@app.command()
+@work
+async def install(
+    file: Bundle,
+    name: Annotated[str, typer.Option(help="What the record is to keep it by [its own].")] = "",
+    key: PublicKey = None,
+    because: Because = "",
+    by: By = "person",
+    json: Json = False,
+) -> None:
+    """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest."""
+    from hansard.agents.actions.experience_bundles import Installing
+    from hansard.agents.actions.experience_bundles import install as installed
+
+    asked = Installing(name=name, key=key, because=because)
+    async with beginning() as workspace:
+        told = await installed(workspace, file, asked, by=by)
+    shown.show(told, _installed, json=json)
 
 
 @app.command()
 @work
 async def run(
-    folder: Folder,
+    which: Which,
     task: Annotated[str, typer.Option(help="The task, said as it was: its values are read.")] = "",
     param: Annotated[
         list[str] | None,
@@ -118,7 +340,7 @@ async def run(
     if once not in ("refuse", "allow"):
         raise BadValue("--once", f"{once!r:.40}", "give 'allow', or leave it away")
     allowed: Once = "allow" if once == "allow" else "refuse"
-    experience = read_folder(folder)
+    experience = which if is_name(which) else read_folder(Path(which))
     found = settings()
     async with (
         hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
@@ -165,6 +387,70 @@ def _said(experience: Experience) -> Iterator[Part]:
             yield f"{what}    {sentence.says} ({', '.join(sentence.rests_on)})"
     if experience.dropped:
         yield f"dropped   {counted(experience.dropped, 'sentence')} that rested on no step"
+
+
+def _shown(told: ShownExperience) -> Iterator[Part]:
+    yield from _said(told.experience)
+    yield f"it is {told.standing.value}{f', {told.label}' if told.label else ''}: {told.digest}"
+    yield shown.listing(LOG, told.changes)
+
+
+def _listed(found: KeptExperiences) -> Iterator[Part]:
+    if found.experiences:
+        yield shown.listing(LIST, found.experiences)
+    else:
+        yield "no experience is kept"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _found(found: ExperienceHits) -> Iterator[Part]:
+    for each in found.hits:
+        yield f"{each.experience}, version {each.version} ({each.standing.value}): {each.task}"
+        yield f"  {'; '.join(each.why)}"
+        if each.duplicates:
+            yield f"  the same as {', '.join(each.duplicates)}"
+        for name, value in (each.params or {}).items():
+            yield f"  {name} = {value}"
+    if not found.hits:
+        yield "no experience fits"
+    elif found.more:
+        yield shown.Hint("there are more: --limit")
+
+
+def _differs(found: ExperienceDiff) -> Iterator[Part]:
+    for each in found.files:
+        yield each.diff.rstrip("\n")
+    if not found.files:
+        yield "they are equal"
+
+
+def _verified(told: VerifiedBundle) -> Iterator[Part]:
+    yield f"{told.name}, version {told.version}: {told.description}"
+    yield f"said as   {told.task}"
+    yield f"guarded   by {counted(told.checks, 'check')}"
+    yield f"license   {told.license}"
+    yield f"signed    {f'by the key {told.key}' if told.key else 'by nobody'}"
+    yield f"digest    {told.digest}"
+    yield "it is whole; whether it does what it says, only who looks at it can say"
+
+
+def _published(told: PublishedBundle) -> Iterator[Part]:
+    yield from _verified(told.bundle)
+    yield f"wrote {told.file}"
+    for each in told.constants:
+        yield f"in each doing {each!r:.80} is filled in, and travels"
+
+
+def _installed(told: InstalledBundle) -> Iterator[Part]:
+    yield from _verified(told.bundle)
+    least = told.bundle.digest[:DIGEST_CHARACTERS_MIN]
+    yield (
+        f"{told.name} is at version {told.version}, untrusted: look at it (`hansard experience "
+        f"show {told.name}`), then `hansard experience confirm {told.name} --digest {least}`"
+    )
 
 
 def _done(told: Experienced) -> Iterator[Part]:

@@ -65,6 +65,7 @@ from hansard.domain.agent import (
     ResourceAccessed,
 )
 from hansard.domain.errors import BadValue
+from hansard.domain.experience.kept import ExperienceConfirmed, ExperienceRetired
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.prompt import (
     PromptAliased,
@@ -79,6 +80,8 @@ from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
+from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer
 from hansard.projections.report import Question
@@ -447,6 +450,48 @@ class RecordPromote(Ask, frozen=True, tag="record.promote"):
     reference: str
     alias: Name = PRODUCTION
     experiment: Name | None = None
+    because: str = ""
+
+
+@_operation(
+    KeptExperiences, needs=lambda _: (trusts(Trust.QUERY, "experiences"),), takes=Takes.LONG
+)
+class RecordExperiences(Ask, frozen=True, tag="record.experiences"):
+    """The experiences that are kept, by the role's own database."""
+
+
+@_operation(
+    ExperienceHits, needs=lambda _: (trusts(Trust.QUERY, "find_experience"),), takes=Takes.LONG
+)
+class RecordFindExperience(Ask, frozen=True, tag="record.find_experience"):
+    """The experiences that fit a task, the best first, each with why, by the role's own database.
+    address: where it is done, or a host. retired: those that are, too.
+    """
+
+    task: str = ""
+    tools: list[str] = []
+    address: str = ""
+    limit: int = EXPERIENCES_MAX
+    retired: bool = False
+
+
+@_operation(int, needs=_states(ExperienceConfirmed.tag))
+class RecordConfirmExperience(Ask, frozen=True, tag="record.confirm_experience"):
+    """Confirm the check functions of an experience: the number of the version that has them.
+    checks: of those that are proposed, only these. digest: which version was looked at.
+    """
+
+    name: Name
+    checks: list[str] = []
+    digest: str = ""
+    because: str = ""
+
+
+@_operation(bool, needs=_states(ExperienceRetired.tag))
+class RecordRetireExperience(Ask, frozen=True, tag="record.retire_experience"):
+    """Have an experience not be used any more, until a version is confirmed again."""
+
+    name: Name
     because: str = ""
 
 

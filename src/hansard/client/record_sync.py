@@ -10,11 +10,21 @@ import contextlib
 import os
 from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Unpack
 
 from hansard.agents.access import roles
 from hansard.agents.access.views import View
+from hansard.agents.actions import kept_experiences
 from hansard.agents.actions import store as kept_caches
+from hansard.agents.actions.experience_bundles import (
+    InstalledBundle,
+    Installing,
+    PublishedBundle,
+    Publishing,
+    install,
+    publish,
+)
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
@@ -59,11 +69,13 @@ from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect import kept_actions, snapshots
+from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
-from hansard.inspect.experience import Sentences, learned
+from hansard.inspect.experience import Sentences, label_of, learned
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -187,6 +199,217 @@ class Record(OnPortal):
             NotFound: There is no such run.
         """
         return self._portal.run(what_left(self.workspace, run, Payloads(self.workspace)))
+
+    def keep_experience(
+        self, experience: Experience, *, because: str = "", by: str = PERSON
+    ) -> int:
+        """Keep what was learned in the record by its name, as its next version: that version's
+        number. One that says what the newest version says makes none. It has the label of the runs
+        that it was learned from.
+
+        Args:
+            experience: What `experience` gave.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            BadValue: It is none that can be read again.
+        """
+        name = experience.name
+        scrub = clean(self._defaults, "keep_experience", name=name, by=by)
+        label = self._portal.run(
+            label_of(self.workspace, (*experience.sources, *experience.failed))
+        )
+        keep = kept_experiences.keep
+        return self._portal.run(
+            keep(self.workspace, experience, because=because, by=by, label=label, scrub=scrub)
+        )
+
+    def kept_experience(self, name: str, version: int | None = None) -> Experience:
+        """An experience that the record keeps, the newest version if none is named. Nothing of it
+        is run. `session.run_experience(name)` does it, where it may be used.
+
+        Raises:
+            NotFound: There is no such experience, or its bytes were erased.
+            Refused: There is no such version.
+            BadName, BadValue: It is no name.
+        """
+        found = self._portal.run(kept_experiences.get(self.workspace, name, version))
+        return found.experience
+
+    def experiences(self) -> KeptExperiences:
+        """The experiences that the record keeps, by name: what `hansard experience list` prints.
+
+        Raises:
+            ProjectionError, Refused: As `sql`.
+        """
+        return self._portal.run(self._asked().read(found_experiences.experiences))
+
+    def experience_log(self, name: str) -> ExperienceLog:
+        """What is on record of an experience, the oldest first: its versions, its replays, and what
+        was said of it.
+
+        Raises:
+            NotFound: There is no such experience.
+            ProjectionError, Refused: As `sql`.
+        """
+        return self._portal.run(
+            self._asked().read(lambda reader: found_experiences.log(reader, name))
+        )
+
+    def find_experience(
+        self,
+        task: str = "",
+        *,
+        tools: Sequence[str] = (),
+        address: str = "",
+        limit: int = found_experiences.HITS_MAX,
+        retired: bool = False,
+    ) -> ExperienceHits:
+        """The experiences that fit a task, the best first, each with why: whether it is said like
+        theirs, its words, how sure it is that they succeed, what they cost.
+
+        Args:
+            task: The task's text, or words of it.
+            tools: All of which it calls.
+            address: Where it is done: an address, or a host.
+            limit: So many at most.
+            retired: Whether those that are retired are found, too.
+
+        Raises:
+            BadValue: Nothing is asked for, or it cannot be taken.
+            BadQuery: The text has no words.
+            ProjectionError, Refused: As `sql`.
+        """
+        wanted = found_experiences.Wanted(
+            task=task, tools=tuple(tools), address=address, limit=limit, retired=retired
+        )
+        words = self._experience_words
+        return self._portal.run(
+            self._asked().read(lambda reader: found_experiences.find(reader, wanted, words))
+        )
+
+    def confirm_experience(
+        self,
+        name: str,
+        checks: Sequence[str] = (),
+        *,
+        digest: str = "",
+        because: str = "",
+        by: str = PERSON,
+    ) -> int:
+        """State that a person confirms the check functions of an experience: it may act with them,
+        as the next version, whose number this is. A heal is looked at so, too, and what is retired
+        or quarantined may be used again.
+
+        Args:
+            name: The experience's.
+            checks: Of those that are proposed, only these.
+            digest: Which version was looked at, or its digest's beginning; the newest if none is
+                named. What came in a bundle takes it.
+            because: What was found.
+            by: Who confirms it.
+
+        Raises:
+            NotFound: There is no such experience.
+            BadValue: No proposed check has that name, or no digest is named where it must be.
+            Refused: No version has that digest.
+        """
+        scrub = clean(self._defaults, "confirm_experience", name=name, digest=digest, by=by)
+        return self._portal.run(
+            kept_experiences.confirm(
+                self.workspace,
+                name,
+                list(checks),
+                digest=digest,
+                because=because,
+                by=by,
+                scrub=scrub,
+            )
+        )
+
+    def publish_experience(
+        self,
+        name: str,
+        path: str | Path,
+        *,
+        license: str,  # noqa: A002 -- what it is called everywhere
+        key: str | Path | None = None,
+        version: int | None = None,
+        because: str = "",
+        by: str = PERSON,
+    ) -> PublishedBundle:
+        """Write a version of an experience as one file for others, signed if there is a key.
+
+        Args:
+            name: The experience's.
+            path: The file to write.
+            license: Under which terms: an SPDX expression, or words.
+            key: A file with a private Ed25519 key in PEM.
+            version: The newest if none is named.
+            because: Why.
+            by: Who publishes it.
+
+        Raises:
+            NotFound: There is no such experience.
+            Refused: It has a label, or is not to be used.
+            BadValue: It holds what looks like a secret or a personal value, the file is there and
+                is another, or the key is none.
+        """
+        scrub = clean(self._defaults, "publish_experience", name=name, license=license, by=by)
+        asked = Publishing(
+            license=license,
+            key=Path(key) if key is not None else None,
+            point="" if version is None else str(version),
+            because=because,
+        )
+        return self._portal.run(
+            publish(self.workspace, name, Path(path), asked, by=by, scrub=scrub)
+        )
+
+    def install_experience(
+        self,
+        path: str | Path,
+        *,
+        name: str = "",
+        key: str | Path | None = None,
+        because: str = "",
+        by: str = PERSON,
+    ) -> InstalledBundle:
+        """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest with
+        `confirm_experience`. Nothing of it is run.
+
+        Args:
+            path: The bundle.
+            name: What the record is to keep it by; its own name if none is given.
+            key: A file with a public Ed25519 key (PEM) that must have signed it.
+            because: Why.
+            by: Who installs it.
+
+        Raises:
+            BadValue: It is none, was changed, or is not signed by that key; nothing was kept.
+            Refused: The name is taken by what did not come in bundles of the same key.
+        """
+        scrub = clean(self._defaults, "install_experience", name=name, by=by)
+        given = Path(key) if key is not None else None
+        asked = Installing(name=name, key=given, because=because)
+        return self._portal.run(install(self.workspace, Path(path), asked, by=by, scrub=scrub))
+
+    def retire_experience(self, name: str, *, because: str = "", by: str = PERSON) -> bool:
+        """State that an experience is not to be used any more, until a version is confirmed again;
+        whether that is new.
+
+        Args:
+            name: The experience's.
+            because: Why.
+            by: Who says so.
+
+        Raises:
+            NotFound: There is no such experience.
+        """
+        scrub = clean(self._defaults, "retire_experience", name=name, by=by)
+        retire = kept_experiences.retire
+        return self._portal.run(retire(self.workspace, name, because=because, by=by, scrub=scrub))
 
     def keep_actions(
         self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON

@@ -34,7 +34,7 @@ from uuid import UUID
 import msgspec
 
 from hansard.agents.access.views import View
-from hansard.agents.actions import store
+from hansard.agents.actions import kept_experiences, store
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
@@ -67,7 +67,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.portal import Portal, in_loop
 from hansard.client.beginning import Asked, begun_async
 from hansard.client.browser import experienced, replay
-from hansard.client.browser.browser import AsyncBrowser, Model
+from hansard.client.browser.browser import AsyncBrowser, Model, pure
 from hansard.client.browser.teaching import Teaching
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
@@ -82,6 +82,7 @@ from hansard.domain.compaction import Bound
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.functions import CheckFunction
+from hansard.domain.experience.kept import ExperienceReplayed
 from hansard.domain.label import Label
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.values import Secret, recordable
@@ -513,8 +514,9 @@ class OnLoop(_Session):
         the result says which check it was, and has the plan in words for whoever goes on.
 
         Args:
-            experience: What was learned, or its folder; its checks are those that a person
-                confirmed.
+            experience: The name of one that the record keeps, its folder (a path with a slash), or
+                what was learned; its checks are those that a person confirmed. What came of it is
+                on record for one that is kept.
             params: A value for each slot; a `hansard.Secret` is filled in on this machine, and in
                 no step, request or file.
             task: In the place of `params`: the task's text, from which they are read.
@@ -530,11 +532,15 @@ class OnLoop(_Session):
         Raises:
             BadValue: The folder cannot be read, a slot has no value, the text is said otherwise,
                 there is no page, or a tool is missing.
-            Refused: No check guards an effect, or it is done once and not allowed; nothing was
+            NotFound: The record keeps none of that name.
+            Refused: No check guards an effect, it is done once and not allowed, or what is kept is
+                retired, quarantined, or came in a bundle that nobody has confirmed; nothing was
                 done.
+            RoleRefused: The role may not state `experience.replayed`; nothing was done.
         """
         self.engine.ledger.demand_open()
-        told, learnt = by_name("params", params), experienced.opened(experience)
+        told, given = by_name("params", params), experienced.opened(experience)
+        learnt, version = await self._kept_experience(given)
         if task:
             told = experienced.values_of(learnt, task, told)
         doing = experienced.Doing(
@@ -546,11 +552,22 @@ class OnLoop(_Session):
             free=free,
             tools=by_name("tools", tools),
         )
-        done = await experienced.ExperienceReplay(self, self._browser, learnt, doing).run()
+        tell = functools.partial(self._tell_replayed, learnt, version) if version else None
+        done = await experienced.ExperienceReplay(self, self._browser, learnt, doing, tell).run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
+        return await self._learned_further(done, learnt, task, told)
+
+    async def _learned_further(
+        self,
+        done: experienced.Experienced,
+        learnt: Experience,
+        task: str,
+        params: Mapping[str, Any],
+    ) -> experienced.Experienced:
+        """What a free doing taught, beside what came of it."""
         try:
-            asked = task or learnt.wording.filled(told)
+            asked = task or learnt.wording.filled(params)
             tasks = {self.run: asked} if asked else {}
             further = await learned(
                 self.engine.workspace, learnt.name, [self.run], tasks, parent=learnt
@@ -558,6 +575,52 @@ class OnLoop(_Session):
         except (BadValue, NotFound) as error:
             return msgspec.structs.replace(done, not_learned=str(error))
         return msgspec.structs.replace(done, learned=further)
+
+    async def _kept_experience(self, given: Experience | str) -> tuple[Experience, int]:
+        """What is to be done, and which version it is of what the record keeps; 0 for none. A run
+        that goes on is told the same version again.
+        """
+        name = given if isinstance(given, str) else given.name
+        asked = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
+        workspace = self.engine.workspace
+
+        async def opens(**_: Any) -> int:
+            if isinstance(given, str):
+                number = (await kept_experiences.usable(workspace, given)).version
+            else:
+                number = await kept_experiences.demand_usable(workspace, given)
+            if number:
+                await self._drive(self.engine.outcomes.demand(states(ExperienceReplayed.tag)))
+            return number
+
+        version: int = await self.call(pure("experience.opened", opens, asked), (), asked)
+        if not isinstance(given, str):
+            return given, version
+        found = await kept_experiences.get(workspace, given, version)
+        self.engine.ledger.shown(found.label)
+        return found.experience, version
+
+    async def _tell_replayed(
+        self, learnt: Experience, version: int, told: Mapping[str, Any]
+    ) -> None:
+        """Put on record what came of a doing; that of one step once."""
+        ledger = self.engine.ledger
+        failure = told["failure"] or {}
+        stated = ExperienceReplayed(
+            version=version,
+            run=self.run,
+            agent=self.agent,
+            step=ledger.here.step or 0,
+            success=not told["error"],
+            checks=len(learnt.checks),
+            done=told["done"],
+            level=told["level"],
+            failed_check=failure.get("check", ""),
+            error=recordable(told["error"], self.engine.settings.scrub),
+        )
+        label = ledger.label.stored
+        tell = kept_experiences.replayed
+        await tell(self.engine.workspace, learnt.name, stated, by=ledger.actor, label=label)
 
     async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
         """Put on record that an entry of a cache that is kept was found elsewhere."""

@@ -25,6 +25,7 @@ from hansard.domain import (
 )
 from hansard.domain.actions import kept
 from hansard.domain.events import Event
+from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
@@ -50,6 +51,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
     kept.KIND: frozenset(get_args(kept.ActionsEvent)),
+    kept_experiences.KIND: frozenset(get_args(kept_experiences.ExperienceEvent)),
     aggregate.KIND: frozenset({aggregate.AggregateChanged}),
     aggregate.FOLLOWER: frozenset({aggregate.AggregateFollowed}),
     conversation.KIND: frozenset({conversation.RunJoined}),

@@ -154,6 +154,20 @@ class ActionsKept(msgspec.Struct, kw_only=True):
     version: int
 
 
+class ExperienceKept(msgspec.Struct, kw_only=True):
+    """An experience that is kept, and its newest version."""
+
+    experience: str
+    version: int
+
+
+class ExperienceRetiredNow(msgspec.Struct, kw_only=True):
+    """An experience that is not to be used any more, and whether that is new."""
+
+    experience: str
+    retired: bool
+
+
 class Invalidated(msgspec.Struct, kw_only=True):
     """Answers that are stale now: of a tool, a run or a key; the others are empty."""
 

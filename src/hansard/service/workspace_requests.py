@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import Carried
 from hansard.agents.access.views import Derived, View
+from hansard.agents.actions import kept_experiences
 from hansard.agents.actions import store as kept_caches
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
@@ -42,7 +44,10 @@ from hansard.client.operations import (
     RecordAudit,
     RecordCancel,
     RecordCompare,
+    RecordConfirmExperience,
     RecordDeny,
+    RecordExperiences,
+    RecordFindExperience,
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
@@ -61,6 +66,7 @@ from hansard.client.operations import (
     RecordPromptReport,
     RecordPrompts,
     RecordReopen,
+    RecordRetireExperience,
     RecordRetirePrompt,
     RecordRevertActions,
     RecordSavings,
@@ -101,14 +107,17 @@ from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
 from hansard.inspect import kept_actions
+from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison import compare
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.why import why
 from hansard.projections.reader import Reader
+from hansard.projections.search.files import FileWords
 from hansard.service import operations
 from hansard.service.decoys import Decoys
 from hansard.service.fair_queue import Bounds, FairQueue
@@ -460,6 +469,45 @@ class WorkspaceRequests:
 
         words = f"prompt report {asked.name or ''} {asked.alpha}"
         return await self._its_tables("prompt_report").read(asker, words, reads)
+
+    async def experiences(self, asker: Asker, _asked: RecordExperiences) -> KeptExperiences:
+        """The experiences that are kept, by the role's own database. Raises NotOffered."""
+        tables = self._its_tables("experiences")
+        return await tables.read(asker, "experiences", found_experiences.experiences)
+
+    async def find_experience(self, asker: Asker, asked: RecordFindExperience) -> ExperienceHits:
+        """The experiences that fit, by the role's own database. Raises NotOffered."""
+        wanted = found_experiences.Wanted(
+            task=asked.task,
+            tools=tuple(asked.tools),
+            address=asked.address,
+            limit=asked.limit,
+            retired=asked.retired,
+        )
+
+        def reads(reader: Reader) -> ExperienceHits:
+            with closing(FileWords()) as words:  # of the role's own: no rank tells of others
+                return found_experiences.find(reader, wanted, words)
+
+        words = f"find experience {asked.task} {asked.address}"
+        return await self._its_tables("find_experience").read(asker, words, reads)
+
+    async def confirm_experience(self, asker: Asker, asked: RecordConfirmExperience) -> int:
+        """Confirm the check functions of an experience."""
+        return await kept_experiences.confirm(
+            asker.workspace,
+            asked.name,
+            asked.checks,
+            digest=asked.digest,
+            because=asked.because,
+            by=asker.who.actor,
+        )
+
+    async def retire_experience(self, asker: Asker, asked: RecordRetireExperience) -> bool:
+        """Have an experience not be used any more."""
+        return await kept_experiences.retire(
+            asker.workspace, asked.name, because=asked.because, by=asker.who.actor
+        )
 
     async def promote(self, asker: Asker, asked: RecordPromote) -> PromptEvidence | None:
         """Move an alias, by what the role's own database says of an experiment."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from hansard.bus.whole_file import write_whole
 from hansard.domain.errors import BadValue
@@ -13,6 +15,13 @@ from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.experience import CHECKS, FILES, Experience
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+def is_name(given: object) -> TypeGuard[str]:
+    """Whether what is given names an experience that the record keeps: a text without a slash; one
+    with a slash is a folder's path (`./invite`), as a `Path` is.
+    """
+    return isinstance(given, str) and "/" not in given and os.sep not in given
 
 
 def write_folder(experience: Experience, folder: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.actions.experience_folder import read_folder
+from hansard.agents.actions.experience_folder import is_name, read_folder
 from hansard.agents.errors import NotDone
 from hansard.client.browser.browser import (
     ActionFailed,
@@ -67,6 +67,10 @@ CHECK_S_MAX = 1.0
 
 FREE = 4
 """The level of what is done freely, with the plan and the lessons in words."""
+
+
+Tell = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Puts what came of a doing on record for the experience that the record keeps."""
 
 
 class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,9 +182,13 @@ def demand_guarded(experience: Experience, once: Once) -> None:
             raise Refused(message)
 
 
-def opened(experience: Experience | str | Path) -> Experience:
-    """An experience, or that of a folder. Raises BadValue."""
-    return experience if isinstance(experience, Experience) else read_folder(Path(experience))
+def opened(experience: Experience | str | Path) -> Experience | str:
+    """An experience, that of a folder, or the name of one that the record keeps: a text without a
+    slash. Raises BadValue.
+    """
+    if isinstance(experience, Experience) or is_name(experience):
+        return experience
+    return read_folder(Path(experience))
 
 
 def values_of(experience: Experience, task: str, params: Params) -> dict[str, str | Secret]:
@@ -205,6 +213,7 @@ class ExperienceReplay:
         browser: AsyncBrowser | None,
         experience: Experience,
         doing: Doing,
+        tell: Tell | None = None,
     ) -> None:
         _demand_there(experience, browser, doing.tools)
         demand_guarded(experience, doing.once)
@@ -212,6 +221,7 @@ class ExperienceReplay:
         self._page = browser
         self._experience = experience
         self._doing = doing
+        self._tell = tell
         given = (*experience.functions, *doing.functions)
         self._functions = told_apart(experience.checks, given)
         self._guard = Guard(experience.procedure, experience.checks, doing.params)
@@ -233,7 +243,10 @@ class ExperienceReplay:
         identity = {"experience": self._experience.name, "version": self._experience.version}
 
         async def replay(**_: Any) -> dict[str, Any]:
-            return await self._all()
+            told = await self._all()
+            if self._tell is not None:
+                await self._tell(told)
+            return told
 
         told = await self._session.call(
             composite("experience.replay", replay, identity), (), identity

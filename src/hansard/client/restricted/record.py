@@ -41,7 +41,10 @@ from hansard.client.operations import (
     RecordAudit,
     RecordCancel,
     RecordCompare,
+    RecordConfirmExperience,
     RecordDeny,
+    RecordExperiences,
+    RecordFindExperience,
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
@@ -53,6 +56,7 @@ from hansard.client.operations import (
     RecordPromptReport,
     RecordPrompts,
     RecordReopen,
+    RecordRetireExperience,
     RecordRetirePrompt,
     RecordRevertActions,
     RecordSavings,
@@ -104,6 +108,8 @@ from hansard.domain.memory.events import ORG
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
+from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, Saved, SavingsAnswer
 
@@ -554,6 +560,43 @@ class AsyncRestrictedRecord(OnLoop):
         """
         found: PromptReport = await self._ask(RecordPromptReport(name, alpha))
         return found
+
+    async def experiences(self) -> KeptExperiences:
+        """The experiences that are kept, by the role's own tables, where the role may query."""
+        found: KeptExperiences = await self._ask(RecordExperiences())
+        return found
+
+    async def find_experience(
+        self,
+        task: str = "",
+        *,
+        tools: Sequence[str] = (),
+        address: str = "",
+        limit: int = EXPERIENCES_MAX,
+        retired: bool = False,
+    ) -> ExperienceHits:
+        """The experiences that fit a task, the best first, each with why, by the role's own tables,
+        where the role may query.
+        """
+        asked = RecordFindExperience(task, list(tools), address, limit, retired)
+        found: ExperienceHits = await self._ask(asked)
+        return found
+
+    async def confirm_experience(
+        self, name: str, checks: Sequence[str] = (), *, digest: str = "", because: str = ""
+    ) -> int:
+        """Confirm the check functions of an experience, where the role may state
+        `experience.confirmed`.
+        """
+        names = {"name": name, "digest": digest}
+        check_names("record.confirm_experience", names, scrubber(self._defaults.redact))
+        asked = RecordConfirmExperience(name, list(checks), digest, self._text(because))
+        return int(await self._ask(asked))
+
+    async def retire_experience(self, name: str, *, because: str = "") -> bool:
+        """Retire an experience, where the role may state `experience.retired`."""
+        check_names("record.retire_experience", {"name": name}, scrubber(self._defaults.redact))
+        return bool(await self._ask(RecordRetireExperience(name, self._text(because))))
 
     async def promote(
         self,

@@ -7,7 +7,7 @@ Made by `python -m tests.structure.twins`: do not edit it, but
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from hansard.agents.access.views import View
@@ -21,7 +21,10 @@ from hansard.client.operations import (
     RecordAudit,
     RecordCancel,
     RecordCompare,
+    RecordConfirmExperience,
     RecordDeny,
+    RecordExperiences,
+    RecordFindExperience,
     RecordFinish,
     RecordGiveFeedback,
     RecordInvalidate,
@@ -33,6 +36,7 @@ from hansard.client.operations import (
     RecordPromptReport,
     RecordPrompts,
     RecordReopen,
+    RecordRetireExperience,
     RecordRetirePrompt,
     RecordRevertActions,
     RecordSavings,
@@ -65,6 +69,8 @@ from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING, chosen
 from hansard.domain.steps import Verdict
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
+from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, SavingsAnswer
 
@@ -204,6 +210,43 @@ class RestrictedRecord(OnPortal):
         """
         found: PromptReport = self._ask(RecordPromptReport(name, alpha))
         return found
+
+    def experiences(self) -> KeptExperiences:
+        """The experiences that are kept, by the role's own tables, where the role may query."""
+        found: KeptExperiences = self._ask(RecordExperiences())
+        return found
+
+    def find_experience(
+        self,
+        task: str = "",
+        *,
+        tools: Sequence[str] = (),
+        address: str = "",
+        limit: int = EXPERIENCES_MAX,
+        retired: bool = False,
+    ) -> ExperienceHits:
+        """The experiences that fit a task, the best first, each with why, by the role's own tables,
+        where the role may query.
+        """
+        asked = RecordFindExperience(task, list(tools), address, limit, retired)
+        found: ExperienceHits = self._ask(asked)
+        return found
+
+    def confirm_experience(
+        self, name: str, checks: Sequence[str] = (), *, digest: str = "", because: str = ""
+    ) -> int:
+        """Confirm the check functions of an experience, where the role may state
+        `experience.confirmed`.
+        """
+        names = {"name": name, "digest": digest}
+        check_names("record.confirm_experience", names, scrubber(self._defaults.redact))
+        asked = RecordConfirmExperience(name, list(checks), digest, self._text(because))
+        return int(self._ask(asked))
+
+    def retire_experience(self, name: str, *, because: str = "") -> bool:
+        """Retire an experience, where the role may state `experience.retired`."""
+        check_names("record.retire_experience", {"name": name}, scrubber(self._defaults.redact))
+        return bool(self._ask(RecordRetireExperience(name, self._text(because))))
 
     def promote(
         self,

@@ -70,7 +70,7 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         dropped: How many sentences rested on no step of those runs, and are not kept.
         functions: Checks in Python: of this workspace alone, in no file.
         left_out_checks: The names of those that the experience had when its files were written.
-        version: From 1.
+        version: From 1; 0 where the record that keeps it counts them.
         parent: The digest of the version that it was learned further from.
         format: `hansard.experience.v1`.
     """
@@ -126,9 +126,7 @@ def made(name: str, told: Distilled, *, description: str = "", version: int = 1)
     """An experience of what was distilled. Raises BadValue where that has no procedure, or for a
     name that no skill may have.
     """
-    if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
-        fact = f"{name!r:.80} is no name of a skill"
-        raise BadValue("experience", fact, "use a-z, 0-9 and single hyphens, at most 64")
+    demand_name(name)
     if told.procedure is None or told.script is None:
         out = told.left_out[0].why if told.left_out else "no doing of it succeeded"
         fact = (
@@ -146,6 +144,13 @@ def made(name: str, told: Distilled, *, description: str = "", version: int = 1)
         left_out=len(told.left_out),
         version=version,
     )
+
+
+def demand_name(name: str) -> None:
+    """Raise BadValue for a name that no skill may have."""
+    if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
+        fact = f"{name!r:.80} is no name of a skill"
+        raise BadValue("experience", fact, "use a-z, 0-9 and single hyphens, at most 64")
 
 
 def files(experience: Experience) -> dict[str, bytes]:
@@ -254,8 +259,8 @@ def plan(experience: Experience) -> list[str]:
 
 def _skill(experience: Experience) -> str:
     """`SKILL.md`, as the specification of agent skills has it: metadata are texts."""
-    metadata = {
-        "version": str(experience.version),
+    metadata = {"version": str(experience.version)} if experience.version else {}
+    metadata |= {
         "level": str(experience.level),
         "sources": str(len(experience.sources)),
         "failed": str(len(experience.failed)),

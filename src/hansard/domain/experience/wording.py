@@ -42,18 +42,29 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.parts[1::2]
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        made = []
-        for at, part in enumerate(self.parts):
-            made.append("(.+?)" if at % 2 else r"\s*".join(map(re.escape, _tokens_of(part))))
-        return re.compile(r"\s*".join(each for each in made if each), re.DOTALL)
+    def _constants(self) -> tuple[re.Pattern[str], ...]:
+        """The constant texts in turn, the last at the end; words may have a space between them."""
+        made = [r"\s*".join(map(re.escape, _tokens_of(part))) for part in self.parts[::2]]
+        made[-1] += r"\Z"
+        return tuple(map(re.compile, made))
 
     def read(self, text: str) -> dict[str, str] | None:
-        """The slots' values in a text; None where it is not said like that."""
-        found = self._pattern.fullmatch(" ".join(text[:TEXT_CHARACTERS_MAX].split()))
-        if found is None:
-            return None
-        return {name: value.strip() for name, value in zip(self.slots, found.groups(), strict=True)}
+        """The slots' values in a text; None where it is not said like that.
+
+        Each value is the shortest that lets the rest follow. In time linear in the text, whatever
+        the wording: one may come from elsewhere.
+        """
+        said = " ".join(text[:TEXT_CHARACTERS_MAX].split())
+        first, *rest = self._constants
+        found = first.match(said)
+        values = list[str]()
+        for constant in rest:
+            if found is None:
+                return None
+            begin = found.end() + said.startswith(" ", found.end())
+            found = constant.search(said, begin + 1) if begin < len(said) else None
+            values.append(said[begin : found.start()].strip() if found else "")
+        return None if found is None else dict(zip(self.slots, values, strict=True))
 
     def filled(self, values: Mapping[str, object]) -> str:
         """The task's text with values; empty where one is no text."""

@@ -56,6 +56,9 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
             "versions",
         }
     ),
+    "experience.distilled.v1": frozenset({"failed", "sources"}),
+    "experience.healed.v1": frozenset({"run"}),
+    "experience.replayed.v1": frozenset({"agent", "run", "step"}),
     "memory.changed.v1": frozenset({"run", "sources", "step"}),
     "memory.reflected.v1": frozenset({"reflection", "runs", "sources"}),
     "memory.rejected.v1": frozenset({"run", "step"}),
@@ -70,6 +73,10 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
 
 DIGESTS: Mapping[str, Mapping[str, str]] = {
     "actions.saved.v1": {"digest": "cache"},
+    "experience.confirmed.v1": {"digest": "content"},
+    "experience.distilled.v1": {"digest": "content"},
+    "experience.healed.v1": {"digest": "content"},
+    "experience.installed.v1": {"digest": "content"},
     "prompt.version_added.v1": {"digest": "text"},
     "step.completed.v1": {"digest": "result"},
     "step.failed.v1": {"digest": "error"},

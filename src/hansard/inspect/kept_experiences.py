@@ -1,0 +1,499 @@
+"""Experiences that are kept in the record: which there are, their versions, and which one fits."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from hansard.agents.actions.kept_experiences import KeptVersion
+from hansard.bus.errors import NotFound
+from hansard.domain.counted import counted
+from hansard.domain.errors import BadValue
+from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.kept import REMEDY, ExperienceStanding
+from hansard.domain.experience.wording import Wording, tokens
+from hansard.domain.urls import host_in
+from hansard.inspect.answer import Answer
+from hansard.projections.reader import Reader
+
+HITS_MAX = 10
+"""Experiences that are given back if nothing else is asked for."""
+
+HITS_LIMIT_MAX = 1_000
+"""Most that can be asked for."""
+
+DEPTH = 200
+"""Experiences with words of the question whose wording is tried on it."""
+
+QUESTION_CHARACTERS_MAX = 4_000
+"""Of a task's text: as of those that experiences are learned from."""
+
+_USABLE = (ExperienceStanding.CONFIRMED, ExperienceStanding.GUIDES)
+
+
+class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only=True):
+    """An experience that is kept, as its newest version.
+
+    Attributes:
+        experience: Its name.
+        version: The newest version.
+        digest: SHA-256 of that version's files in RFC 8785 form, hexadecimal.
+        description: What it is for.
+        task: How the task is said, each slot as `{{name}}`.
+        standing: guides, confirmed, untrusted, quarantined or retired.
+        tools: What its actions call.
+        hosts: Of the pages on which they are done.
+        checks: How many check functions guard it.
+        procedure: SHA-256 of its wording and graph, hexadecimal: equal for duplicates.
+        replays: How often a task was done by it.
+        successes: How often to the end, every check passed.
+        success_low: Lower end of Wilson's 95 % interval of the share of successes; None without
+            replays.
+        heals: How many versions are heals.
+        heals_not_looked_at: How many of them are in use, and nobody has confirmed them.
+        changed_at: When it had its newest version, UTC.
+    """
+
+    experience: str
+    version: int
+    digest: str
+    description: str
+    task: str
+    standing: ExperienceStanding
+    tools: list[str]
+    hosts: list[str]
+    checks: int
+    procedure: str
+    replays: int
+    successes: int
+    success_low: float | None
+    heals: int
+    heals_not_looked_at: int
+    changed_at: datetime
+
+
+class KeptExperiences(Answer):
+    """The experiences that are kept.
+
+    Attributes:
+        position: As of which position of the log.
+        experiences: By name.
+    """
+
+    position: int
+    experiences: list[KeptExperience]
+
+    def lines(self) -> Iterator[object]:
+        """Each experience, then the position."""
+        yield from self.experiences
+        count = len(self.experiences)
+        yield {"kind": "experiences", "count": count, "position": self.position}
+
+
+class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=True):
+    """A version of an experience, or what was said or done by one.
+
+    Attributes:
+        experience: Its name.
+        version: Which version.
+        change: distilled, confirmed, healed, installed, replayed, published or retired.
+        digest: Of a version: of its files.
+        parent: Of a version: what it was made of.
+        checks: How many check functions guard the version, or guarded the replay.
+        node: Of a heal: which node.
+        run: Of a heal or a replay: its run.
+        success: Of a replay: whether it came to an end, every check passed.
+        bundle: Of what was installed or published: SHA-256 of the bundle.
+        author: Who stated it.
+        because: Why; of a replay its error.
+        at: When, UTC.
+    """
+
+    experience: str
+    version: int | None
+    change: str
+    digest: str | None
+    parent: int | None
+    checks: int | None
+    node: str | None
+    run: str | None
+    success: bool | None
+    bundle: str | None
+    author: str
+    because: str | None
+    at: datetime
+
+
+class ExperienceLog(Answer):
+    """What is on record of an experience.
+
+    Attributes:
+        position: As of which position of the log.
+        changes: The oldest first.
+    """
+
+    position: int
+    changes: list[ExperienceChange]
+
+    def lines(self) -> Iterator[object]:
+        """Each change, then the position."""
+        yield from self.changes
+        yield {"kind": "changes", "count": len(self.changes), "position": self.position}
+
+
+class ShownExperience(Answer, kw_only=True):
+    """A version of an experience, and what is on record of it.
+
+    Attributes:
+        experience: What was learned.
+        digest: SHA-256 of the version's files in RFC 8785 form, hexadecimal.
+        standing: What it may be used for.
+        label: How confidential it is; empty for public and trusted.
+        changes: What is on record of all versions, the oldest first.
+    """
+
+    experience: Experience
+    digest: str
+    standing: ExperienceStanding
+    label: str
+    changes: list[ExperienceChange]
+
+
+class FileDiff(msgspec.Struct, tag_field="kind", tag="file", kw_only=True):
+    """How a file differs: `diff` as `diff -u` has it."""
+
+    path: str
+    diff: str
+
+
+class ExperienceDiff(Answer, kw_only=True):
+    """How two versions differ, by file; none where they are equal."""
+
+    before: str
+    after: str
+    files: list[FileDiff]
+
+    def lines(self) -> Iterator[object]:
+        """Each file that differs."""
+        yield from self.files
+
+
+class ExperienceHit(msgspec.Struct, tag_field="kind", tag="hit", kw_only=True):
+    """An experience that fits, and why.
+
+    Attributes:
+        experience: Its name.
+        version: Its newest version.
+        standing: What it may be used for.
+        description: What it is for.
+        task: How the task is said.
+        params: The values of its slots, where the question is said like its task; else None.
+        score: How well its words fit (bm25): the higher the better, comparable within one answer;
+            0 where no words were asked for.
+        success_low: Lower end of Wilson's 95 % interval of the share of successes (E. B. Wilson,
+            "Probable inference, the law of succession, and statistical inference", JASA 22, 1927);
+            None without replays.
+        replays: Of which.
+        cost: What models cost a run in which it was replayed, on average; None where it is not
+            known.
+        seconds: What the calls of such a run took, on average; None without replays.
+        duplicates: Others with the same wording and graph, which fit less well for the rest: they
+            are no hits of their own.
+        why: What speaks for it, in words, and what against.
+    """
+
+    experience: str
+    version: int
+    standing: ExperienceStanding
+    description: str
+    task: str
+    params: dict[str, str] | None
+    score: float
+    success_low: float | None
+    replays: int
+    cost: float | None
+    seconds: float | None
+    why: list[str]
+    duplicates: list[str] = []
+
+
+class ExperienceHits(Answer):
+    """The experiences that fit.
+
+    Attributes:
+        position: As of which position of the log.
+        hits: The best first.
+        more: Whether a limit cut others off.
+    """
+
+    position: int
+    hits: list[ExperienceHit]
+    more: bool = False
+
+    def lines(self) -> Iterator[object]:
+        """Each hit, then the position."""
+        yield from self.hits
+        yield {
+            "kind": "hits",
+            "count": len(self.hits),
+            "more": self.more,
+            "position": self.position,
+        }
+
+
+class Words(Protocol):
+    """Ranks texts by the words of a question: `hansard.projections.search.files.FileWords`."""
+
+    def ranked(
+        self, tree: Mapping[str, str], question: str, limit: int, /
+    ) -> list[tuple[str, float, str]]:
+        """Path, score and excerpt of those that fit, the best first, at most `limit`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What experiences are asked for.
+
+    Attributes:
+        task: The task's text, or words of it; empty for any.
+        tools: All of which they call.
+        address: Where they are done: an address, or a host; empty for anywhere.
+        limit: So many at most.
+        retired: Whether those that are retired are found, too.
+    """
+
+    task: str = ""
+    tools: tuple[str, ...] = ()
+    address: str = ""
+    limit: int = HITS_MAX
+    retired: bool = False
+
+
+_LIST = """
+    SELECT experience, version, coalesce(digest, '') AS digest,
+        coalesce(description, '') AS description, coalesce(task, '') AS task, standing,
+        tools, hosts, checks, coalesce(procedure, '') AS procedure,
+        replays, successes, success_low, heals, heals_not_looked_at,
+        changed_at
+    FROM experiences ORDER BY experience
+"""
+_LOG = """
+    SELECT experience, version, kind AS change, digest, parent, checks, node, run, NULL AS success,
+        bundle, author, because, happened_at AS at, position, event_index
+    FROM experience_versions WHERE experience = $1
+    UNION ALL BY NAME
+    SELECT experience, version, 'replayed' AS change, checks, run, success, author,
+        error AS because, happened_at AS at, position, event_index
+    FROM experience_replays WHERE experience = $1
+    UNION ALL BY NAME
+    SELECT experience, version, 'published' AS change, bundle, author, because, happened_at AS at,
+        position, 0 AS event_index
+    FROM experience_bundles WHERE experience = $1
+    UNION ALL BY NAME
+    SELECT experience, 'retired' AS change, author, because, happened_at AS at, position,
+        0 AS event_index
+    FROM experience_retirements WHERE experience = $1
+    ORDER BY position, event_index
+"""
+_COSTS = """
+    WITH runs AS (
+        SELECT DISTINCT experience, run FROM experience_replays WHERE list_contains($1, experience)
+    ), used AS (
+        SELECT
+            r.experience, r.run, count(*) FILTER (s.kind = 'model' AND s.cost IS NULL) AS unknown,
+            fsum(s.cost) FILTER (s.kind = 'model') AS cost,
+            fsum(s.duration_ms) FILTER (s.parent_step IS NULL) / 1e3 AS seconds
+        FROM runs AS r JOIN steps AS s ON s.run = r.run AND NOT s.inherited
+        GROUP BY r.experience, r.run
+    )
+    SELECT
+        experience,
+        if(sum(unknown) > 0, NULL, coalesce(fsum(cost), 0) / count(*)) AS cost,
+        fsum(seconds) / count(*) AS seconds
+    FROM used GROUP BY experience
+"""
+
+
+def experiences(reader: Reader) -> KeptExperiences:
+    """The experiences that are kept, by name."""
+    found = msgspec.convert(reader.rows(_LIST, []), list[KeptExperience])
+    return KeptExperiences(position=reader.position, experiences=found)
+
+
+def log(reader: Reader, name: str) -> ExperienceLog:
+    """What is on record of an experience. Raises NotFound."""
+    rows = [dict(each) for each in reader.rows(_LOG, [name])]
+    found = msgspec.convert(rows, list[ExperienceChange])
+    if not found:
+        raise NotFound(f"experience {name!r:.80}", REMEDY)
+    return ExperienceLog(position=reader.position, changes=found)
+
+
+def shown(version: KeptVersion, changes: ExperienceLog) -> ShownExperience:
+    """A version, and what is on record of it."""
+    return ShownExperience(
+        experience=version.experience,
+        digest=version.digest,
+        standing=version.standing,
+        label=str(version.label or ""),
+        changes=changes.changes,
+    )
+
+
+def difference(
+    before: Mapping[str, str], after: Mapping[str, str], named: tuple[str, str]
+) -> ExperienceDiff:
+    """How the files of two versions differ; `named` is what they are called."""
+    found = []
+    for path in sorted({*before, *after}):
+        one, other = (each.get(path, "").splitlines(keepends=True) for each in (before, after))
+        names = [f"{each}/{path}" for each in named]
+        diff = "".join(difflib.unified_diff(one, other, names[0], names[1]))
+        if diff:
+            found.append(FileDiff(path=path, diff=diff))
+    return ExperienceDiff(before=named[0], after=named[1], files=found)
+
+
+def find(reader: Reader, wanted: Wanted, words: Words) -> ExperienceHits:
+    """The experiences that fit what is asked for, the best first, each with why.
+
+    First those whose task is said like the question, then by its words (bm25); of equals those that
+    may be used, then by the lower end of the share of successes, then by cost.
+
+    Raises:
+        BadValue: The text or the limit cannot be taken.
+        BadQuery: The text has no words.
+    """
+    _check(wanted)
+    kept = {each.experience: each for each in experiences(reader).experiences}
+    able = {name: each for name, each in kept.items() if _takes(each, wanted)}
+    scores = dict.fromkeys(able, 0.0)
+    if wanted.task:
+        tree = {name: f"{each.task}\n{each.description}" for name, each in kept.items()}
+        ranked = words.ranked(tree, wanted.task, len(tree) if len(able) < len(kept) else DEPTH)
+        scores = {name: score for name, score, _ in ranked if name in able}
+    costs = {str(each["experience"]): each for each in reader.rows(_COSTS, [list(scores)])}
+    hits = [_hit(able[name], score, wanted, costs.get(name)) for name, score in scores.items()]
+    hits = _without_duplicates(sorted(hits, key=_order), able)
+    return ExperienceHits(
+        position=reader.position, hits=hits[: wanted.limit], more=len(hits) > wanted.limit
+    )
+
+
+def _without_duplicates(
+    hits: Sequence[ExperienceHit], kept: Mapping[str, KeptExperience]
+) -> list[ExperienceHit]:
+    """The best of each with the same wording and graph, which names the others."""
+    first: dict[str, ExperienceHit] = {}
+    for hit in hits:
+        same = first.setdefault(kept[hit.experience].procedure or hit.experience, hit)
+        if same is not hit:
+            same.duplicates.append(hit.experience)
+    return list(first.values())
+
+
+def _check(wanted: Wanted) -> None:
+    if not 1 <= wanted.limit <= HITS_LIMIT_MAX:
+        raise BadValue("limit", f"{wanted.limit}", f"give 1 to {HITS_LIMIT_MAX:,}")
+    if len(wanted.task) > QUESTION_CHARACTERS_MAX:
+        fact = f"{counted(len(wanted.task), 'character')}, more than {QUESTION_CHARACTERS_MAX:,}"
+        raise BadValue("task", fact, "give what is asked for, not what it is about")
+    if not (wanted.task or wanted.tools or wanted.address):
+        remedy = "give the task's text, a tool or an address; `hansard experience list` has all"
+        raise BadValue("find", "nothing is asked for", remedy)
+
+
+def _takes(each: KeptExperience, wanted: Wanted) -> bool:
+    if each.standing is ExperienceStanding.RETIRED and not wanted.retired:
+        return False
+    if not set(wanted.tools) <= set(each.tools):
+        return False
+    return not wanted.address or _is_at(wanted.address, each.hosts)
+
+
+def _is_at(address: str, hosts: Sequence[str]) -> bool:
+    url = address if "//" in address else f"https://{address}"
+    try:
+        return bool(urlsplit(url).hostname) and host_in(url, tuple(hosts))
+    except ValueError as error:
+        remedy = "give an address, or a host: https://shop.example.org/"
+        raise BadValue("address", f"{address!r:.80} ({error})", remedy) from None
+
+
+def _hit(
+    each: KeptExperience, score: float, wanted: Wanted, used: Mapping[str, Any] | None
+) -> ExperienceHit:
+    params = said_like(each.task, wanted.task) if wanted.task else None
+    hit = ExperienceHit(
+        experience=each.experience,
+        version=each.version,
+        standing=each.standing,
+        description=each.description,
+        task=each.task,
+        params=params,
+        score=score,
+        success_low=each.success_low,
+        replays=each.replays,
+        cost=used["cost"] if used else None,
+        seconds=used["seconds"] if used else None,
+        why=[],
+    )
+    hit.why = _why(each, hit, wanted)
+    return hit
+
+
+def _why(each: KeptExperience, hit: ExperienceHit, wanted: Wanted) -> list[str]:
+    why = []
+    if hit.params is not None:
+        why.append("the task is said like its own")
+    elif wanted.task:
+        asked = {word.lower() for word in tokens(wanted.task) if word.isalnum()}
+        has = {word.lower() for word in tokens(f"{each.task} {each.description}"[:4_000])}
+        both = sorted(asked & has)
+        why.append(f"words in common: {', '.join(both)}" if both else "forms of its words")
+    if wanted.tools:
+        why.append(f"it calls {', '.join(wanted.tools)}")
+    if wanted.address:
+        why.append(f"it is done at {', '.join(each.hosts)}")
+    if each.success_low is None:
+        why.append("never replayed")
+    else:
+        share = f"{each.successes} of {each.replays} replays succeeded"
+        why.append(f"{share}: at least {each.success_low:.0%} (Wilson, 95 %)")
+    if hit.cost is not None:
+        why.append(f"{hit.cost:.4g} USD of models a replay")
+    if each.standing not in _USABLE:
+        why.append(f"not to be used as it is: {each.standing.value}")
+    elif each.standing is ExperienceStanding.GUIDES:
+        why.append("it may guide, not act: nobody has confirmed its checks")
+    return why
+
+
+def _order(hit: ExperienceHit) -> tuple[Any, ...]:
+    return (
+        hit.params is None,
+        -hit.score,
+        hit.standing not in _USABLE,
+        -(hit.success_low or 0.0),
+        hit.cost if hit.cost is not None else float("inf"),
+        hit.experience,
+    )
+
+
+def said_like(task: str, text: str) -> dict[str, str] | None:
+    """The values of a task's slots in a text that is said like it; None where it is not."""
+    parts = re.split(r"\{\{([a-z_][a-z0-9_]*)\}\}", task)
+    if len(parts) == 1:
+        return {} if tokens(task) == tokens(text) else None
+    trimmed = tuple(part if at % 2 else part.strip() for at, part in enumerate(parts))
+    return Wording(parts=trimmed).read(text)
