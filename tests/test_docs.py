@@ -2,10 +2,11 @@
 
 In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after another in one
 namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
-`$ hansard` or `$ cp` run and must succeed: in this process and beside a broker that stays up, as a
-process and a broker for each would take most of the time. A block that cannot run has a comment
-before it that says why: `<!-- not run: it needs a broker on another machine -->`. Blocks after
-`<!-- notebook -->` are cells of a notebook, parted by `# %%`, and run in a kernel of the page.
+`$ hansard`, `$ cp` or `$ openssl` run and must succeed: in this process and beside a broker that
+stays up, as a process and a broker for each would take most of the time. A block that cannot run
+has a comment before it that says why: `<!-- not run: it needs a broker on another machine -->`.
+Blocks after `<!-- notebook -->` are cells of a notebook, parted by `# %%`, and run in a kernel of
+the page.
 
 Code warns of nothing, and each command of README.md has something to show.
 """
@@ -98,12 +99,12 @@ def blocks(text: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The `$ hansard ...` and `$ cp ...` lines of a console block, continued lines joined."""
+    """The `$ hansard ...`, `$ cp ...` and `$ openssl ...` lines, continued lines joined."""
     lines = block.text.replace("\\\n", " ").splitlines()
     return [
         shlex.split(line[2:], comments=True)
         for line in lines
-        if line.startswith(("$ hansard", "$ cp "))
+        if line.startswith(("$ hansard", "$ cp ", "$ openssl "))
     ]
 
 
@@ -137,7 +138,8 @@ def hansard(tmp_path, capsys, monkeypatch):
 
     def run(command: list[str], page: Path) -> str:
         if command[0] != "hansard":
-            _await_end(Path(command[2]))
+            if command[0] == "cp":
+                _await_end(Path(command[2]))
             return _expect_success(command, page)
         done = ran(capsys, monkeypatch, command[1:])
         structlog.reset_defaults()

@@ -80,7 +80,7 @@ async def alone(session: Any, page: Any, query: str, student: Student) -> None:
         if not await is_done(page):
             at = await browser.ask(wanted, student)
             if at["selector"]:
-                await browser.act(wanted, at=at["selector"], effects="idempotent")
+                await browser.act(wanted, at=at["selector"])
 
 
 async def tried(
@@ -101,7 +101,7 @@ async def tried(
                 await session.run_experience(
                     learnt.experiences[0], task=query, once="allow", fallback=student
                 )
-        except (hansard.ElementNotFound, hansard.ActionFailed, hansard.BadValue):
+        except (hansard.NotDone, hansard.ActionFailed, hansard.BadValue, TimeoutError):
             pass  # it did not get on: the page says that the task was not done
         run = session.run
     seconds = time.perf_counter() - began

@@ -1,8 +1,11 @@
 """A notebook: cells run one after the other by a real kernel, as a user's are."""
 
+import contextlib
 import os
+import random
 import re
 import signal
+import socket
 import time
 import warnings
 from collections.abc import Callable
@@ -37,6 +40,25 @@ class Said:
                     self.html = output.data.get("text/html", "")
 
 
+CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
+BELOW_EPHEMERAL = range(10_000, 32_000)
+"""The system hands these to nobody who asks for any port: so none is taken between its choice by us
+and its use by the kernel.
+"""
+
+
+def _ports(count: int) -> list[int]:
+    """Ports that are free."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(BELOW_EPHEMERAL, 100):
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
+
+
 class Notebook:
     """One kernel, in a folder of its own, where the data directory of its records is, too."""
 
@@ -52,7 +74,10 @@ class Notebook:
             self._client = NotebookClient(
                 nbformat.v4.new_notebook(), timeout=CELL_S_MAX, allow_errors=True
             )
-            self._client.create_kernel_manager()
+            manager = self._client.create_kernel_manager()
+            manager.cache_ports = False
+            for name, port in zip(CHANNELS, _ports(len(CHANNELS)), strict=True):
+                setattr(manager, f"{name}_port", port)
             self._client.start_new_kernel(env=self._env, cwd=str(self.folder))
             self._client.start_new_kernel_client()
         return self

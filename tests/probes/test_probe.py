@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -91,11 +92,14 @@ class Desk:
         return self._call("probe", "all", *SWAP, "--jobs", 2, *options, *self.command(rule))
 
     def start(self, rule: str) -> subprocess.Popen[bytes]:
-        """The same as a process, whose forks take their time."""
-        given = [python(), "-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
+        """The same as a process whose children are seen, and whose forks take their time."""
+        given = ["-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
         slow = self._told | {"PROBE_SLEEPS": "0.2", "PYTHONPATH": str(SRC)}
         return subprocess.Popen(
-            [*map(str, given)], env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, *map(str, given)],
+            env=slow,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
 

@@ -268,7 +268,9 @@ class Store:
             self._con.register("problems_found", _PROBLEMS.table([_PROBLEMS.chunk(found)]))
             self._run("INSERT INTO problems SELECT * FROM problems_found")
         if rows:
-            self._con.register("incoming", SHAPE.table(chunks or [SHAPE.chunk(rows)]))
+            # A table of its own: of what comes as Arrow the planner knows no size, and takes one.
+            self._con.register("incoming_rows", SHAPE.table(chunks or [SHAPE.chunk(rows)]))
+            self._run("CREATE OR REPLACE TEMP TABLE incoming AS SELECT * FROM incoming_rows")
             types = {row[KNOWN_AS] or "" for row in rows}
             if any(row[LABEL] for row in rows):
                 types.add(LABELLED)
