@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.actions import versions
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
@@ -32,7 +33,6 @@ from hansard.domain.experience.kept import (
 )
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
-from hansard.domain.payload import references
 from hansard.domain.values import Scrub, recordable
 
 
@@ -127,7 +127,7 @@ async def _version(
 ) -> KeptVersion:
     number = state.newest if version is None else version
     told = kept.demand(state, number)
-    content = await _fetched(workspace, told.content)
+    content = await versions.fetched(workspace, told.content)
     if not isinstance(content, dict) or kept.digest_of(content) != told.digest:
         raise Corrupt(f"version {number} of experience {name!r}", "it is not its digest's")
     return KeptVersion(
@@ -138,16 +138,6 @@ async def _version(
         standing=state.standing_of(number),
         label=_labels(stored).get(number),
     )
-
-
-async def _fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
-    request = references.unpack(raw)
-    try:
-        wanted = next(request)
-        while True:
-            wanted = request.send(await workspace.blobs.get(*wanted))
-    except StopIteration as stop:
-        return stop.value
 
 
 def _labels(stored: Sequence[Stored]) -> dict[int, Label | None]:
@@ -314,16 +304,7 @@ async def tell(
     label: Label | None = None,
 ) -> int:
     """State an event; the number of the newest version then. Raises Refused, BadName, Conflict."""
-    newest = [0]
-
-    def decided(stored: list[Stored]) -> Sequence[ExperienceEvent]:
-        state = folded(stored)
-        made = kept.decide(state, told)
-        newest[0] = kept.fold(state, made).newest
-        return made
-
-    await workspace.tell_lasting(stream_of(name), by, decided, label)
-    return newest[0]
+    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
 async def demand_usable(workspace: Workspace, experience: Experience) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from hansard.agents.actions import versions
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
@@ -18,7 +18,6 @@ from hansard.domain.actions.cache import ActionCache, ActionChange, CachedAction
 from hansard.domain.actions.kept import (
     KIND,
     REMEDY,
-    ActionsEvent,
     ActionsHealed,
     ActionsLookedAt,
     ActionsReverted,
@@ -30,7 +29,6 @@ from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join
-from hansard.domain.payload import references
 from hansard.domain.values import Scrub, recordable
 
 
@@ -69,7 +67,7 @@ async def save(
         because=recordable(because, scrub),
         run=cache.run,
     )
-    return await _tell(workspace, name, told, by, label)
+    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
 def file_of(cache: ActionCache) -> ActionCache:
@@ -101,7 +99,7 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     state, stored = await read(workspace, name)
     number = state.newest if version is None else version
     base, heals = kept.chain(state, number)
-    plain = await _fetched(workspace, base.cache)
+    plain = await versions.fetched(workspace, base.cache)
     if digest(canonical(plain)) != base.digest:
         raise Corrupt(f"version {base.version} of action cache {name!r}", "it is not its digest's")
     made = caches.decode(msgspec.json.encode(plain), f"action cache {name!r}")
@@ -115,16 +113,6 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     ]
     found: ActionCache = msgspec.structs.replace(made, name=name, version=number, history=history)
     return found
-
-
-async def _fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
-    request = references.unpack(raw)
-    try:
-        wanted = next(request)
-        while True:
-            wanted = request.send(await workspace.blobs.get(*wanted))
-    except StopIteration as stop:
-        return stop.value
 
 
 def _said(stored: Sequence[Stored]) -> dict[int, tuple[str, str]]:
@@ -155,7 +143,7 @@ async def heal(
     told = ActionsHealed(
         version=0, before=before, entry=after.step_index, after=after, because=because, run=run
     )
-    return await _tell(workspace, name, told, by, label)
+    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
 async def revert(
@@ -174,7 +162,7 @@ async def revert(
     """
     await read(workspace, name)
     told = ActionsReverted(version=0, to=to, because=recordable(because, scrub))
-    return await _tell(workspace, name, told, by, label)
+    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
 async def look_at(
@@ -194,25 +182,5 @@ async def look_at(
     state, _ = await read(workspace, name)
     number = state.newest if version is None else version
     told = ActionsLookedAt(version=number, because=recordable(because, scrub))
-    await _tell(workspace, name, told, by, label)
+    await versions.tell(workspace, stream_of(name), kept, told, by, label)
     return number
-
-
-async def _tell(
-    workspace: Workspace,
-    name: str,
-    told: ActionsEvent,
-    by: str | Actor,
-    label: Label | None = None,
-) -> int:
-    """State an event; the number of the newest version then."""
-    newest = [0]
-
-    def decided(stored: list[Stored]) -> Sequence[ActionsEvent]:
-        state = folded(stored)
-        made = kept.decide(state, told)
-        newest[0] = kept.fold(state, made).newest
-        return made
-
-    await workspace.tell_lasting(stream_of(name), by, decided, label)
-    return newest[0]
