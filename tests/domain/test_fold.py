@@ -18,24 +18,29 @@ from hansard.domain import (
     price,
     principal,
     prompt,
+    reuse,
     run,
 )
+from hansard.domain.actions import kept as actions
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
+from hansard.domain.experience import kept as experience
 from hansard.domain.memory import space
 from hansard.domain.roles import role
 from hansard.domain.team import task
-from tests.domain import strategies
+from tests.domain import kept_strategies, strategies
 from tests.reach import not_reached
 
 AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "access": (access.initial, access.fold, strategies.access_histories),
+    "actions": (actions.initial, actions.fold, kept_strategies.action_histories),
     "agent": (agent.initial, agent.fold, strategies.lowered(strategies.agent_histories)),
     "run": (run.initial, run.fold, strategies.run_histories),
     "approval": (approval.initial, approval.fold, strategies.approval_histories),
     "board": (board.initial, board.fold, strategies.lowered(strategies.board_histories)),
     "budget": (budget.BudgetState, budget.fold, strategies.budget_histories),
+    "experience": (experience.initial, experience.fold, kept_strategies.experience_histories),
     "experiment": (experiment.initial, experiment.fold, strategies.experiment_histories),
     "import": (imported.initial, imported.fold, strategies.import_histories),
     "memory": (space.initial, space.fold, strategies.memory_histories),
@@ -43,6 +48,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "price": (price.initial, price.fold, strategies.price_histories),
     "principal": (principal.initial, principal.fold, strategies.principal_histories),
     "role": (role.initial, role.fold, strategies.role_histories),
+    "stale": (reuse.initial, reuse.fold, kept_strategies.stale_histories),
     "task": (task.initial, task.fold, strategies.task_histories),
 }
 histories = st.sampled_from(sorted(AGGREGATES)).flatmap(
@@ -79,7 +85,10 @@ def test_folding_leaves_the_given_state_as_it_is(history, data):
 
 @pytest.mark.parametrize(
     "fold_of",
-    [access, agent, approval, board, run, experiment, price, prompt, principal, role, space],
+    [
+        *(access, actions, agent, approval, board, experience, experiment, price, principal),
+        *(prompt, reuse, role, run, space),
+    ],
 )
 def test_an_event_of_another_aggregate_is_refused(fold_of):
     """An event that does not belong to a stream stops the fold and is named."""
@@ -93,19 +102,7 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
     of_others = {
         "aggregate.changed.v1",  # by the program's own classes
         "aggregate.followed.v1",
-        "actions.healed.v1",  # tests/actions/test_kept.py
-        "actions.looked_at.v1",
-        "actions.reverted.v1",
-        "actions.saved.v1",
-        "experience.confirmed.v1",  # tests/experience/test_kept.py
-        "experience.distilled.v1",
-        "experience.healed.v1",
-        "experience.installed.v1",
-        "experience.published.v1",
-        "experience.replayed.v1",
-        "experience.retired.v1",
-        "reuse.invalidated.v1",  # tests/agents/test_reuse.py
-        "reuse.offered.v1",
+        "reuse.offered.v1",  # its newest alone counts
         "conversation.run_joined.v1",
         "mail.sent.v1",
         "query.answered.v1",
