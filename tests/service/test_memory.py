@@ -70,6 +70,7 @@ def test_a_live_session_leaks_nothing_of_what_its_role_does_not_see(filled: Hous
             memory = session.memory
             assert memory.ls() == ["notes/a.md", "notes/both.md", "notes/moved.md"]
             assert [hit.path for hit in memory.search("zebras").hits] == ["notes/a.md"]
+            assert memory.search("zebras", kind="procedural").hits == []
             assert [hit[0] for hit in memory.grep("Zebras")] == ["notes/a.md"]
             never = told(lambda: memory.view("never.md", space="org"))
             for path in ("pay.md", "pay/b.md"):

@@ -333,6 +333,9 @@ async def search_files(
     space: Space,
     question: Annotated[str, typer.Argument(metavar="WORDS", help="Words, or a sentence.")],
     within: Annotated[str, typer.Option("--glob", metavar="GLOB", help="Only these files.")] = "",
+    kind: Annotated[
+        str, typer.Option("--kind", metavar="KIND", help="Only these: procedural or semantic.")
+    ] = "",
     meaning: Annotated[
         bool, typer.Option("--meaning", help="By meaning, too: takes hansard[semantic].")
     ] = False,
@@ -342,7 +345,7 @@ async def search_files(
     embedder = StaticVectors() if meaning else None
     async with reading() as workspace:
         found = await memory_search.search(
-            workspace, space, question, embedder=embedder, glob=within
+            workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
     output.show(found, _hits, json=json)
 

@@ -898,12 +898,13 @@ class MemoryGrep(Ask, frozen=True, tag="memory.grep"):
 @_operation(Found, takes=Takes.RUN)
 class MemorySearch(Ask, frozen=True, tag="memory.search"):
     """The files of memory that fit a question by their words, the best first. glob: of files whose
-    path matches it. limit: so many at most.
+    path matches it. limit: so many at most. kind: of files of that kind: procedural or semantic.
     """
 
     question: str
     glob: str = ""
     limit: int = HITS_MAX
+    kind: str = ""
 
 
 @_operation(str)

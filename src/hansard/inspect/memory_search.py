@@ -112,6 +112,7 @@ async def search(
     *,
     embedder: Embedder | None = None,
     glob: str = "",
+    kind: str = "",
     limit: int = HITS_MAX,
 ) -> MemoryHits:
     """The files that fit a question: by words, and where there is an embedder by meaning, too.
@@ -121,7 +122,7 @@ async def search(
     tree = await tree_of(workspace, space)
     meaning = FileVectors(embedder) if embedder is not None else None
     rankers = Rankers(FileWords(), meaning)
-    found = files_fitting(tree, question, rankers, glob=glob, limit=limit)
+    found = files_fitting(tree, question, rankers, glob=glob, kind=kind, limit=limit)
     return MemoryHits(space=space, hits=found.hits, by=found.by, more=found.more)
 
 

@@ -88,9 +88,9 @@ class Files:
         """The lines that match."""
         return [list(each) for each in await self._memory.grep(pattern, glob=glob)]
 
-    async def search(self, question: str, glob: str, limit: int) -> Found:
+    async def search(self, question: str, glob: str, limit: int, kind: str) -> Found:
         """The files that fit a question."""
-        return await self._memory.search(question, glob=glob, limit=limit)
+        return await self._memory.search(question, glob=glob, kind=kind, limit=limit)
 
     async def prompt(self, budget: int | None) -> str:
         """What of memory stands in the system prompt."""

@@ -86,7 +86,23 @@ def test_an_embedder_that_gives_no_vectors_is_said(rankers):
         search(TREE, "x", Rankers(FileWords(), FileVectors(Short())), by="meaning")
 
 
-@pytest.mark.parametrize("options", [{"by": "smell"}, {"limit": 0}, {"glob": "**/**/**"}])
+def test_files_of_one_kind_alone_are_searched(rankers):
+    """How to act, or what is known: what happened is no file of a tree, and the remedy says so."""
+    words = "bullets PDF August"
+    found = {
+        kind: [each.path for each in search(TREE, words, rankers, by="words", kind=kind).hits]
+        for kind in ("", "procedural", "semantic")
+    }
+    assert found["procedural"] == ["AGENTS.md"]
+    assert sorted(found["semantic"]) == ["notes/paris.md", "skills/pdf/SKILL.md"]
+    assert sorted(found[""]) == sorted(TREE)
+    with pytest.raises(BadValue, match="hansard search"):
+        search(TREE, words, rankers, kind="episodic")
+
+
+@pytest.mark.parametrize(
+    "options", [{"by": "smell"}, {"limit": 0}, {"glob": "**/**/**"}, {"kind": "tacit"}]
+)
 def test_what_cannot_be_asked_is_refused(rankers, options):
     """With what can."""
     with pytest.raises(BadValue):

@@ -31,6 +31,10 @@ def test_files_are_found_from_the_command_line(filled, call):
     hit = json.loads(told.splitlines()[0])
     assert hit["path"] == "notes/paris.md"
     assert call("memory", "grep", "org", "(").code == 2
+    asked = ("memory", "search", "org", "answer office", "--json", "--kind")
+    assert [hit["path"] for hit in call(*asked, "procedural").lines] == ["AGENTS.md"]
+    assert [hit["path"] for hit in call(*asked, "semantic").lines] == ["notes/paris.md"]
+    assert "give one of procedural, semantic" in call(*asked, "tacit").err
 
 
 def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monkeypatch):
@@ -113,6 +117,7 @@ def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
 
     def asked(session):
         by_words = session.memory.search("office closed")
+        assert session.memory.search("office closed", kind="procedural").hits == []
         both = session.memory.search(
             "vacation of the workplace", embedder=hansard.StaticVectors(), limit=1
         )

@@ -70,6 +70,9 @@ SPECS = {
     "glob": _memory("memory.glob", "pattern"),
     "grep": _memory("memory.grep", "pattern", "glob"),
     "search": _memory("memory.search", "question", "by", "glob", "limit", "embedder"),
+    "search_of_kind": _memory(
+        "memory.search", "question", "by", "glob", "limit", "embedder", "kind"
+    ),
     "prompt": _memory("memory.prompt", "budget"),
     "news": _memory("memory.news"),
     "history": _memory("memory.history", "path", "space"),
@@ -281,16 +284,26 @@ class MemoryFlows(JointSteps):
         return hits
 
     def search(
-        self, question: str, by: str | None, glob: str, limit: int, embedder: Embedder | None
+        self,
+        question: str,
+        by: str | None,
+        glob: str,
+        kind: str,
+        limit: int,
+        embedder: Embedder | None,
     ) -> Flow[Found]:
         """The files that fit a question, the best first."""
         named = f"{embedder.name}@{embedder.digest}" if embedder is not None else ""
-        call = self.begin("search", question, by or "", glob, limit, named)
+        given = (question, by or "", glob, limit, named)
+        # Without a kind as searches were always recorded, so that these are found again.
+        call = self.begin("search_of_kind", *given, kind) if kind else self.begin("search", *given)
 
         def made(tree: dict[str, TreeFile]) -> Any:
             texts = {path: each.file.text for path, each in tree.items() if not each.file.link}
             ranked = self._rankers(embedder)
-            found = search(texts, question, ranked, by=by or None, glob=glob, limit=limit)
+            found = search(
+                texts, question, ranked, by=by or None, glob=glob, kind=kind, limit=limit
+            )
             return msgspec.to_builtins(found)
 
         told = yield from self._listed(call, made)

@@ -231,6 +231,7 @@ class AsyncMemory(OfAgent):
         *,
         by: str | None = None,
         glob: str = "",
+        kind: str = "",
         limit: int = HITS_MAX,
         embedder: Embedder | None = None,
     ) -> Found:
@@ -240,13 +241,14 @@ class AsyncMemory(OfAgent):
             question: Words in any order, or a sentence.
             by: `words`, `meaning` or `both`; if not given both where there is an embedder.
             glob: Only files whose path matches it.
+            kind: Only files of that kind: `procedural` or `semantic`; if not given, of both.
             limit: So many at most.
             embedder: What is asked for vectors, such as `hansard.StaticVectors()`.
 
         Raises:
-            BadValue: There is nothing to search for, or no embedder to search by meaning.
+            BadValue: There is nothing to search for, no embedder for the meaning, or no such kind.
         """
-        return await self._drive(self._flows.search(question, by, glob, limit, embedder))
+        return await self._drive(self._flows.search(question, by, glob, kind, limit, embedder))
 
     async def history(self, path: str, *, space: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, through its renames, the oldest first."""

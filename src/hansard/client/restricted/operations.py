@@ -108,12 +108,18 @@ class MemoryFlows(Flows):
         return (yield from ask(self.engine, "memory.entry", 0, path, space, point))
 
     def search(
-        self, question: str, by: str | None, glob: str, limit: int, embedder: object
+        self,
+        question: str,
+        by: str | None,
+        glob: str,
+        kind: str,
+        limit: int,
+        embedder: object,
     ) -> Flow[Any]:
         """The files that fit a question by their words. Raises NotOffered for vectors."""
         if embedder is not None or by not in (None, By.WORDS):
             raise NotOffered("session.memory.search(embedder=)", "search by words")
-        return (yield from ask(self.engine, "memory.search", 0, question, glob, limit))
+        return (yield from ask(self.engine, "memory.search", 0, question, glob, limit, kind))
 
     def prompt(self, budget: int | None, count: object) -> Flow[Any]:
         """The block of the system prompt. Raises NotOffered for a count of the program's own."""

@@ -18,6 +18,7 @@ import msgspec
 
 from hansard.agents.memory.search.paths import ALL_PATHS, paths_matching
 from hansard.domain.errors import BadValue
+from hansard.domain.memory.paths import MemoryKind, kind_of
 
 RANK_CONSTANT = 60
 """k of the fusion: how little the first ranks count over those that follow; as in the paper."""
@@ -127,6 +128,7 @@ def search(
     *,
     by: By | str | None = None,
     glob: str = "",
+    kind: MemoryKind | str = "",
     limit: int = HITS_MAX,
 ) -> Found:
     """The files of a tree that fit a question, the best first.
@@ -137,10 +139,12 @@ def search(
         rankers: What ranks them.
         by: `words`, `meaning` or `both`; if not said, both where there is an embedder.
         glob: Only files whose path matches it.
+        kind: Only files of that kind: `procedural` or `semantic`; if not said, of both.
         limit: So many at most.
 
     Raises:
-        BadValue: There is no word in the question, or no embedder to rank by meaning.
+        BadValue: There is no word in the question, no embedder to rank by meaning, or no file of
+            that kind in any tree.
         BadQuery: As BadValue, of words.
     """
     way = _way(by, rankers)
@@ -151,12 +155,26 @@ def search(
         raise BadValue("limit", f"{limit}", f"give 1 to {HITS_LIMIT_MAX:,}")
     if glob:
         tree = {path: tree[path] for path in paths_matching(tree, glob, limit=ALL_PATHS).paths}
+    if kind:
+        wanted = _kind(kind)
+        tree = {path: text for path, text in tree.items() if kind_of(path) is wanted}
     orders = [
         [Ranked(*each) for each in ranker.ranked(tree, question, max(limit + 1, DEPTH))]
         for ranker in _asked(way, rankers)
     ]
     hits = orders[0] if len(orders) == 1 else fused(orders)
     return Found(hits[:limit], way.value, more=len(hits) > limit)
+
+
+def _kind(name: MemoryKind | str) -> MemoryKind:
+    kinds = (MemoryKind.PROCEDURAL, MemoryKind.SEMANTIC)
+    for each in kinds:
+        if each == name:
+            return each
+    remedy = f"give one of {', '.join(each.value for each in kinds)}"
+    if name == MemoryKind.EPISODIC:
+        remedy += "; what happened in runs is found by 'hansard search'"
+    raise BadValue("kind", f"{name!r:.80}", remedy)
 
 
 def _way(by: By | str | None, rankers: Rankers) -> By:

@@ -1,0 +1,83 @@
+"""Changes that are valid alone and not together, by processes that race and are killed: whatever
+stands in the space is valid, at each of its versions.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hansard.agents.memory.validation.tree import problems
+from hansard.agents.memory.validation.trees import of_space
+from hansard.bus.portal import portal
+from hansard.client.record_sync import Record
+from hansard.domain.memory.events import stream_of
+from hansard.domain.memory.space import initial
+from tests.evidence import Evidence
+
+PROGRAM = Path(__file__).with_name("programs") / "racing.py"
+SPACE = "org"
+WRITERS = 3
+TOLD_MAX = 25
+"""Changes that a writer tells of before it is killed; the first one goes on until all answers were.
+"""
+ANSWERS_MAX = 1_000
+"""Of one writer; by then each of them was told."""
+ANSWERS = {"made", "refused", "lost"}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_nothing_that_is_not_valid_stands_at_any_version(
+    record: Record,
+    data_dir: Path,
+    workspace: str,
+    rounds: Callable[[int, int], int],
+    evidence: Evidence,
+):
+    """Circles of imports, names that differ by case alone, files in the place of folders, links to
+    what goes, skills that do not fit their folder: refused, by whatever stood when it was written.
+    Each refusal is on record.
+    """
+    chance = random.Random(os.environ["SEED"])
+    space = record.memory(SPACE)
+    space.set_policy("off", by="eve")
+    kills, tries = 0, rounds(1, 50)
+    told: Counter[str] = Counter()
+    for number in range(tries):
+        writers = [
+            start(data_dir, workspace, f"w{number}-{writer}", chance.random())
+            for writer in range(WRITERS)
+        ]
+        for place, writer in enumerate(writers):  # the others go on meanwhile
+            assert writer.stdout is not None
+            least = chance.randrange(5, TOLD_MAX)
+            for count in range(1, ANSWERS_MAX):
+                answer = writer.stdout.readline().strip()
+                assert answer in ANSWERS
+                told[answer] += 1
+                if count >= least and (place > 0 or set(told) == ANSWERS):
+                    break
+            writer.kill()
+            kills += writer.wait() == -9
+            writer.stdout.close()
+    assert kills == WRITERS * tries
+    assert set(told) == ANSWERS
+    state = initial()
+    for stored in portal().run(record.workspace.log.read(stream_of(SPACE))):
+        state = portal().run(record.workspace.memories.folded(state, [stored]))
+        assert (problems(of_space(state.files)), state.unfit) == ([], []), state.version
+    refused = record.sql("SELECT count(DISTINCT (run, step)) FROM memory_rejections").rows[0][0]
+    assert refused >= told["refused"]
+    evidence.record("memory.races", kills=kills, versions=state.version, invalid=0, refused=refused)
+
+
+def start(data_dir: Path, workspace: str, name: str, seed: float) -> subprocess.Popen[str]:
+    """A writer, at work."""
+    command = [sys.executable, str(PROGRAM), str(data_dir), workspace, name, str(seed)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
