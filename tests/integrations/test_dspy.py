@@ -15,12 +15,13 @@ PROGRAM = Path(__file__).with_name("programs") / "dspy_optimizer.py"
 LOCKED = Path(__file__).parents[2] / "requirements" / "dspy.txt"
 INSTALLED_S_MAX = 900
 REACHED_S_MAX = 120
+STOPS = (2, 5, 20)
 
 
 @pytest.mark.thorough(
     quick="tests/prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
 )
-def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path):
+def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path, evidence):
     """Each instruction that COPRO tries is a version, made of the best before it; killed where it
     asks and begun again, it asks nothing twice, and comes to what one comes to that nobody killed.
     """
@@ -38,7 +39,7 @@ def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path):
     def questions(name: str) -> list[str]:
         return (data_dir / f"{name}.asked").read_text().splitlines()
 
-    for stop in (2, 5, 20):  # while it is proposed, and while a text is evaluated
+    for stop in STOPS:  # while it is proposed, and while a text is evaluated
         killed, reached = start(workspace, stop), data_dir / f"{workspace}.reached"
         deadline = time.monotonic() + REACHED_S_MAX
         while not reached.exists():
@@ -59,3 +60,5 @@ def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path):
     assert questions(workspace) == questions(f"{workspace}-whole")
     scored = [each for each in questions(workspace) if '"evaluate"' in each]
     assert len(set(scored)) == len(scored)
+    told = {"asked": len(questions(workspace)), "evaluated": len(scored), "twice": 0}
+    evidence.record("prompts.dspy.kills", kills=len(STOPS), versions=len(texts), **told)

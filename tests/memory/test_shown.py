@@ -63,6 +63,20 @@ def test_files_changes_refusals_and_policies_are_rows(told: Record):
     assert joined == [(4,)]
 
 
+def test_a_decision_says_which_version_of_which_file_it_rested_on(told: Record):
+    """Reads count in `knew`: by the step that read, to the change that was read, and its author."""
+    [[decision]] = told.sql("SELECT decision FROM decisions WHERE question = 'Buy?'").rows
+    known = told.sql(
+        "SELECT c.space, c.path, c.author, c.run FROM knew($1) AS k "
+        "JOIN events AS e ON e.id = k.event "
+        "JOIN steps AS s ON s.run = e.run AND s.outcome_position = e.position "
+        "JOIN memory_changes AS c ON c.event = s.result ->> '$.event' "
+        "AND c.path = s.result ->> '$.path'",
+        decision,
+    )
+    assert known.rows == [(SPACE, "web/page.md", "ada", "r")]
+
+
 def test_the_command_line_lists_follows_back_and_puts_right(told: Record, call: Call):
     """Each command answers people and programs."""
     assert "AGENTS.md" in call("memory", "ls", SPACE).out

@@ -153,7 +153,7 @@ def test_a_tree_is_imported_once(record, call, real_data):
         pytest.param(80, [25, 60, 40], marks=pytest.mark.thorough),
     ],
 )
-def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, stops):
+def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, stops, evidence):
     """The real `gepa.optimize` over the recorded predictions: killed wherever it asks and begun
     again, it asks nothing twice, and comes to what one comes to that nobody killed.
     """
@@ -184,3 +184,5 @@ def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, s
     assert asked == sorted(questions(f"{workspace}-whole"))
     scored = [each for each in asked if '"evaluate"' in each]
     assert len(set(scored)) == len(scored)
+    counts = {"asked": len(asked), "evaluated": len(scored), "twice": 0}
+    evidence.record(f"prompts.gepa.kills.{rows}", kills=len(stops), **counts)
