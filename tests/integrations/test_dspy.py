@@ -60,5 +60,5 @@ def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path, evidence
     assert questions(workspace) == questions(f"{workspace}-whole")
     scored = [each for each in questions(workspace) if '"evaluate"' in each]
     assert len(set(scored)) == len(scored)
-    told = {"asked": len(questions(workspace)), "evaluated": len(scored), "twice": 0}
-    evidence.record("prompts.dspy.kills", kills=len(STOPS), versions=len(texts), **told)
+    counts = {"asked": len(questions(workspace)), "evaluated": len(scored), "twice": 0}
+    evidence.record("prompts.dspy.kills", kills=len(STOPS), versions=len(texts), **counts)
