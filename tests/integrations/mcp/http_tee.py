@@ -17,11 +17,14 @@ PART = 2**16
 
 
 class Message(msgspec.Struct):
-    """A request or a response: its first line, its headers, its body as far as it came."""
+    """A request or a response: its first line, its headers, its body as far as it came, and whether
+    that is all of it.
+    """
 
     first: str
     headers: dict[str, str]
     body: bytes
+    is_whole: bool = True
 
     @property
     def frames(self) -> list[dict[str, Any]]:
@@ -36,12 +39,23 @@ class Message(msgspec.Struct):
             return []
         return [told] if isinstance(told, dict) else []
 
+    @property
+    def event_ids(self) -> list[str]:
+        """Those by which a stream can be taken up again."""
+        if not self.headers.get("content-type", "").startswith("text/event-stream"):
+            return []
+        lines = self.body.decode(errors="replace").splitlines()
+        return [line[3:].strip() for line in lines if line.startswith("id:")]
+
 
 class Exchange(msgspec.Struct):
-    """A request, and its response; None where there was none."""
+    """A request, and its response; None where there was none. `is_left`: who asked closed the
+    connection before the response was whole, and before who answers did.
+    """
 
     request: Message
     response: Message | None
+    is_left: bool = False
 
     @property
     def session(self) -> str:
@@ -51,26 +65,36 @@ class Exchange(msgspec.Struct):
         return mine or came.get("mcp-session-id", "")
 
 
+class Kept(msgspec.Struct):
+    """What passed on a connection, and whether who asked closed it first."""
+
+    asked: bytearray
+    answered: bytearray
+    is_left: bool = False
+
+
 class Tee:
     """What passed, by connections."""
 
     def __init__(self, url: str) -> None:
         self._to = urlsplit(url)
-        self._kept: list[tuple[bytearray, bytearray]] = []
+        self._kept: list[Kept] = []
         self._open = set[asyncio.Task[None]]()
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass a connection on."""
         there, out = await asyncio.open_connection(self._to.hostname, self._to.port)
-        asked, answered = bytearray(), bytearray()
-        self._kept.append((asked, answered))
-        both = [
-            asyncio.create_task(_copy(reader, out, asked)),
-            asyncio.create_task(_copy(there, writer, answered)),
+        kept = Kept(bytearray(), bytearray())
+        self._kept.append(kept)
+        asking, answering = both = [
+            asyncio.create_task(_copy(reader, out, kept.asked)),
+            asyncio.create_task(_copy(there, writer, kept.answered)),
         ]
         self._open.update(both)
         try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            kept.is_left = asking.done() and not answering.done()
             await asyncio.wait(both)
         finally:
             self._open.difference_update(both)
@@ -86,10 +110,12 @@ class Tee:
     def exchanges(self) -> list[Exchange]:
         """All of them, connection by connection."""
         found: list[Exchange] = []
-        for asked, answered in self._kept:
-            answers = list(_messages(bytes(answered)))
-            for number, each in enumerate(_messages(bytes(asked))):
-                found.append(Exchange(each, answers[number] if number < len(answers) else None))
+        for kept in self._kept:
+            answers = list(_messages(bytes(kept.answered)))
+            for number, each in enumerate(_messages(bytes(kept.asked))):
+                answer = answers[number] if number < len(answers) else None
+                is_left = kept.is_left and (answer is None or not answer.is_whole)
+                found.append(Exchange(each, answer, is_left))
         return found
 
 
@@ -126,25 +152,28 @@ def _messages(raw: bytes) -> Iterator[Message]:
         first, *lines = head.decode("latin-1").split("\r\n")
         pairs = [line.partition(":")[::2] for line in lines]
         headers = {name.strip().lower(): value.strip() for name, value in pairs}
+        is_whole = True
         if "chunked" in headers.get("transfer-encoding", ""):
-            body, raw = _unchunked(rest)
+            body, raw, is_whole = _unchunked(rest)
         elif "content-length" in headers or not first.startswith("HTTP/"):
             length = int(headers.get("content-length", 0))
             body, raw = rest[:length], rest[length:]
+            is_whole = len(body) == length
         elif first.split()[1] in ("204", "304"):
             body, raw = b"", rest
         else:
             body, raw = rest, b""
-        yield Message(first, headers, body)
+        yield Message(first, headers, body, is_whole)
 
 
-def _unchunked(rest: bytes) -> tuple[bytes, bytes]:
+def _unchunked(rest: bytes) -> tuple[bytes, bytes, bool]:
+    """A body, what comes after it, and whether it has its end."""
     body = b""
     while True:
         size, between, rest = rest.partition(b"\r\n")
         length = int(size.split(b";")[0], 16) if between and size else 0
         if not length:
-            return body, rest.removeprefix(b"\r\n")
+            return body, rest.removeprefix(b"\r\n"), bool(size)
         body, rest = body + rest[:length], rest[length:].removeprefix(b"\r\n")
 
 

@@ -136,23 +136,52 @@ def _counted(tee: Tee, side: Callable[[Exchange], Message | None]) -> Counter[st
 
 
 def _unheard(before: Tee, behind: Tee) -> Counter[str]:
-    """The answers to requests whose clients left the stream once it had an event by which to take
-    it up again, and did not.
+    """What the server said on streams whose clients surely did not want the rest: they closed the
+    connection themselves, or were given the id of an event by which to take the stream up again and
+    did not. What each did hear is how the server's stream begins, in its order.
     """
-    left = {
-        (each.session, frame.get("id"))
-        for each in before.exchanges
-        for frame in each.request.frames
-        if each.response is not None
-        and each.response.body.startswith(b"id: ")
-        and all(told.get("id") != frame.get("id") for told in each.response.frames)
-    }
-    return Counter(
-        json.dumps(frame, sort_keys=True)
-        for each in behind.exchanges
-        for frame in ([] if each.response is None else each.response.frames)
-        if (each.session, frame.get("id")) in left
-    )
+    asked_for, asked_on = before.exchanges, behind.exchanges
+    taken_up = {each.request.headers.get("last-event-id") for each in asked_for}
+    found: Counter[str] = Counter()
+    for each in asked_for:
+        ids = [] if each.response is None else each.response.event_ids
+        if not each.is_left and (not ids or taken_up.intersection(ids)):
+            continue
+        for asked in each.request.frames:
+            heard = _stream(asked_for, each)
+            if "id" not in asked or any(_answers(frame, asked) for frame in heard):
+                continue
+            told = [
+                stream
+                for other in asked_on
+                if other.session == each.session and asked in other.request.frames
+                for stream in [_stream(asked_on, other)]
+                if stream[: len(heard)] == heard
+            ]
+            assert told, (asked, heard)
+            found.update(json.dumps(frame, sort_keys=True) for frame in told[0][len(heard) :])
+    return found
+
+
+def _stream(exchanges: list[Exchange], began: Exchange) -> list[dict[str, Any]]:
+    """What was said on the stream of a request, in its order, and on those on which it went on."""
+    ids: set[str | None] = set()
+    found: list[dict[str, Any]] = []
+    others = [each for each in exchanges if each is not began]
+    now: Exchange | None = began
+    while now is not None:
+        if now.response is not None:
+            ids.update(now.response.event_ids)
+            found += now.response.frames
+        now = next(
+            (each for each in others if each.request.headers.get("last-event-id") in ids), None
+        )
+        others = [each for each in others if each is not now]
+    return found
+
+
+def _answers(frame: dict[str, Any], asked: dict[str, Any]) -> bool:
+    return "method" not in frame and frame.get("id") == asked.get("id")
 
 
 def calls_of(tee: Tee) -> list[tuple[str, dict[str, Any], dict[str, Any] | None]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +17,8 @@ import pytest
 import hansard
 from hansard.bus import access
 from hansard.service.mcp import updates
-from tests.integrations.mcp.support import WAIT_S, Setup
+from hansard.service.mcp.prompts import PROMPTS
+from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
 from tests.service.mcp.test_http import TOKEN, asking, given, serving
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, sdk
 from tests.service.support import House
@@ -23,6 +26,9 @@ from tests.service.support import House
 pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 
 CHANGED = "notifications/prompts/list_changed"
+
+ASKED_AGAIN_S = 4 * updates.ASKED_S_MAX
+"""For what a client that asks now and then is to be told."""
 
 SILENCE_S = 1.0
 """What is to bring no word is followed by what is, and for so long by nothing more."""
@@ -337,3 +343,68 @@ async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path
         await told()
         await record.retire_prompt("rag@2", because="worse")
         await told()
+
+
+EDITORS = """
+[roles.editor]
+[[roles.editor.sees]]
+name = "prompts"
+kinds = ["prompt.*"]
+[roles.editor.may]
+tools = ["**"]
+"""
+
+
+async def frames_until_word(client: Wire) -> list[dict[str, Any]]:
+    """What a client is sent up to the word that prompts changed."""
+    assert client.process.stdout is not None
+    told: list[dict[str, Any]] = []
+    async with asyncio.timeout(ASKED_AGAIN_S):
+        while CHANGED not in [each.get("method") for each in told]:
+            told.append(json.loads(await client.process.stdout.readline()))
+    return told
+
+
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_updates.py::test_who_lists_prompts_is_told_when_they_change"
+)
+async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup, house: House):
+    """Of two restricted clients that listed them the one whose role may read prompts is told of a
+    version, and of nothing more; the other hears nothing while its role says so, and the first word
+    after that. The list that it had has no name of what is hidden.
+    """
+    await asyncio.to_thread(house.apply, ROLES + EDITORS)
+    home = Setup(house.data_dir, house.workspace, setup.sent)
+
+    async def listed(client: Wire) -> set[str]:
+        answer = await client.ask("prompts/list")
+        return {each["name"] for each in answer["result"]["prompts"]}
+
+    async with AsyncExitStack() as stack:
+        record = await stack.enter_async_context(
+            hansard.connect_async(house.workspace, data_dir=house.data_dir)
+        )
+        asking: dict[str, Wire] = {}
+        for name, role in (("eva", "editor"), ("rob", "reader")):
+            login = await asyncio.to_thread(house.login, name, role)
+            program = ["env", f"HANSARD_CREDENTIALS={login}", sys.executable, "-m", "hansard"]
+            client = await stack.enter_async_context(wire(home, [*program, "mcp", "serve"]))
+            await client.greet()
+            assert await listed(client) == set(PROMPTS)
+            asking[name] = client
+        rob = asyncio.create_task(frames_until_word(asking["rob"]))
+        stack.callback(rob.cancel)
+
+        await record.add_prompt("hidden", SECRET)
+        assert await frames_until_word(asking["eva"]) == [{"jsonrpc": "2.0", "method": CHANGED}]
+        assert await listed(asking["eva"]) == {*PROMPTS, "hidden"}
+        await asyncio.sleep(updates.ASKED_S_MAX + SILENCE_S)
+        assert not rob.done()
+
+        allowed = ROLES.replace('kinds = ["board.*"]', 'kinds = ["board.*", "prompt.*"]', 1)
+        allowed = allowed.replace('keys = ["findings/**"]\n', "", 1)
+        await asyncio.to_thread(house.apply, allowed)
+        assert await rob == [{"jsonrpc": "2.0", "method": CHANGED}]
+        over = (await asking["rob"].ask("prompts/list"))["error"]["message"]
+        assert "the rules of the role have changed" in over  # its session was under the old ones
+        assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
