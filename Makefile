@@ -45,21 +45,22 @@ $(STAMP): requirements/dev.txt requirements/build.txt pyproject.toml
 demo: $(STAMP) ## A short tour: agents work, are killed, resume; are forked and looked at
 	$(BIN)/hansard demo
 
-BROWSERS := $(HANSARD_BROWSER) chromium google-chrome chromium-browser google-chrome-stable
+WINDOWED := $(HANSARD_BROWSER) chromium google-chrome chromium-browser google-chrome-stable
+HEADLESS := $(HANSARD_BROWSER) chromium-headless-shell
 
-browser: ## Install chromium and Xvfb for the browser tests, where root and apt-get are
-	@if ! command -v Xvfb >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends xvfb >/dev/null; \
+browser: ## Install chromium, its headless shell and Xvfb for the browser tests, where root and apt-get are
+	@has() { for name in "$$@"; do command -v "$$name" >/dev/null && return; done; false; }; \
+	has Xvfb || lacks=xvfb; has $(WINDOWED) || lacks="$$lacks chromium"; \
+	has $(HEADLESS) || lacks="$$lacks chromium-headless-shell"; \
+	if [ -n "$$lacks" ] && [ "$$(id -u)" = 0 ] && has apt-get && apt-get update -qq; then \
+		for package in $$lacks; do apt-get install -y -qq --no-install-recommends $$package >/dev/null; done; \
 	fi; \
-	command -v Xvfb >/dev/null || echo "make: no Xvfb, and it could not be installed: the test of a" \
-		"person's window is skipped" >&2
-	@found() { for name in $(BROWSERS); do command -v "$$name" >/dev/null && return; done; false; }; \
-	if found; then exit 0; fi; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
-	fi; \
-	found || echo "make: no chromium or google-chrome, and none could be installed (it takes root," \
-		"apt-get and its mirror): the browser tests are skipped; HANSARD_BROWSER names another" >&2
+	has Xvfb || echo "make: no Xvfb, and it could not be installed: the test of a person's window is" \
+		"skipped" >&2; \
+	has $(HEADLESS) || echo "make: no chromium-headless-shell, and it could not be installed: the browser" \
+		"tests take a whole browser, and more than twice its time" >&2; \
+	has $(WINDOWED) || echo "make: no chromium or google-chrome, and none could be installed (it takes" \
+		"root, apt-get and its mirror): tests of windows are skipped; HANSARD_BROWSER names another" >&2
 
 # A quick run draws the same each time (SEED, PYTHONHASHSEED); a full one freely, and prints its SEED.
 test test-slow: export PYTHONHASHSEED = 1

@@ -23,8 +23,9 @@ import hansard
 from benchmarks import _world
 from benchmarks._form import PAGE, PARAMS
 from benchmarks._report import Findings, sized, summary
-from benchmarks.bench_page import ARGUMENTS, browser
+from benchmarks.bench_page import ARGUMENTS
 from hansard.inspect.action_scripts import ScriptFormat, script
+from hansard.integrations.browser import chromium
 
 RATIO_MAX = 1.5
 
@@ -107,7 +108,7 @@ async def replays(durability: Any, bare: Bare, program: str, rounds: int) -> Any
 def main() -> int:
     """Measure and report."""
     found = Findings()
-    program = browser()
+    program = chromium.program()
     if program is None:
         print("no browser: nothing was measured", file=sys.stderr)
         return 1

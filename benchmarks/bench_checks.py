@@ -21,7 +21,8 @@ import hansard
 from benchmarks import _world
 from benchmarks._form import PAGE
 from benchmarks._report import Findings, sized, summary
-from benchmarks.bench_page import ARGUMENTS, browser
+from benchmarks.bench_page import ARGUMENTS
+from hansard.integrations.browser import chromium
 
 ACTIONS = 3
 RATIO_MAX = 2.0
@@ -91,7 +92,7 @@ async def doings(program: str, rounds: int) -> dict[str, list[float]]:
 def main() -> int:
     """Measure and report."""
     found = Findings()
-    program = browser()
+    program = chromium.program()
     if program is None:
         print("no browser: nothing was measured", file=sys.stderr)
         return 1

@@ -15,9 +15,7 @@ its board and tasks add to it, and the slider with each of the panels that show 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -41,6 +39,7 @@ from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, uuid
 from hansard.domain.steps import Effects, Failure
 from hansard.domain.team import mail, task
 from hansard.inspect import page as page_data
+from hansard.integrations.browser import chromium
 from hansard.web.pages import run_page
 
 RUN = "long-run"
@@ -49,7 +48,6 @@ PAYLOAD_BYTES = 300
 EVENTS_A_TASK = 27
 KEYS = ("log", "seen", "by task", "sum", "plan")
 MOVE_MS_MAX, FILE_BYTES_MAX = 100.0, 20_000_000
-BROWSERS = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -81,12 +79,6 @@ MOVE = """([values]) => new Promise((done) => {
   next();
 })"""
 """Sets the slider to each value and takes the time to the first task after the next frame."""
-
-
-def browser() -> str | None:
-    """A browser's program: HANSARD_BROWSER, else the first that PATH has."""
-    told = os.environ.get("HANSARD_BROWSER")
-    return told or next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
 class _Stream:
@@ -340,7 +332,7 @@ async def measure(found: Findings) -> None:
     """Append, write, open, move."""
     count = sized(10_000, 300)
     async with _world.world("relaxed") as place:
-        program = browser()
+        program = chromium.program(window=True)
         async with hansard.connect_async("bench", data_dir=place.folder) as opened:
             await opened.workspace.log.append_bulk(appends(count))
             begun = time.perf_counter()

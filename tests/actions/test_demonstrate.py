@@ -288,7 +288,7 @@ class Window:
     """`hansard demonstrate` in a process of its own, and who uses its window."""
 
     def __init__(self, data_dir: Path, workspace: str, folder: Path, display: str) -> None:
-        found = program()
+        found = program(window=True)
         if found is None:
             pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
         self.port = free_port()

@@ -12,7 +12,7 @@ def test_a_demonstration_without_a_display_says_what_to_do(
     call: Call, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And begins no run."""
-    if program() is None:
+    if program(window=True) is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
     monkeypatch.delenv("DISPLAY", raising=False)
     done = call("demonstrate", "about:blank")

@@ -11,7 +11,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 import hansard
-from benchmarks.bench_page import ARGUMENTS, browser
+from benchmarks.bench_page import ARGUMENTS
+from hansard.integrations.browser.chromium import program as browser
 from tests.browser.support import WORKSPACE, Open, Pages, Tabs, View
 from tests.cli.support import Runs, make_runs
 
