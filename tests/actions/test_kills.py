@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -86,7 +87,10 @@ def browser(tmp_path_factory) -> Iterator[str]:
     port = free_port()
     profile = tmp_path_factory.mktemp("profile")
     told = (f"--remote-debugging-port={port}", f"--user-data-dir={profile}", "--headless=new")
-    process = subprocess.Popen([found, *ARGUMENTS, *told], stderr=subprocess.DEVNULL)
+    # A session of its own: what is called chromium may be a script that begins it.
+    process = subprocess.Popen(
+        [found, *ARGUMENTS, *told], stderr=subprocess.DEVNULL, start_new_session=True
+    )
     address = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + RUN_S_MAX
     while True:
@@ -97,7 +101,7 @@ def browser(tmp_path_factory) -> Iterator[str]:
             assert time.monotonic() < deadline, "the browser does not answer"
             time.sleep(0.05)
     yield address
-    process.terminate()
+    os.killpg(process.pid, signal.SIGTERM)
     process.wait()
 
 
