@@ -108,7 +108,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="With --url: clients come in over HTTP, too, at /mcp; 0: a free port.",
+            help="Clients come in over HTTP, at /mcp of this port; 0: a free one.",
         ),
     ] = None,
     token_file: TokenFile = None,
