@@ -1,8 +1,9 @@
 """People's demonstrations of MiniWoB's tasks, read from what the mouse and the keys did.
 
-A line has the page's tree at each event. What was clicked is the deepest element below the mouse;
-what was filled in is what a field holds at last. A list's choice is not in the tree: it is taken
-for the task's only slot, which every demonstration that succeeded must have chosen.
+A line has the page's tree at each event, without the element that says the task. What was clicked
+is the deepest element below the mouse, or by a key what has the focus; what was filled in is what
+a field holds at last. A list's choice is not in the tree: it is taken for the task's only slot,
+which every demonstration that succeeded must have chosen.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ def _demonstration(told: dict[str, Any], slots: dict[str, str]) -> Demonstration
                 made.append(_shown(pressed, target, "click", []))
                 filled = None
             pressed = None
+        elif event["type"] == "click":  # by a key: the button or link that has the focus
+            focused = next((each for each in _every(tree) if each.get("focused")), None)
+            if focused is not None and focused["tag"] in PRESSED:
+                made.append(_shown(tree, focused, "click", []))
+                filled = None
         elif event["type"] == "keydown" and event["keyCode"] == 13:
             focused = next((each for each in _every(tree) if each.get("focused")), None)
             if focused is not None and focused["tag"] in FIELDS:
@@ -204,7 +210,7 @@ def _paths(tree: dict[str, Any], ref: int) -> tuple[str, str]:
 
 
 def _way(tree: dict[str, Any], ref: int) -> list[tuple[str, str]] | None:
-    counts: dict[str, int] = {}
+    counts = {"div": 1} if tree.get("id") == "wrap" else {}  # `#query`, the first, is left out
     for child in tree.get("children", ()):
         tag = child["tag"].split("_")[0].lower()
         counts[tag] = counts.get(tag, 0) + 1

@@ -304,12 +304,26 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
             assert booked == [("Linz", 4)]
 
 
+_WINDOW = "window.open('about:blank'); "
+_DOWNLOAD = (
+    "const a = document.createElement('a'); a.download = 'x.bin'; "
+    "a.href = 'data:application/octet-stream,x'; a.click(); "
+)
+
+
+def _when_sent(script: str) -> str:
+    """A script of the page that runs while the form is sent."""
+    return f"<script>document.forms[0].addEventListener('submit', () => {{ {script} }})</script>"
+
+
 HOSTILE = {
     "a dialog": ("<script>setTimeout(() => alert('stop'), 50)</script>", True),
     "never settles": (
         "<script>setInterval(() => said.textContent = Math.random(), 10)</script>",
         True,
     ),
+    "a pop-up": (_when_sent(_WINDOW), True),
+    "a pop-up and a download": (_when_sent(_WINDOW + _DOWNLOAD), True),
     "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
 }
 

@@ -110,7 +110,7 @@ async def rounds(page: Any, honest_ones: int, mutated: int) -> tuple[int, list[s
             testing.record_async() as record,
             record.run("doings", agent="a", role="agent") as session,
         ):
-            browser = session.browser(page, timeout_s=1.0)
+            browser = session.browser(page, timeout_s=30.0)  # a click is done, however slow
             for seed in range(honest_ones):
                 tries = honest(experience, random.Random(seed))
                 name = next(e.move.arguments[0] for e in tries if e.move.method == "fill")

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import hansard
 from hansard import testing
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.actions.slots import with_slots
@@ -90,26 +92,33 @@ async def done(
     async with record.run("task", agent="ada", role="agent") as session:
         session.browser(page, timeout_s=2.0)
         began = time.perf_counter()
-        asked = 0
-        if way == "xpath":
-            params = learnt.said.read(query)
-            if params is not None and all(params.values()):
-                told = await session.run_actions(
-                    learnt.shortest, params=params, once="allow", xpath_only=True
-                )
-                asked = told.model_calls
-        else:
-            fitting = [each for each in learnt.experiences if each.params(query) is not None]
-            if fitting:
-                told = await session.run_experience(
-                    fitting[0],
-                    task=query,
-                    once="allow",
-                    fallback=key if way == "model" else None,
-                )
-                asked = told.model_calls
+        try:
+            asked = await _by(session, query, learnt, way)
+        except (hansard.PageGone, TimeoutError) as gone:
+            warnings.warn(f"{way}, seed {seed}: {gone}", stacklevel=1)
+            asked = 0
         seconds = time.perf_counter() - began
     return await is_done(page), seconds, asked
+
+
+async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
+    """Do a task by one way; how often a model was asked."""
+    if way == "xpath":
+        params = learnt.said.read(query)
+        if params is None or not all(params.values()):
+            return 0
+        told = await session.run_actions(
+            learnt.shortest, params=params, once="allow", xpath_only=True
+        )
+    else:
+        fitting = [each for each in learnt.experiences if each.params(query) is not None]
+        if not fitting:
+            return 0
+        told = await session.run_experience(
+            fitting[0], task=query, once="allow", fallback=key if way == "model" else None
+        )
+    calls: int = told.model_calls
+    return calls
 
 
 async def rates(page: Any, folder: Path, task: str, seeds: range, ways: Any) -> dict[str, float]:

@@ -28,7 +28,7 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 import msgspec
@@ -82,12 +82,16 @@ from hansard.domain.compaction import Bound
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.functions import CheckFunction
-from hansard.domain.experience.kept import ExperienceReplayed
-from hansard.domain.label import Label
+from hansard.domain.experience.kept import (
+    ExperienceDistilled,
+    ExperienceHealed,
+    ExperienceReplayed,
+)
+from hansard.domain.label import Label, join
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.values import Secret, recordable
 from hansard.inspect import snapshots
-from hansard.inspect.experience import learned
+from hansard.inspect.experience import label_of, learned
 from hansard.inspect.savings import Saved, saved
 
 T = TypeVar("T")
@@ -502,7 +506,7 @@ class OnLoop(_Session):
         checks: Sequence[CheckFunction] = (),
         fallback: Model | Teaching | None = None,
         free: experienced.Free | None = None,
-        learn: bool = False,
+        learn: bool | Literal["keep"] = False,
         tools: Mapping[str, Callable[..., Any]] = NOTHING,
     ) -> experienced.Experienced:
         """Do a task by what was learned, on the newest `browser(page)`; no model is asked unless
@@ -526,7 +530,8 @@ class OnLoop(_Session):
                 `hansard.teach(...)`. What it names must pass every check, too.
             free: Goes on where no level can: it is given a `hansard.FreeGuide`, acts as it likes
                 through this session, and gives False where the task was not done.
-            learn: Whether what `free` did is learned from: the result has the next version.
+            learn: Whether what `free` did is learned from: the result has the next version. With
+                `keep` the record keeps it, too: as it is, unconfirmed, it may guide and not act.
             tools: The tools that it calls, by name.
 
         Raises:
@@ -536,11 +541,14 @@ class OnLoop(_Session):
             Refused: No check guards an effect, it is done once and not allowed, or what is kept is
                 retired, quarantined, or came in a bundle that nobody has confirmed; nothing was
                 done.
-            RoleRefused: The role may not state `experience.replayed`; nothing was done.
+            RoleRefused: The role may not state `experience.replayed`, or, where a model may heal
+                what is kept, `experience.healed`; nothing was done.
         """
         self.engine.ledger.demand_open()
         told, given = by_name("params", params), experienced.opened(experience)
-        learnt, version = await self._kept_experience(given)
+        if learn == "keep":
+            await self._drive(self.engine.outcomes.demand(states(ExperienceDistilled.tag)))
+        learnt, version = await self._kept_experience(given, heals=fallback is not None)
         if task:
             told = experienced.values_of(learnt, task, told)
         doing = experienced.Doing(
@@ -553,10 +561,25 @@ class OnLoop(_Session):
             tools=by_name("tools", tools),
         )
         tell = functools.partial(self._tell_replayed, learnt, version) if version else None
-        done = await experienced.ExperienceReplay(self, self._browser, learnt, doing, tell).run()
+        heal = self._tell_healed if version else None
+        doings = experienced.ExperienceReplay(
+            self, self._browser, learnt, doing, tell, heal, version
+        )
+        done = await doings.run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
-        return await self._learned_further(done, learnt, task, told)
+        further = await self._learned_further(done, learnt, task, told)
+        if learn == "keep" and further.learned is not None:
+            await self._keep(further.learned)
+        return further
+
+    async def _keep(self, learnt: Experience) -> None:
+        """Keep what was learned as the next version of its name; equal, it is kept already."""
+        ledger, workspace = self.engine.ledger, self.engine.workspace
+        label = await label_of(workspace, (*learnt.sources, *learnt.failed))
+        why = f"learned from run {self.run}, which went on freely"
+        label = join(label, ledger.label).stored
+        await kept_experiences.keep(workspace, learnt, because=why, by=ledger.actor, label=label)
 
     async def _learned_further(
         self,
@@ -576,7 +599,9 @@ class OnLoop(_Session):
             return msgspec.structs.replace(done, not_learned=str(error))
         return msgspec.structs.replace(done, learned=further)
 
-    async def _kept_experience(self, given: Experience | str) -> tuple[Experience, int]:
+    async def _kept_experience(
+        self, given: Experience | str, *, heals: bool
+    ) -> tuple[Experience, int]:
         """What is to be done, and which version it is of what the record keeps; 0 for none. A run
         that goes on is told the same version again.
         """
@@ -591,6 +616,8 @@ class OnLoop(_Session):
                 number = await kept_experiences.demand_usable(workspace, given)
             if number:
                 await self._drive(self.engine.outcomes.demand(states(ExperienceReplayed.tag)))
+            if number and heals:
+                await self._drive(self.engine.outcomes.demand(states(ExperienceHealed.tag)))
             return number
 
         version: int = await self.call(pure("experience.opened", opens, asked), (), asked)
@@ -621,6 +648,23 @@ class OnLoop(_Session):
         label = ledger.label.stored
         tell = kept_experiences.replayed
         await tell(self.engine.workspace, learnt.name, stated, by=ledger.actor, label=label)
+
+    async def _tell_healed(self, version: int, moved: Experience, node: str, because: str) -> int:
+        """Put on record that a node's element was found elsewhere: the number of the experience's
+        next version; 0 where somebody made one since.
+        """
+        ledger, workspace, name = self.engine.ledger, self.engine.workspace, moved.name
+        await kept_experiences.heal(
+            workspace,
+            await kept_experiences.get(workspace, name, version),
+            moved,
+            node,
+            because=recordable(because, self.engine.settings.scrub),
+            run=self.run,
+            by=ledger.actor,
+            label=ledger.label.stored,
+        )
+        return await kept_experiences.number_of(workspace, moved)
 
     async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
         """Put on record that an entry of a cache that is kept was found elsewhere."""

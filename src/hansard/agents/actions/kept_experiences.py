@@ -312,11 +312,20 @@ async def demand_usable(workspace: Workspace, experience: Experience) -> int:
 
     Raises Refused where that is retired, quarantined or not trusted.
     """
-    name = experience.name
-    state, _ = await find(workspace, name)
+    state, _ = await find(workspace, experience.name)
+    number = _number_in(state, experience)
+    if number:
+        kept.demand_usable(state, experience.name, number)
+    return number
+
+
+async def number_of(workspace: Workspace, experience: Experience) -> int:
+    """Which version an experience is of the one that the record keeps by its name; 0 for none."""
+    state, _ = await find(workspace, experience.name)
+    return _number_in(state, experience)
+
+
+def _number_in(state: KeptExperienceState, experience: Experience) -> int:
     digest = kept.digest_of(kept.content_of(experience))
-    found = [number for number, each in state.versions.items() if each.digest == digest]
-    if not found:
-        return 0
-    kept.demand_usable(state, name, max(found))
-    return max(found)
+    same = [number for number, each in state.versions.items() if each.digest == digest]
+    return max(same, default=0)

@@ -21,12 +21,14 @@ from typing import Any
 import msgspec
 
 from hansard.agents.actions.experience_folder import is_name, read_folder
-from hansard.agents.errors import NotDone
+from hansard.agents.errors import NotDone, SessionEnded
+from hansard.bus.errors import BusError
 from hansard.client.browser.browser import (
     ActionFailed,
     AsyncBrowser,
     CallingSession,
     Model,
+    PageAction,
     composite,
     pure,
 )
@@ -36,7 +38,8 @@ from hansard.client.browser.teaching import Teaching
 from hansard.domain import values
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets
-from hansard.domain.actions.locators import locators
+from hansard.domain.actions.locators import locators, normalized
+from hansard.domain.actions.slots import templated
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import (
     CheckFailure,
@@ -50,7 +53,7 @@ from hansard.domain.experience.checks import (
 from hansard.domain.experience.distil import JSON
 from hansard.domain.experience.experience import Experience, plan
 from hansard.domain.experience.functions import WHEN, CheckedStep, CheckFunction, told_apart
-from hansard.domain.experience.procedure import END
+from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
 
 MOVES_MAX = 10_000
@@ -71,6 +74,12 @@ FREE = 4
 
 Tell = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Puts what came of a doing on record for the experience that the record keeps."""
+
+Heal = Callable[[int, Experience, str, str], Awaitable[int]]
+"""Makes an experience in which a node's element is another the next version of the one that the
+record keeps: the version that was done, what it is then, the node, and what did not match any more.
+Gives its number; 0 where somebody made another since, whose word stands.
+"""
 
 
 class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +113,8 @@ class Experienced(msgspec.Struct, frozen=True, kw_only=True):
         seconds: What it took.
         refusals: What check functions refused on the way.
         model_calls: How often a model was asked for an element.
+        healed: The nodes whose element a model found, and the action was done with it: they have it
+            from now on, in the next version of one that the record keeps.
         learned: With `learn=True`, the next version, with what was done freely in it; it has no
             checks until a person confirms them.
         not_learned: Why there is none.
@@ -118,6 +129,7 @@ class Experienced(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     refusals: list[CheckFailure] = []
     model_calls: int = 0
+    healed: list[str] = []
     learned: Experience | None = None
     not_learned: str = ""
 
@@ -214,6 +226,8 @@ class ExperienceReplay:
         experience: Experience,
         doing: Doing,
         tell: Tell | None = None,
+        heal: Heal | None = None,
+        version: int = 0,
     ) -> None:
         _demand_there(experience, browser, doing.tools)
         demand_guarded(experience, doing.once)
@@ -222,6 +236,9 @@ class ExperienceReplay:
         self._experience = experience
         self._doing = doing
         self._tell = tell
+        self._heal = heal
+        self._version = version
+        self._healed: dict[str, ProcedureNode] = {}
         given = (*experience.functions, *doing.functions)
         self._functions = told_apart(experience.checks, given)
         self._guard = Guard(experience.procedure, experience.checks, doing.params)
@@ -243,9 +260,15 @@ class ExperienceReplay:
         identity = {"experience": self._experience.name, "version": self._experience.version}
 
         async def replay(**_: Any) -> dict[str, Any]:
-            told = await self._all()
-            if self._tell is not None:
-                await self._tell(told)
+            try:
+                told = await self._all()
+            except (SessionEnded, BusError):
+                raise  # another goes on with it, or it cannot be said now
+            except Exception as error:  # in doubt, say, or the page is gone: not done to its end
+                stopped = f"{type(error).__name__}: {self._clean(str(error))}"
+                await self._say(self._came_to(stopped, stopped, None))
+                raise
+            await self._say(told)
             return told
 
         told = await self._session.call(
@@ -262,21 +285,29 @@ class ExperienceReplay:
             seconds=time.perf_counter() - begun,
             refusals=self._refusals,
             model_calls=self._model_calls,
+            healed=list(self._healed),
         )
+
+    async def _say(self, told: Mapping[str, Any]) -> None:
+        if self._tell is not None:
+            await self._tell(told)
 
     async def _all(self) -> dict[str, Any]:
         self._actions.clear()
         error, failure = await self._by_graph()
-        level = max((each.level for each in self._actions), default=1)
-        stopped = error
-        if error and self._doing.free is not None:
-            level = FREE
-            error = await self._freely(self._doing.free, error)
+        free = self._doing.free if error else None
+        if free is None:
+            return self._came_to(error, error, failure)
+        freely = await self._freely(free, error)
+        return self._came_to(freely, error, failure) | {"level": FREE}
+
+    def _came_to(self, error: str, stopped: str, failure: CheckFailure | None) -> dict[str, Any]:
+        """What came of it: why it was not done, and why the graph did not come to an end."""
         return {
             "error": error[:1_000],
             "failure": msgspec.to_builtins(failure),
             "done": len(self._actions),
-            "level": level,
+            "level": max((each.level for each in self._actions), default=1),
             "stopped": stopped[:1_000],
             "refusals": len(self._refusals),
             "model_calls": self._model_calls,
@@ -458,7 +489,7 @@ class ExperienceReplay:
             if refused is not None:
                 return refused
         try:
-            await self._act(name, action, found)
+            act = await self._act(name, action, found)
         except ActionFailed as failed:
             self._finished = True
             why = CheckFailure(check=f"{name} after", kind="postcondition", why=failed.message)
@@ -470,12 +501,38 @@ class ExperienceReplay:
         self._finished = True
         after = now_after(now)
         moved = self._guard.after(name, after)
-        return await self._asked("after", name, lambda: moved, after)
+        refused = await self._asked("after", name, lambda: moved, after)
+        if refused is None and act is not None and found.get("asked"):
+            await self._found_elsewhere(name, act, found)
+        return refused
 
-    async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> None:
+    async def _found_elsewhere(self, name: str, act: PageAction, found: Mapping[str, Any]) -> None:
+        """What a model found is the node's from now on: it was acted on, every check passed."""
+        node = self._experience.procedure.node(name)
+        params = {
+            slot: value
+            for slot, value in self._doing.params.items()
+            if isinstance(value, str) and value
+        }
+        xpath = normalized(act.xpath) if act.xpath else None
+        moved = msgspec.structs.replace(node.action, xpath=xpath, targets=act.targets)
+        moved = templated(moved, params)
+        action = msgspec.structs.replace(node.action, xpath=moved.xpath, targets=moved.targets)
+        if action == node.action:
+            return
+        self._healed[name] = msgspec.structs.replace(node, action=action)
+        if self._heal is not None and self._version:
+            why = f"no recorded way led to {name}'s element; a model named {found['selector']}"
+            now = healed(self._experience, self._healed)
+            self._version = await self._heal(self._version, now, name, self._clean(why)[:300])
+
+    async def _act(
+        self, name: str, action: CachedAction, found: dict[str, Any]
+    ) -> PageAction | None:
+        """Do it; of an action on an element what was recorded."""
         if action.action_type == caches.TOOL:
             await _called(self._doing.tools[action.method or ""], action.action_params)
-            return
+            return None
         browser = self._browser
         posts = any(
             isinstance(each, PostconditionCheck) and each.node == name
@@ -484,11 +541,11 @@ class ExperienceReplay:
         held = [ActionCheck(kind="filled", value="")] if posts else []
         if action.action_type == caches.GOTO:
             await browser.goto(str(action.arguments[0]))
-            return
+            return None
         if action.action_type in (caches.RELOAD, caches.BACK, caches.FORWARD):
             await browser.turn(action.action_type)
-            return
-        await browser.done(
+            return None
+        return await browser.done(
             {
                 "instruction": action.instruction or "",
                 "method": action.method,
@@ -649,6 +706,30 @@ def now_after(before: Situation) -> Situation:
     """The situation after an action, as far as it is known without another look."""
     changed: Situation = msgspec.structs.replace(before, done=before.done + 1, value=None)
     return changed
+
+
+def healed(experience: Experience, nodes: Mapping[str, ProcedureNode]) -> Experience:
+    """An experience in which nodes, by name, are others; its script has them, too."""
+    procedure = experience.procedure
+    moved = {
+        msgspec.json.encode(each.action): nodes[each.name].action
+        for each in procedure.nodes
+        if each.name in nodes
+    }
+
+    def now(entry: CachedAction) -> CachedAction:
+        found = moved.get(msgspec.json.encode(msgspec.structs.replace(entry, step_index=0)), entry)
+        made: CachedAction = msgspec.structs.replace(found, step_index=entry.step_index)
+        return made
+
+    kept = tuple(nodes.get(each.name, each) for each in procedure.nodes)
+    script = msgspec.structs.replace(
+        experience.script, actions=[now(each) for each in experience.script.actions]
+    )
+    made: Experience = msgspec.structs.replace(
+        experience, procedure=msgspec.structs.replace(procedure, nodes=kept), script=script
+    )
+    return made
 
 
 def _path(experience: Experience) -> list[str]:

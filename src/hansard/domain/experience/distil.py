@@ -76,7 +76,8 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
         wording: How the task is said.
         sources: The doings that succeeded.
         failed: Those that did not: no action is taken from them.
-        shortest: Level 1: the actions of the shortest doing, as they were.
+        shortest: Level 1: the actions, as they were, of the shortest doing that the procedure has;
+            of all where it has none.
         script: Level 2: the path that was taken most often, with slots; None if there is no
             procedure.
         procedure: Level 3; None where no two doings have a path in common.
@@ -122,7 +123,7 @@ def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distil
         wording=told,
         sources=tuple(each.source for each in good),
         failed=tuple(each.source for each in demonstrations if not each.success),
-        shortest=_shortest(good),
+        shortest=_shortest(good, left_out),
         script=_script(procedure, scripted) if procedure else None,
         procedure=procedure,
         left_out=left_out,
@@ -476,10 +477,12 @@ def _numbered(actions: Iterable[CachedAction]) -> list[CachedAction]:
     return [msgspec.structs.replace(each, step_index=at) for at, each in enumerate(actions)]
 
 
-def _shortest(good: Sequence[Demonstration]) -> ActionCache | None:
+def _shortest(good: Sequence[Demonstration], left_out: Sequence[LeftOut]) -> ActionCache | None:
     if not good:
         return None
-    shortest = min(good, key=lambda each: (len(each.actions), each.seconds, each.source))
+    slips = {each.source for each in left_out}
+    kept = [each for each in good if each.source not in slips] or good
+    shortest = min(kept, key=lambda each: (len(each.actions), each.seconds, each.source))
     return ActionCache(
         format=caches.FORMAT,
         run=shortest.source,

@@ -1,0 +1,117 @@
+"""What a doing of a kept experience states: how it ended, its heals, and what it taught."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+import hansard
+from hansard.agents.actions import kept_experiences as store
+from hansard.domain.experience.kept import ExperienceHealed
+from tests.experience.parties import FORM, learned, sent
+from tests.experience.test_doing import TASK, done
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+TWICE = FORM.replace("<form", "<button type=button>Invite</button><form")
+"""Two buttons are called so: no recorded way finds the one."""
+
+
+def names_the_last(question: str) -> str:
+    """A key by hand: of the buttons that are called so, the last."""
+    lines = [each for each in question.splitlines() if each.endswith("> Invite")]
+    return json.dumps({"id": lines[-1].split()[0]})
+
+
+async def confirmed(record, page, address):
+    """An experience that the record keeps, confirmed: its second version."""
+    await record.keep_experience(await learned(record, page, address))
+    return await record.confirm_experience("invite-a-guest")
+
+
+async def changes(record):
+    """What is on record of it, in order."""
+    return [each.change for each in (await record.experience_log("invite-a-guest")).changes]
+
+
+async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again(
+    page, site, data_dir, workspace
+):
+    """The element, as its check lets it be, is the node's from then on; nobody has looked at it
+    yet, and the audit says so.
+    """
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await confirmed(record, page, site(FORM))
+        twice = site(TWICE, "twice.html")
+        run, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
+        assert (told.success, told.model_calls, len(told.healed)) == (True, 1, 1), told.error
+        state, _ = await store.read(record.workspace, "invite-a-guest")
+        heal = state.versions[3]
+        assert isinstance(heal, ExperienceHealed)
+        assert (heal.parent, heal.run, [heal.node]) == (2, run, told.healed)
+        assert await changes(record) == ["distilled", "confirmed", "healed", "replayed"]
+        now = await record.kept_experience("invite-a-guest")
+        assert now.checks
+        assert now.procedure != (await record.kept_experience("invite-a-guest", 2)).procedure
+        _, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
+        assert (told.success, told.model_calls, told.healed) == (True, 0, []), told.error
+        assert await sent(page) == 1
+        unseen = "SELECT count(*) FROM odd_experiences WHERE kind = 'heal not looked at'"
+        assert (await record.sql(unseen)).rows == [(1,)]
+
+
+async def test_what_a_check_refuses_heals_nothing(page, site, data_dir, workspace):
+    """The model names another button: it is not clicked, and no version is made of it."""
+
+    def other(question):
+        line = next(each for each in question.splitlines() if each.endswith("> Drop"))
+        return json.dumps({"id": line.split()[0]})
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await confirmed(record, page, site(FORM))
+        moved = site(TWICE.replace("<form", "<button>Drop</button><form"), "drop.html")
+        _, told = await done(record, page, moved, "invite-a-guest", fallback=other)
+        assert not told.success
+        assert told.healed == []
+        assert await changes(record) == ["distilled", "confirmed", "replayed"]
+
+
+async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
+    page, site, data_dir, workspace
+):
+    """As the next version: it may guide, and not act until somebody confirms it."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await confirmed(record, page, site(FORM))
+        moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
+
+        async def freely(browser, guide):
+            await browser.act("ask", at="text=Ask")
+
+        name = "invite-a-guest"
+        _, told = await done(record, page, moved, name, freely, learn="keep")
+        assert (told.success, told.not_learned) == (True, "")
+        assert await changes(record) == ["distilled", "confirmed", "replayed", "distilled"]
+        found = await record.kept_experience(name, 3)
+        assert (found.sources, found.checks) == (told.learned.sources, ())
+        with pytest.raises(hansard.Refused, match="may guide, not act"):
+            await done(record, page, moved, name)
+        assert await record.confirm_experience(name) == 4
+
+
+async def test_what_ends_in_an_error_is_a_replay_that_failed(page, site, data_dir, workspace):
+    """The page is gone: that is on record of the experience, with why."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        address = site(FORM)
+        await confirmed(record, page, address)
+        await page.goto(address)
+        async with record.run("again", agent="host", role="host") as session:
+            session.browser(page, timeout_s=1.0)
+            await page.close()
+            again = functools.partial(session.run_experience, "invite-a-guest", task=TASK)
+            with pytest.raises(hansard.PageGone):
+                await again(once="allow")
+        found = (await record.experience_log("invite-a-guest")).changes[-1]
+        assert (found.change, found.success) == ("replayed", False)
+        assert (found.because or "").startswith("PageGone: ")
