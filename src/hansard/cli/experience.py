@@ -205,8 +205,8 @@ async def find(
         task=task, tools=tuple(tool or ()), address=address, limit=limit, retired=every
     )
     async with answering() as reader:
-        with contextlib.closing(FileWords()) as words:
-            found = inspected.find(reader, wanted, words)
+        with contextlib.closing(inspected.ExperienceIndex(FileWords())) as index:
+            found = inspected.find(reader, wanted, index)
     shown.show(found, _found, json=json)
 
 

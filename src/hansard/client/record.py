@@ -174,17 +174,15 @@ class _OfWorkspace:
         return self._tables
 
     @functools.cached_property
-    def _experience_words(self) -> found_experiences.Words:
-        """The words of the experiences that were searched last: the next search takes in what
-        differs.
-        """
+    def _experience_index(self) -> found_experiences.ExperienceIndex:
+        """The experiences that were searched last: the next search takes in what differs."""
         from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
 
-        return FileWords()
+        return found_experiences.ExperienceIndex(FileWords())
 
     async def _closed(self) -> None:
-        if "_experience_words" in self.__dict__:
-            self._experience_words.close()
+        if "_experience_index" in self.__dict__:
+            self._experience_index.close()
         if self._lent is not None:
             from hansard.bus.recorder import native  # noqa: PLC0415 -- it is loaded already
 
@@ -692,9 +690,9 @@ class AsyncRecord(OnLoop):
         wanted = found_experiences.Wanted(
             task=task, tools=tuple(tools), address=address, limit=limit, retired=retired
         )
-        words = self._experience_words
+        index = self._experience_index
         return await self._asked().read(
-            lambda reader: found_experiences.find(reader, wanted, words)
+            lambda reader: found_experiences.find(reader, wanted, index)
         )
 
     async def confirm_experience(

@@ -284,9 +284,9 @@ class Record(OnPortal):
         wanted = found_experiences.Wanted(
             task=task, tools=tuple(tools), address=address, limit=limit, retired=retired
         )
-        words = self._experience_words
+        index = self._experience_index
         return self._portal.run(
-            self._asked().read(lambda reader: found_experiences.find(reader, wanted, words))
+            self._asked().read(lambda reader: found_experiences.find(reader, wanted, index))
         )
 
     def confirm_experience(

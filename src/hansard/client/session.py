@@ -546,9 +546,8 @@ class OnLoop(_Session):
         """
         self.engine.ledger.demand_open()
         told, given = by_name("params", params), experienced.opened(experience)
-        if learn == "keep":
-            await self._drive(self.engine.outcomes.demand(states(ExperienceDistilled.tag)))
-        learnt, version = await self._kept_experience(given, heals=fallback is not None)
+        also = (ExperienceHealed.tag,) if fallback is not None else ()
+        learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
         if task:
             told = experienced.values_of(learnt, task, told)
         doing = experienced.Doing(
@@ -562,16 +561,14 @@ class OnLoop(_Session):
         )
         tell = functools.partial(self._tell_replayed, learnt, version) if version else None
         heal = self._tell_healed if version else None
-        doings = experienced.ExperienceReplay(
-            self, self._browser, learnt, doing, tell, heal, version
-        )
-        done = await doings.run()
+        does = experienced.ExperienceReplay(self, self._browser, learnt, doing, tell, heal, version)
+        done = await does.run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
-        further = await self._learned_further(done, learnt, task, told)
-        if learn == "keep" and further.learned is not None:
-            await self._keep(further.learned)
-        return further
+        done = await self._learned_further(done, learnt, task, told)
+        if learn == "keep" and done.learned is not None:
+            await self._keep(done.learned)
+        return done
 
     async def _keep(self, learnt: Experience) -> None:
         """Keep what was learned as the next version of its name; equal, it is kept already."""
@@ -600,10 +597,10 @@ class OnLoop(_Session):
         return msgspec.structs.replace(done, learned=further)
 
     async def _kept_experience(
-        self, given: Experience | str, *, heals: bool
+        self, given: Experience | str, also: Sequence[str], *, keeps: bool
     ) -> tuple[Experience, int]:
         """What is to be done, and which version it is of what the record keeps; 0 for none. A run
-        that goes on is told the same version again.
+        that goes on is told the same version again. What will be stated must be allowed.
         """
         name = given if isinstance(given, str) else given.name
         asked = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
@@ -614,10 +611,9 @@ class OnLoop(_Session):
                 number = (await kept_experiences.usable(workspace, given)).version
             else:
                 number = await kept_experiences.demand_usable(workspace, given)
-            if number:
-                await self._drive(self.engine.outcomes.demand(states(ExperienceReplayed.tag)))
-            if number and heals:
-                await self._drive(self.engine.outcomes.demand(states(ExperienceHealed.tag)))
+            stated = [ExperienceReplayed.tag, *also] if number else []
+            for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
+                await self._drive(self.engine.outcomes.demand(states(tag)))
             return number
 
         version: int = await self.call(pure("experience.opened", opens, asked), (), asked)

@@ -261,6 +261,54 @@ class Words(Protocol):
         ...
 
 
+class ExperienceIndex:
+    """The experiences of the tables that were searched last, and the index of their words: asked of
+    the same tables again, it reads nothing of them anew.
+    """
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self._held: tuple[tuple[object, ...], _Kept] = ((), _Kept.of([]))
+
+    def kept(self, reader: Reader) -> _Kept:
+        """The experiences that the tables have."""
+        of = (reader.path, reader.position, reader.digest)
+        known, found = self._held
+        if of != known:
+            found = _Kept.of(experiences(reader).experiences)
+            self._held = (of, found)
+        return found
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        self.words.close()
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """Experiences by name, those that are not retired, and the words by which each is found."""
+
+    every: dict[str, KeptExperience]
+    in_use: dict[str, KeptExperience]
+    said: dict[str, str]
+
+    @classmethod
+    def of(cls, found: Sequence[KeptExperience]) -> _Kept:
+        """The given ones."""
+        retired = ExperienceStanding.RETIRED
+        return cls(
+            {each.experience: each for each in found},
+            {each.experience: each for each in found if each.standing is not retired},
+            {each.experience: f"{each.task}\n{each.description}" for each in found},
+        )
+
+    def able(self, wanted: Wanted) -> dict[str, KeptExperience]:
+        """Those that may be found: of the tools, at the address."""
+        some = self.every if wanted.retired else self.in_use
+        if not (wanted.tools or wanted.address):
+            return some
+        return {name: each for name, each in some.items() if _takes(each, wanted)}
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What experiences are asked for.
 
@@ -364,7 +412,7 @@ def difference(
     return ExperienceDiff(before=named[0], after=named[1], files=found)
 
 
-def find(reader: Reader, wanted: Wanted, words: Words) -> ExperienceHits:
+def find(reader: Reader, wanted: Wanted, index: ExperienceIndex) -> ExperienceHits:
     """The experiences that fit what is asked for, the best first, each with why.
 
     First those whose task is said like the question, then by its words (bm25); of equals those that
@@ -375,14 +423,16 @@ def find(reader: Reader, wanted: Wanted, words: Words) -> ExperienceHits:
         BadQuery: The text has no words.
     """
     _check(wanted)
-    kept = {each.experience: each for each in experiences(reader).experiences}
-    able = {name: each for name, each in kept.items() if _takes(each, wanted)}
+    kept = index.kept(reader)
+    able = kept.able(wanted)
     scores = dict.fromkeys(able, 0.0)
     if wanted.task:
-        tree = {name: f"{each.task}\n{each.description}" for name, each in kept.items()}
-        ranked = words.ranked(tree, wanted.task, len(tree) if len(able) < len(kept) else DEPTH)
+        most = len(kept.every) if len(able) < len(kept.every) else DEPTH
+        ranked = index.words.ranked(kept.said, wanted.task, most)
         scores = {name: score for name, score, _ in ranked if name in able}
-    costs = {str(each["experience"]): each for each in reader.rows(_COSTS, [list(scores)])}
+    done = [name for name in scores if able[name].replays]
+    rows = reader.rows(_COSTS, [done]) if done else []
+    costs = {str(each["experience"]): each for each in rows}
     hits = [_hit(able[name], score, wanted, costs.get(name)) for name, score in scores.items()]
     hits = _without_duplicates(sorted(hits, key=_order), able)
     return ExperienceHits(
@@ -414,8 +464,6 @@ def _check(wanted: Wanted) -> None:
 
 
 def _takes(each: KeptExperience, wanted: Wanted) -> bool:
-    if each.standing is ExperienceStanding.RETIRED and not wanted.retired:
-        return False
     if not set(wanted.tools) <= set(each.tools):
         return False
     return not wanted.address or _is_at(wanted.address, each.hosts)

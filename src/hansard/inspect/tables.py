@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
@@ -26,6 +26,7 @@ from hansard.projections.table_files import TableFiles
 
 if TYPE_CHECKING:
     from hansard.projections.runner import Projector
+    from hansard.projections.store import Store
 
 WAIT_S = 10.0
 """How long the tables may take to get to where they are wanted, if another process makes them."""
@@ -46,15 +47,47 @@ Tell = Callable[[str], None]
 async def answering(
     place: TableFiles, open_raw: OpenRaw, tell: Tell, *, wait_for: int | None = None
 ) -> AsyncGenerator[Reader, None]:
-    """The newest generation, opened for our own questions. Raises as `published`."""
+    """The newest generation, opened by the first of our own questions. Raises as `published`."""
     async with published(place, open_raw, tell, wait_for=wait_for) as generation:
-        from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
-
-        store = await asyncio.to_thread(Store, generation.path, read_only=True)
+        tables = _Tables(generation)
         try:
-            yield Reader(store)
+            yield Reader(tables)
         finally:
-            await asyncio.to_thread(store.close)
+            await asyncio.to_thread(tables.close)
+
+
+class _Tables:
+    """A generation that is opened once something is asked of it: who knows it already, asks not."""
+
+    def __init__(self, generation: PublishedSnapshot) -> None:
+        self.progress = generation
+        self.path = generation.path
+        self._store: Store | None = None
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            from hansard.projections.store import Store  # noqa: PLC0415 -- DuckDB takes long
+
+            self._store = Store(self.path, read_only=True)
+        return self._store
+
+    def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Every row of an answer. Raises ProjectionError."""
+        return self._opened().all(sql, given)
+
+    def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """The same by the names of its columns. Raises ProjectionError."""
+        return self._opened().rows(sql, given)
+
+    def interrupt(self) -> None:
+        """Have what is asked at this moment end."""
+        if self._store is not None:
+            self._store.interrupt()
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._store is not None:
+            self._store.close()
 
 
 @contextlib.asynccontextmanager

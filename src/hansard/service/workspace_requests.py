@@ -486,8 +486,9 @@ class WorkspaceRequests:
         )
 
         def reads(reader: Reader) -> ExperienceHits:
-            with closing(FileWords()) as words:  # of the role's own: no rank tells of others
-                return found_experiences.find(reader, wanted, words)
+            index = found_experiences.ExperienceIndex(FileWords())
+            with closing(index):  # of the role's own: no rank tells of others
+                return found_experiences.find(reader, wanted, index)
 
         words = f"find experience {asked.task} {asked.address}"
         return await self._its_tables("find_experience").read(asker, words, reads)
