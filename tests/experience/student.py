@@ -3,10 +3,12 @@
     python -m tests.experience.student FOLDER [SEEDS]
 
 The student is wordllama's static vectors: it is asked for one element of a page, and names the line
-that is nearest to what is asked. `alone` it is given the task's text, fills in what is quoted where
-it names a field, and clicks where it names a button; `experienced` it works with what the people's
-demonstrations teach, and is asked where no recorded way finds an element. Each seed of a task is
-tried under both, and the plan is registered before.
+that is nearest to what is asked. `alone` it goes on until the page says that the task is done, at
+most `MOVES_MAX` times: it is asked by the part of the task's text before the next value in quotes,
+then by the rest, and never names an element twice; what is done to the element its tag says.
+`experienced` it works with what people's demonstrations teach, and is asked where no recorded way
+finds an element; `taught` a key by hand, as the teacher, is asked where a check refuses what the
+student names. Each seed of a task is tried under all three, and the plan is registered before.
 """
 
 from __future__ import annotations
@@ -25,11 +27,25 @@ from playwright.async_api import async_playwright
 import hansard
 from benchmarks.bench_page import ARGUMENTS
 from hansard.integrations.browser.chromium import program
-from tests.actions.test_miniwob import begun, is_done
+from tests.actions.test_miniwob import begun, is_done, key
 from tests.experience.test_miniwob import Learnt, learned
 
-TASKS = ("login-user", "enter-text", "enter-password", "click-button-sequence", "choose-list")
+ARMS = ("alone", "experienced", "taught")
+TASKS = (
+    "login-user",
+    "enter-text",
+    "enter-password",
+    "click-button-sequence",
+    "choose-list",
+    "click-tab-2",
+    "navigate-tree",
+)
 MOVES_MAX = 6
+MEASURED = """SELECT r.arm, o.metric, avg(o.value) AS mean,
+    median(o.value) AS median, sum(o.value) AS of_all
+FROM outcomes AS o JOIN runs AS r ON r.run = o.run GROUP BY ALL ORDER BY ALL"""
+ASKED = """SELECT r.arm, m.chosen_by, count(*) AS calls, count(DISTINCT m.run) AS runs
+FROM model_inputs AS m JOIN runs AS r ON r.run = m.run GROUP BY ALL ORDER BY ALL"""
 _LINE = re.compile(r"0-(\d+) <(\w+)([^>]*)> ?(.*)")
 _FIELDS = ("input", "textarea")
 
@@ -39,12 +55,19 @@ class Student:
 
     def __init__(self) -> None:
         self._vectors = hansard.StaticVectors()
+        self.asked = 0
+        """How often it was asked since that was last set to 0."""
+        self.named: set[str | None] = set()
+        """The elements that it is not to name again."""
 
     def __call__(self, question: str) -> str:
         """An answer as `browser(model=...)` takes it."""
+        self.asked += 1
         asked = question.split("\nInstruction: ", 1)[-1].split("\n\nPage:", 1)[0]
         lines = [each for each in question.splitlines() if _LINE.match(each)]
-        return json.dumps({"id": self.nearest(asked, lines)})
+        last = self.nearest(asked, [each for each in lines if each.split()[0] not in self.named])
+        self.named.add(last)
+        return json.dumps({"id": last})
 
     def nearest(self, asked: str, lines: list[str]) -> str | None:
         """The id of the nearest line; None where nothing is like it."""
@@ -65,22 +88,31 @@ def _words(line: str) -> str:
 
 
 async def alone(session: Any, page: Any, query: str, student: Student) -> None:
-    """The student by itself: the part of the task before each quoted text says which field it is
-    for; what remains says what is clicked.
-    """
+    """The student by itself."""
     browser = session.browser(page, timeout_s=2.0, model=student)
     parts = re.split(r'"([^"]*)"', query)
-    for before, value in zip(parts[::2], parts[1::2], strict=False):
-        at = await browser.ask(before, student)
-        if at["selector"] and at["targets"]["tag"] in _FIELDS:
-            await browser.act(
-                before, at=at["selector"], method="fill", arguments=[value], effects="idempotent"
-            )
-    for wanted in (parts[-1], query):
-        if not await is_done(page):
-            at = await browser.ask(wanted, student)
-            if at["selector"]:
-                await browser.act(wanted, at=at["selector"])
+    values = list(zip(parts[::2], parts[1::2], strict=False))
+    for _ in range(MOVES_MAX):
+        if await is_done(page):
+            return
+        wanted, value = values[0] if values else (parts[-1].strip(" .") or query, "")
+        at = await browser.ask(wanted, student)
+        if not at["selector"]:
+            return
+        tag = at["targets"]["tag"]
+        if tag in _FIELDS and values:
+            values.pop(0)
+            await browser.act(wanted, at=at["selector"], method="fill", arguments=[value])
+        elif tag == "select":
+            options = await page.locator(at["selector"]).locator("option").all_inner_texts()
+            chosen = [each for each in options if each.strip() and each.strip() in query]
+            if chosen:
+                arguments = [max(chosen, key=len).strip()]
+                await browser.act(
+                    wanted, at=at["selector"], method="selectOption", arguments=arguments
+                )
+        elif tag not in _FIELDS:
+            await browser.act(wanted, at=at["selector"])
 
 
 async def tried(
@@ -90,23 +122,43 @@ async def tried(
     query = await begun(page, address, seed)
     task = f"{Path(address).stem}-{seed}"
     began = time.perf_counter()
+    student.asked = 0
+    asked = 0
     async with record.run(
         "miniwob", agent="student", role="agent", experiment="student", task=task, arm=arm
     ) as session:
         try:
             if arm == "alone":
+                student.named = set()
                 await alone(session, page, query, student)
             else:
                 session.browser(page, timeout_s=2.0)
-                await session.run_experience(
-                    learnt.experiences[0], task=query, once="allow", fallback=student
+                model = fresh(student)
+                taught = hansard.teach(student=model, teacher=key)
+                told = await session.run_experience(
+                    learnt.experiences[0],
+                    task=query,
+                    once="allow",
+                    fallback=taught if arm == "taught" else model,
                 )
+                asked = told.model_calls
         except (hansard.NotDone, hansard.ActionFailed, hansard.BadValue, TimeoutError):
             pass  # it did not get on: the page says that the task was not done
         run = session.run
     seconds = time.perf_counter() - began
     reward = float(await is_done(page))
-    await record.score(run, {"reward": reward, "seconds": seconds}, by="the page")
+    scores = {"reward": reward, "seconds": seconds, "asked": asked or student.asked}
+    await record.score(run, scores, by="the page")
+
+
+def fresh(student: Student) -> Any:
+    """The student, who may name any element at each question."""
+
+    def asked(question: str) -> str:
+        student.named = set()
+        return student(question)
+
+    return asked
 
 
 async def compared(folder: Path, tasks: tuple[str, ...], seeds: int, data_dir: str) -> Any:
@@ -120,18 +172,22 @@ async def compared(folder: Path, tasks: tuple[str, ...], seeds: int, data_dir: s
         page = await browser.new_page()
         plan = hansard.plan(
             question="Does an experience make a small model do more tasks?",
-            arms=["alone", "experienced"],
+            arms=list(ARMS),
             metrics=[{"name": "reward", "better": "higher"}],
             planned=len(tasks) * seeds,
+            unit="run",  # each task is tried under every arm: they are paired by it
         )
         await record.register("student", plan)
         for task in tasks:
             learnt = learned(task)
             address = (folder / f"{task}.html").as_uri()
             for seed in range(2_000, 2_000 + seeds):
-                for arm in ("alone", "experienced"):
+                for arm in ARMS:
                     await tried(record, page, arm, address, seed, learnt, student)
         await browser.close()
+        for query in (MEASURED, ASKED):
+            for row in (await record.sql(query)).rows:
+                print(row)  # noqa: T201 -- its answer
         return await record.compare("student", metric="reward")
 
 

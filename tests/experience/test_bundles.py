@@ -343,6 +343,10 @@ def consistent(content: dict[str, bytes]) -> bytes:
     return packed({bundles.MANIFEST: canonical(told), **files})
 
 
+LOOPS = b"""{"format": "hansard.checks.v1", "checks": [
+    {"type": "python", "name": "loops", "source": "while True: pass"}]}"""
+
+
 def hostile(folder: Path) -> dict[str, bytes]:
     """Archives that want to do something, by what."""
     good = unpacked(written(learnt()))
@@ -395,6 +399,7 @@ def hostile(folder: Path) -> dict[str, bytes]:
         "checks of another kind": consistent(
             {**content, "checks.json": content["checks.json"].replace(b'"flow"', b'"python"')}
         ),
+        "a check that loops": consistent({**content, "checks.json": LOOPS}),
         "nothing": b"",
     }
 

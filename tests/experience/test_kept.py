@@ -1,5 +1,6 @@
 """Experiences that the record keeps: versions, who may use them, what is said of them in SQL."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -232,6 +233,32 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     assert changes == [
         "distilled", "confirmed", "healed", *["replayed"] * 3, "confirmed", "retired",
     ]  # fmt: skip
+
+
+def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
+    """Calls of models and tools that were made, with what they were given; a message is none."""
+
+    @hansard.tool(effects="idempotent")
+    def post(text: str) -> str:
+        return text
+
+    @hansard.tool(effects="pure", kind="model")
+    def ask(question: str) -> str:
+        return "yes"
+
+    with record.run("posts", run="r1", agent="ada", role="agent") as session:
+        session.message("user", "Post it.")
+        ask("may I?")
+        post("hello")
+    told = [(each.kind, each.destination) for each in record.what_left("r1")]
+    assert told == [("model", "ask"), ("tool", "post")]
+    shown = call("run", "left", "r1").out
+    assert shown.index("may I?") < shown.index("hello")
+    assert "2 calls to 2 places left run r1" in shown
+    lines = [json.loads(line) for line in call("run", "left", "r1", "--json").out.splitlines()]
+    assert [each["type"] for each in lines] == ["sent", "sent", "left"]
+    assert lines[1]["arguments"] == {"text": "hello"}
+    assert "was not found" in call("run", "left", "r2").err
 
 
 def test_a_task_is_said_like_its_own_or_not():

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+import hansard
 from hansard.agents.actions.experience_folder import write_folder
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.demonstration import Demonstration
-from tests.actions.test_kills import ROOT, RUN_S_MAX, SIGKILLED, browser, form
+from tests.actions.test_kills import ROOT, RUN_S_MAX, SIGKILLED, Form, browser, form
 from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown
 from tests.faults._warm import run
@@ -96,6 +97,57 @@ def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
         came_to.add(killed_and_gone_on(job, form))
     assert came_to <= {("sent", 1), ("in doubt", 0), ("in doubt", 1)}
     assert came_to & {("in doubt", 0), ("in doubt", 1)}
+
+
+TWICE = b"""<!doctype html><form method=post><main><input name=who aria-label=Who></main>
+<button type=button>Send</button><button>Send</button></form>"""
+
+
+class Twice(Form):
+    """The form with two buttons that are called so: no recorded way finds the one."""
+
+    def do_GET(self) -> None:  # noqa: N802 -- http.server calls it so
+        """The form."""
+        self._answer(TWICE)
+
+
+def versions(data_dir: Path, workspace: str) -> list[str]:
+    """What is on record of the experience, in order; each version is read, whole."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        changes = record.experience_log("send").changes
+        for each in changes:
+            if each.digest:
+                assert record.kept_experience("send", each.version).checks
+    return [each.change for each in changes]
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
+)
+@pytest.mark.timeout(1_800)
+def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
+    browser, form, folder, data_dir, evidence
+):
+    """The heal is one version, whole, or it is not there; each kill has a record of its own."""
+    form.RequestHandlerClass = Twice
+    job = Job(str(data_dir), "whole", "whole", browser, str(folder), form_of(form), heals=True)
+    count = boundaries(job, form)
+    assert versions(data_dir, "whole") == ["distilled", "healed", "replayed"]
+    came_to: list[str] = []
+    for at in range(1, count + 1):
+        workspace = f"at-{at}"
+        job = Job(str(data_dir), workspace, "killed", browser, str(folder), form_of(form), at, True)
+        told, _ = killed_and_gone_on(job, form)
+        came_to.append(told)
+        stated = versions(data_dir, workspace)
+        assert stated in (
+            ["distilled", "healed", "replayed"],
+            ["distilled", "replayed"],
+        ), (at, stated)
+        assert ("healed" in stated) == (told == "sent"), (at, told, stated)
+    doubts = came_to.count("in doubt")
+    evidence.record("experience.kills.heals", boundaries=count, in_doubt=doubts, sent_twice=0)
+    assert 0 < doubts < count
 
 
 def form_of(form: Any) -> str:

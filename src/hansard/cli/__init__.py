@@ -168,6 +168,7 @@ COMMANDS = {
     "run score": "Put on record what came of a run.",
     "run diff": "Compare two runs step by step.",
     "run context": "Show the context window of a run's agents as it stood at a point.",
+    "run left": "Show what went out of a run: to models, pages and tools, in order.",
     "run state": "Show the whole state of a run at a point, or what changed between two.",
     "run html": "Write a run as one HTML file that needs no server.",
     "mcp": "Record other people's clients and servers, over the Model Context Protocol.",

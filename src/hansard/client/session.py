@@ -541,8 +541,7 @@ class OnLoop(_Session):
             Refused: No check guards an effect, it is done once and not allowed, or what is kept is
                 retired, quarantined, or came in a bundle that nobody has confirmed; nothing was
                 done.
-            RoleRefused: The role may not state `experience.replayed`, or, where a model may heal
-                what is kept, `experience.healed`; nothing was done.
+            RoleRefused: The role may not state what this may come to; nothing was done.
         """
         self.engine.ledger.demand_open()
         told, given = by_name("params", params), experienced.opened(experience)
@@ -565,10 +564,7 @@ class OnLoop(_Session):
         done = await does.run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
-        done = await self._learned_further(done, learnt, task, told)
-        if learn == "keep" and done.learned is not None:
-            await self._keep(done.learned)
-        return done
+        return await self._learned_further(done, learnt, task, told, keeps=learn == "keep")
 
     async def _keep(self, learnt: Experience) -> None:
         """Keep what was learned as the next version of its name; equal, it is kept already."""
@@ -584,6 +580,8 @@ class OnLoop(_Session):
         learnt: Experience,
         task: str,
         params: Mapping[str, Any],
+        *,
+        keeps: bool,
     ) -> experienced.Experienced:
         """What a free doing taught, beside what came of it."""
         try:
@@ -594,6 +592,8 @@ class OnLoop(_Session):
             )
         except (BadValue, NotFound) as error:
             return msgspec.structs.replace(done, not_learned=str(error))
+        if keeps:
+            await self._keep(further)
         return msgspec.structs.replace(done, learned=further)
 
     async def _kept_experience(

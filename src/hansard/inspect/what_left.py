@@ -11,6 +11,7 @@ import msgspec
 from hansard.agents.workspace import Workspace
 from hansard.domain.steps import Effects
 from hansard.inspect import trace as traces
+from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.trace import TracedStep
 
@@ -20,7 +21,7 @@ _INSIDE = ("browser.find", "browser.look", "browser.choose", "browser.extract", 
 _NOT_SENT = ("blocked", "requested")
 
 
-class SentOut(msgspec.Struct, frozen=True, kw_only=True):
+class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="sent"):
     """A call by which something left a run.
 
     Attributes:
@@ -40,6 +41,23 @@ class SentOut(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     arguments: Any
     secrets: tuple[str, ...] = ()
+
+
+class WhatLeft(Answer):
+    """What went out of a run.
+
+    Attributes:
+        run: Which.
+        sent: Each call, in order.
+    """
+
+    run: str
+    sent: list[SentOut]
+
+    def lines(self) -> Iterator[object]:
+        """Each call, then how many there are."""
+        yield from self.sent
+        yield {"type": "left", "run": self.run, "count": len(self.sent)}
 
 
 async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[SentOut]:

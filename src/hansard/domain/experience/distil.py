@@ -116,7 +116,7 @@ def distilled(
 def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distilled:
     told = wording([each.task for each in demonstrations])
     good = [each for each in demonstrations if each.success and each.actions]
-    shown = [_Shown(each, told) for each in good]
+    shown = [_Shown(each, told) for each in sorted(good, key=lambda each: each.source)]
     names = _Names(shown)
     procedure, left_out, scripted = _procedure(shown, names, told, support_min)
     return Distilled(

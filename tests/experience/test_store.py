@@ -1,0 +1,123 @@
+"""Many experiences of recorded runs: what is there twice is one hit, and the right one is found."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.domain.errors import BadValue
+from hansard.domain.experience import distil
+from hansard.domain.experience import experience as experiences
+from hansard.domain.experience.demonstration import Demonstration
+from tests.experience.demos import FOLDER, demonstrations
+from tests.experience.test_miniwob import OTHERS, SURE
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio,
+    pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/data/browser/demos here"),
+]
+
+RUNS = 4
+"""Of an experience: enough that one has what the others have."""
+
+TOGETHER = 50
+AGAIN = "-again"
+"""The end of a planted duplicate's name."""
+
+
+def most(runs: list[Demonstration]) -> distil.Distilled:
+    """Of the kinds of a task that have a graph the one that most runs are of."""
+    kinds = [each for each in distil.distilled(runs) if each.procedure is not None]
+    if not kinds:
+        raise BadValue("runs", "no two of them did it alike", "draw others")
+    return max(kinds, key=lambda each: (len(each.sources), sorted(each.sources)))
+
+
+def drawn(
+    shown: dict[str, list[Demonstration]], count: int, dice: random.Random
+) -> list[tuple[str, experiences.Experience]]:
+    """Experiences and their tasks: each of `RUNS` runs of a task, every second one a duplicate: of
+    the same runs in another order, by another name and description.
+    """
+    made: list[tuple[str, experiences.Experience]] = []
+    for task in cycle(shown):
+        runs = dice.sample(shown[task][:-1], RUNS)  # the last is what they are asked for by
+        name = f"{task}-{len(made)}"
+        description = f"Somebody else's way of {task.replace('-', ' ')}"
+        try:
+            first = experiences.made(name, most(runs))
+            twin = experiences.made(f"{name}{AGAIN}", most(runs[::-1]), description=description)
+        except BadValue:  # no two of them did it alike
+            continue
+        made += [(task, first), (task, twin)]
+        if len(made) >= count:
+            return made[:count]
+    raise AssertionError
+
+
+async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[str, Any]:
+    """Keeps them, asks for each by its description and for each task by a run that taught nothing;
+    what came of it. Found is one of the same kind of task: some are described alike.
+    """
+    shown = {task: demonstrations(task) for task in tasks}
+    made = drawn(shown, count, random.Random(19))
+    said = {task: {e.wording.said for of, e in made if of == task} for task in tasks}
+    found: dict[str, Any] = {"experiences": len(made), "duplicates": 0, "duplicates_found": 0}
+    found |= {"false_merges": 0, "found_at_1": 0, "found_at_5": 0, "task_at_1": 0, "task_at_5": 0}
+    graphs = {each.name: msgspec.json.encode((each.wording, each.procedure)) for _, each in made}
+    async with hansard.connect_async("store", data_dir=data_dir) as record:
+        for begin in range(0, len(made), TOGETHER):
+            part = [each for _, each in made[begin : begin + TOGETHER]]
+            await asyncio.gather(*map(record.keep_experience, part))
+        listed = {e.experience: e.procedure for e in (await record.experiences()).experiences}
+        for task, each in made:
+            hits = (await record.find_experience(each.description, limit=5)).hits
+            like = [hit.task in said[task] for hit in hits]  # tasks may be said alike
+            found["found_at_1"] += any(like[:1])
+            found["found_at_5"] += any(like)
+            for hit in hits:
+                group = {graphs[name] for name in (hit.experience, *hit.duplicates)}
+                found["false_merges"] += len(group) > 1
+            if each.name.endswith(AGAIN):
+                found["duplicates"] += 1
+                first = each.name.removesuffix(AGAIN)
+                found["duplicates_found"] += listed[each.name] == listed[first]
+        for task, runs in shown.items():
+            hits = (await record.find_experience(runs[-1].task, limit=5)).hits
+            like = [hit.task in said[task] for hit in hits]
+            found["task_at_1"] += any(like[:1])
+            found["task_at_5"] += any(like)
+    found["distinct"] = len(set(graphs.values()))
+    return found | {"tasks": len(shown)}
+
+
+async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(data_dir):
+    """Of three tasks."""
+    told = await figures(data_dir, SURE[:3], 12)
+    assert (told["duplicates_found"], told["false_merges"]) == (told["duplicates"], 0)
+    assert told["found_at_5"] == told["experiences"]
+    assert told["task_at_1"] == told["tasks"]
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_store.py::"
+    "test_what_is_there_twice_is_one_hit_and_is_found_by_its_description"
+)
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+async def test_five_hundred_experiences_are_told_apart_and_found(data_dir, evidence):
+    """Of all tasks; two that differ are never one hit."""
+    tasks = tuple(each for each in (*SURE, *OTHERS) if each != "use-autocomplete-nodelay")
+    told = await figures(data_dir, tasks, 500)
+    evidence.record("experience.store", **told)
+    assert told["false_merges"] == 0
+    assert told["duplicates_found"] / told["duplicates"] >= 0.95
+    assert told["found_at_5"] / told["experiences"] >= 0.95
