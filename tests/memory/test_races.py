@@ -26,7 +26,7 @@ WRITERS = 3
 TOLD_MAX = 25
 """Changes that a writer tells of before it is killed; the first one goes on until all answers were.
 """
-ANSWERS_MAX = 1_000
+ANSWERS_MAX = 200
 """Of one writer; by then each of them was told."""
 ANSWERS = {"made", "refused", "lost"}
 
