@@ -124,7 +124,7 @@ def versions(data_dir: Path, workspace: str) -> list[str]:
 @pytest.mark.thorough(
     quick="tests/experience/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
 )
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(5_400)
 def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
     browser, form, folder, data_dir, evidence
 ):
