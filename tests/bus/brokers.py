@@ -74,13 +74,21 @@ class Nats:
         self.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.process.pid, os.WUNTRACED)
 
+    def configure(self, old: str, new: str) -> None:
+        """Put something else in the place of a part of its configuration. Before the start."""
+        text = self._config.read_text()
+        assert text.count(old) == 1
+        self._config.write_text(text.replace(old, new))
+
     def forbid(self, subject: str) -> None:
         """Have `runtime` not listen on a subject. Before the start."""
-        text = self._config.read_text()
-        allowed = "permissions: { publish"
-        assert text.count(allowed) == 1
         denied = f'permissions: {{ subscribe: {{ deny: ["{subject}"] }}, publish'
-        self._config.write_text(text.replace(allowed, denied))
+        self.configure("permissions: { publish", denied)
+
+    def thaw(self) -> None:
+        """Have it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it cleanly."""

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 import hansard
+from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.log import Append, EventLog, Stored
 
 APPEND_LINE = Path(__file__).with_name("_append_line.py")
@@ -119,14 +120,16 @@ class Stops:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._went_on = False
 
     def wanted(self, point: Point, tool: str) -> bool:
-        """Whether this is where to stop."""
-        return point is self._job.point and tool == self._job.tool
+        """Whether this is where to stop; no longer once it went on from there."""
+        return point is self._job.point and tool == self._job.tool and not self._went_on
 
     def reach(self) -> bool:
         """Tell who waits outside that the point is reached; True where work goes on after it."""
         Path(self._job.marker).touch()
+        self._went_on = self._job.freeze
         if self._job.freeze:
             # To this thread: sent to the process, another thread may take it, and this one goes on.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
@@ -151,6 +154,8 @@ class WatchedLog:
         self._job = job
         self._stops = stops
         self._tools: dict[int, str] = {}
+        self.here = 0
+        """Commits that threads sent themselves."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
@@ -158,6 +163,27 @@ class WatchedLog:
     async def append(self, append: Append) -> Stored:
         """The real append, watched."""
         [stored] = await self._watched([append], self._single)
+        return stored
+
+    def append_here(self, append: Append) -> Stored | None:
+        """The real append in the calling thread, watched. Where it is not the log's turn nothing is
+        stored, and it is watched as any other that the loop sends.
+        """
+        seen = self._steps(append)
+        self._stop_here(seen, Point.BEFORE_INTENT, Point.BEFORE_RECEIPT)
+        assert isinstance(self._log, JetStreamLog)
+        stored = self._log.append_here(append)
+        if stored is not None:
+            self.here += 1
+            append_line(self._job.acks, msgspec.json.encode(acked(stored)))
+            self._stop_here(seen, Point.AFTER_INTENT, Point.AFTER_RECEIPT)
+        return stored
+
+    async def append_again(self, append: Append) -> Stored:
+        """The real append of what may be stored, noted."""
+        assert isinstance(self._log, JetStreamLog)
+        stored = await self._log.append_again(append)
+        append_line(self._job.acks, msgspec.json.encode(acked(stored)))
         return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
@@ -191,6 +217,10 @@ class WatchedLog:
                 found.append((event.type, self._tools.get(step, "")))
         return found
 
+    def _stop_here(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
+        for kind, tool in seen:
+            self._stops.here(intent if kind == "step.requested.v1" else receipt, tool)
+
     async def _stop(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
         for kind, tool in seen:
             point = intent if kind == "step.requested.v1" else receipt
@@ -209,8 +239,14 @@ class Inside:
     def connect(self, **more: Any) -> hansard.Record:
         """The workspace, its log watched; where the broker is stands in the environment."""
         record = hansard.connect(workspace=self.job.workspace, **more)
-        record.workspace.log = WatchedLog(record.workspace.log, self.job, self.stops)
+        self.log = WatchedLog(record.workspace.log, self.job, self.stops)
+        record.workspace.log = self.log
         return record
+
+    def until_here(self, session: hansard.Session) -> None:
+        """Write until this thread sends what it writes itself."""
+        while not self.log.here:
+            session.checkpoint("here")
 
 
 def run_program(main: Callable[[Inside], Any]) -> None:

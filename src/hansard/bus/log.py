@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -256,3 +256,26 @@ class EventLog(Protocol):
         and where what is up to `until` is gone from it.
         """
         ...
+
+
+class AppendsHere(Protocol):
+    """What some logs can do besides: append in the thread that asks, which waits, and without the
+    loop.
+    """
+
+    def append_here(self, append: Append) -> Stored | None:
+        """Append one commit; None if that cannot be done now: then it is not stored by this.
+
+        Raises AppendUnknown at once where no answer came, and StoreGone, TooLarge and ReadOnly. An
+        interrupted one may be stored.
+        """
+        ...
+
+    async def append_again(self, append: Append) -> Stored:
+        """As `EventLog.append`, of a commit that may be stored already, or is yet to be."""
+        ...
+
+
+def appends_here(log: EventLog) -> AppendsHere | None:
+    """The log, if it can do that; one that stands before another cannot because that can."""
+    return cast("AppendsHere", log) if hasattr(type(log), "append_here") else None

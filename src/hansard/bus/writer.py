@@ -2,13 +2,19 @@
 
 This is also the speed of an agent with parallel tools: while one commit is on its way, whatever
 else the agent has to say becomes one commit after it.
+
+Where nothing is on its way and a thread waits for what it has to say, that thread sends it itself,
+if the log can (`AppendsHere`): two changes of thread and a turn of the loop less. Whatever comes of
+that but an acknowledgement is the loop's again: the same commit, by its id.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import msgspec
@@ -16,7 +22,7 @@ import msgspec
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
-from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.log import Append, EventLog, Stored, appends_here
 from hansard.bus.loggers import logger
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded
@@ -78,6 +84,10 @@ it is through. It must end with one `send` that succeeds, and gives what that st
 """
 
 
+Post = Callable[[Callable[[], None]], None]
+"""Has something called on the loop, in the order of posting."""
+
+
 class _Entry(msgspec.Struct):
     events: tuple[Recorded, ...]
     size: int
@@ -85,6 +95,10 @@ class _Entry(msgspec.Struct):
     causation: str | None
     joint: Joint | None = None
     label: Label | None = None
+    sent: Append | None = None
+    """The commit as a thread tried to send it: it goes as it is, and alone."""
+    unsure: bool = False
+    """Whether that attempt may have stored it."""
 
 
 def _size(recorded: Recorded) -> int:
@@ -105,8 +119,31 @@ class Identity(msgspec.Struct, frozen=True):
     traceparent: str | None = None
 
 
+class Held:
+    """The events of one decision that whoever waits for them is to send. Its `result` is that of a
+    future, but that the wait does the work.
+    """
+
+    def __init__(self, writer: StreamWriter, entry: _Entry, done: Future[Any], post: Post) -> None:
+        self.entry = entry
+        self.done = done
+        self.post = post
+        self.thread = 0
+        """Who sends it."""
+        self._writer = writer
+
+    def result(self) -> Any:
+        """The Stored commit. Raises as the log's `append`. Whoever is interrupted here has it
+        written all the same, as with what is written by the loop.
+        """
+        if not self.done.done():
+            self._writer.send_held(self)
+        return self.done.result()
+
+
 class StreamWriter:
-    """Appends to one stream in the order of `put`. All but `recorded` runs on the loop's thread.
+    """Appends to one stream in the order of `put`. `recorded`, `hold`, `post` and `send_held` are
+    for any thread, the rest is for the loop's.
 
     After an error (fenced, unknown, unreachable, or one that nobody foresaw) the writer is over:
     `lost` says why, and every later `put` fails with it, because the versions it would claim are
@@ -133,6 +170,14 @@ class StreamWriter:
         self._queue: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._sending = ""
+        self._here = appends_here(log)
+        self._lock = threading.Lock()
+        self._coming = 0
+        """How much was posted to the loop and has not arrived there."""
+        self._held: Held | None = None
+        """What is to be sent by whoever waits for it, and is not yet."""
+        self._holder: Held | None = None
+        """What is being sent so."""
 
     def recorded(self, event: Event) -> Recorded:
         """An event as it is stored, for `put`. From any thread.
@@ -171,6 +216,88 @@ class StreamWriter:
             held.append(item)
         self._enqueue(_Entry(tuple(held), _sum(held), done, causation, label=label))
 
+    def hold(
+        self, recorded: Sequence[Recorded], done: Future[Any], label: Label | None, post: Post
+    ) -> Held | None:
+        """Leave the events of one decision to whoever waits for them; None where something else is
+        to be written first, or the log cannot do that.
+        """
+        size = _sum(recorded)
+        if self._here is None or size > MERGE_BYTES_MAX:
+            return None
+        with self._lock:
+            busy = self._coming or self._queue or self._pump or self._held or self._holder
+            if busy or self.lost is not None:
+                return None
+            entry = _Entry(tuple(recorded), size, done, None, label=label)
+            self._held = Held(self, entry, done, post)
+            return self._held
+
+    def post(self, post: Post, put: Callable[[], None]) -> None:
+        """Have `put` called on the loop, after what is held: the loop sends that, too."""
+        with self._lock:
+            held, self._held = self._held, None
+            # A thread that says something new sends nothing any more: it was interrupted.
+            stopped = self._holder
+            if stopped is not None and stopped.thread == threading.get_ident():
+                self._holder = None
+                self._queue.appendleft(stopped.entry)
+            self._coming += 1
+
+        def arrived() -> None:
+            if held is not None and self.lost is None:
+                self._enqueue(held.entry)
+            elif held is not None:
+                held.done.set_exception(self.lost)
+            put()
+            with self._lock:
+                self._coming -= 1
+
+        post(arrived)
+
+    def send_held(self, held: Held) -> None:
+        """Send what is held, in this thread; or leave it to the loop, if it is the loop's by now,
+        or the log cannot tell what came of it.
+        """
+        entry, stored, lost = held.entry, None, None
+        try:
+            with self._lock:
+                if self._held is not held or self._here is None:
+                    return
+                held.thread = threading.get_ident()
+                self._held, self._holder = None, held
+            entry.sent = self._next(entry.events, entry.label, entry.causation)
+            entry.unsure = True
+            stored = self._here.append_here(entry.sent)
+            entry.unsure = False
+        except AppendUnknown:
+            pass
+        except Exception as error:  # noqa: BLE001 -- told to whoever waits
+            lost = error
+        finally:
+            self._give_back(held, stored, lost)
+
+    def _give_back(self, held: Held, stored: Stored | None, lost: Exception | None) -> None:
+        """The loop may write again; also what was sent in vain, if it was."""
+        with self._lock:
+            if self._holder is not held:
+                return
+            self._holder = None
+            if stored is not None:
+                self.version += len(held.entry.events)
+            elif lost is not None:
+                self.lost = lost
+            else:
+                self._queue.appendleft(held.entry)
+            waiting = bool(self._queue)
+        if stored is not None:
+            held.done.set_result(stored)
+        elif lost is not None:
+            self._log_lost(lost)
+            held.done.set_exception(lost)
+        if waiting:
+            held.post(self._start)
+
     def put_jointly(self, joint: Joint, done: Pending) -> None:
         """Queue a decision over several streams; `done` gets the Stored commit or the error."""
         if self.lost is None:
@@ -179,8 +306,15 @@ class StreamWriter:
             done.set_exception(self.lost)
 
     def _enqueue(self, entry: _Entry) -> None:
-        self._queue.append(entry)
-        if self._pump is None:
+        with self._lock:
+            self._queue.append(entry)
+            if self._holder is not None:
+                return  # who sends has the rest sent after it
+        self._start()
+
+    def _start(self) -> None:
+        """Have what is queued sent."""
+        if self._holder is None and self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._drain())
             self._pump.add_done_callback(self._never_began)
 
@@ -218,7 +352,7 @@ class StreamWriter:
     def _take(self) -> list[_Entry]:
         batch = [self._queue.popleft()]
         size, count = batch[0].size, len(batch[0].events)
-        while self._queue and batch[0].joint is None:
+        while self._queue and batch[0].joint is None and batch[0].sent is None:
             entry = self._queue[0]
             if entry.joint is not None:
                 break
@@ -232,6 +366,8 @@ class StreamWriter:
     async def _append(self, batch: list[_Entry]) -> Stored:
         if batch[0].joint is not None:
             return await batch[0].joint(self._send)
+        if batch[0].sent is not None:
+            return (await self._stored(batch[0].sent, unsure=batch[0].unsure))[0]
         events = tuple(recorded for entry in batch for recorded in entry.events)
         label = join(*(entry.label for entry in batch)).stored
         [stored] = await self._send(events, label=label, causation=batch[0].causation)
@@ -246,6 +382,12 @@ class StreamWriter:
         *,
         through: Through | None = None,
     ) -> list[Stored]:
+        return await self._stored(self._next(events, label, causation), others, through)
+
+    def _next(
+        self, events: Sequence[Recorded], label: Label | None, causation: str | None
+    ) -> Append:
+        """The commit that is to be sent now."""
         if label is not None:
             self.label = label.join(self.label)
         commit = Commit(
@@ -261,9 +403,21 @@ class StreamWriter:
             events=tuple(events),
         )
         self._sending = commit.id
-        mine = Append(self.stream, commit)
+        return Append(self.stream, commit)
+
+    async def _stored(
+        self,
+        mine: Append,
+        others: Sequence[Append] = (),
+        through: Through | None = None,
+        *,
+        unsure: bool = False,
+    ) -> list[Stored]:
+        """Send a commit and what goes with it; `unsure` where it may be stored already."""
         try:
-            if others and through is not None:
+            if unsure and self._here is not None:
+                stored = [await self._here.append_again(mine)]
+            elif others and through is not None:
                 stored = await through(self._log, [mine, *others])
             elif others:
                 stored = await self._log.append_all([mine, *others])
@@ -274,7 +428,7 @@ class StreamWriter:
             if winner is not None and winner.commit.epoch > self.identity.epoch:
                 raise Fenced(self.stream, self.identity.epoch, winner.commit.epoch) from conflict
             raise
-        self.version += len(events)
+        self.version += len(mine.commit.events)
         return stored
 
     def _log_lost(self, error: Exception) -> None:

@@ -63,6 +63,8 @@ def main(inside: Inside) -> list[Any]:
                 tool = session.tool(effects=policy, name="act")(act_in_parts)
             case _:
                 tool = session.tool(effects=policy, timeout_s=settings.get("timeout_s"))(act)
+        if inside.job.point and settings.get("here", True):
+            inside.until_here(session)
         before = look("letter")
         done = tool(before)
         return [before, done, look(str(done["did"]))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from enum import StrEnum
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 
 from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
 from hansard.bus.log import Stored
-from hansard.bus.writer import Pending, Send, StreamWriter
+from hansard.bus.writer import Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
 from hansard.domain.errors import Refused
@@ -224,7 +225,7 @@ class Ledger(OpenCalls):
             async def joint(send: Send) -> Stored:
                 return await work(events, send)
 
-            self._post(lambda: writer.put_jointly(joint, done))
+            writer.post(self._post, lambda: writer.put_jointly(joint, done))
             self.end()
             return done
 
@@ -404,7 +405,7 @@ class Ledger(OpenCalls):
             if not _is_outcome(commands):
                 self.demand_open()
             writer = self._open_writer()
-            done: Pending | None = None
+            done: Any = None
             events: list[Recorded] = []
             try:
                 for command in commands:
@@ -416,9 +417,18 @@ class Ledger(OpenCalls):
                 done = self._pending() if events and wait else None
             finally:  # what is folded is written, whatever the next event's error
                 if events:
-                    label = self.label.stored
-                    self._post(lambda: writer.put(events, done, label=label))
+                    done = self._put(writer, events, done)
             return done
+
+    def _put(self, writer: StreamWriter, events: list[Recorded], done: Any) -> Any:
+        """Give events to the writer; what to wait for. A thread that waits may send them itself."""
+        label = self.label.stored
+        if isinstance(done, Future):
+            held = writer.hold(events, done, label, self._post)
+            if held is not None:
+                return held
+        writer.post(self._post, lambda: writer.put(events, done, label=label))
+        return done
 
     def _open_writer(self) -> StreamWriter:
         if self._writer is None:
@@ -454,7 +464,7 @@ class Ledger(OpenCalls):
             async def joint(send: Send) -> Any:
                 return await work(joined, send)
 
-            self._post(lambda: writer.put_jointly(joint, done))
+            writer.post(self._post, lambda: writer.put_jointly(joint, done))
             return done
 
     def _evolve(self, event: AgentEvent) -> None:

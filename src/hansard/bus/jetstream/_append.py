@@ -28,6 +28,7 @@ from hansard.bus.errors import (
     Unreachable,
 )
 from hansard.bus.jetstream._commit import Committer
+from hansard.bus.jetstream.blocking import Blocking
 from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
@@ -45,6 +46,7 @@ from hansard.bus.jetstream.wire import (
     NoAnswer,
     NotSent,
     Rejected,
+    acknowledged,
     block,
 )
 from hansard.bus.log import (
@@ -109,6 +111,7 @@ class Appender:
         reads: Direct,
         committer: Committer,
         decode: Callable[[Message], Stored],
+        blocking: Blocking,
     ) -> None:
         self._workspace = workspace
         self._stream = subjects.log_stream(workspace)
@@ -117,11 +120,34 @@ class Appender:
         self._reads = reads
         self._committer = committer
         self._decode = decode
+        self._blocking = blocking
 
-    async def append(self, append: Append) -> Stored:
+    def append_here(self, append: Append) -> Stored | None:
         """As the port says."""
         entry = self._entry(append)
-        attempts: _Attempts | None = None
+        if entry.headers is not FIRST:
+            return None
+        began = time.monotonic()
+        try:
+            answer = self._blocking.publish(entry.subject, entry.body, entry.headers)
+            if answer is None:
+                return None
+            position = acknowledged(answer).seq
+        except (Rejected, NotSent):
+            return None  # the loop meets the same, and knows what it means
+        except NoAnswer as error:
+            commit, waited_s = append.commit, time.monotonic() - began
+            raise AppendUnknown(append.stream, commit.version, commit.id, waited_s) from error
+        self._check_files()
+        self._acknowledged(position, entry)
+        return _stored(position, entry)
+
+    async def append(self, append: Append, *, unsure: bool = False) -> Stored:
+        """As the port says; `unsure`: it may be stored already."""
+        entry = self._entry(append)
+        attempts = _Attempts(self._broker, entry) if unsure else None
+        if attempts is not None:
+            attempts.unknown = True
         began = time.monotonic()
         while True:
             try:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from typing import Any, cast
 from uuid import uuid4
@@ -97,6 +99,28 @@ class _Client(Client):
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
         await super()._connect_to_server(s)
 
+    def drop(self) -> None:
+        """Let go of the socket without a word, which would end what was taken, too."""
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
+
+    async def taken(self) -> socket.socket | None:
+        """The socket, which nats-py gives up; None where it cannot be had: it is not plain TCP, or
+        something of what came is in nats-py's hands. The client is over in both cases.
+        """
+        transport = self._transport
+        if type(transport) is not TcpTransport:
+            return None
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            await _end(task)
+        stream: Any = getattr(transport._io_writer, "transport", None)  # noqa: SLF001 -- nats-py's own, as all of this class
+        unread = getattr(transport._io_reader, "_buffer", None)  # noqa: SLF001 -- nats-py's own, as all of this class
+        if stream.get_extra_info("ssl_object") is not None or unread != b"":
+            return None
+        if self._ps.buf or self._pending:
+            return None
+        return cast("socket.socket", stream.get_extra_info("socket").dup())
+
     async def write(self, commands: list[bytes], *, alone: bool) -> None:
         """Hand rendered commands to the socket: what `publish` ends in. One that is `alone` goes at
         once; others wait a turn of the loop for each other, and share a write.
@@ -146,6 +170,14 @@ async def _end(task: asyncio.Task[Any] | None) -> None:
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
     _log.error("a task of the client did not end", task=repr(task))
+
+
+async def _ignored(*_: object) -> None:
+    """Nothing is done about what nats-py tells."""
+
+
+def _unheard(*_: object) -> None:
+    """Nothing arrives before the socket is taken."""
 
 
 def _is_cancelled() -> bool:
@@ -336,6 +368,38 @@ class Broker:
                 await subscription.unsubscribe()
 
         return stop
+
+    async def plain_socket(self) -> tuple[socket.socket, str] | None:
+        """A connection of its own, made as this one was, as a socket that blocks for at most
+        `request_timeout_s`; and an inbox subject that it is subscribed to. None where none can be
+        had: over TLS, or by another nats-py than was expected. Raises Unreachable.
+        """
+        client = _Client()
+        if not client.takes_commands:
+            return None
+        arguments = self._arguments()
+        for name in ("error_cb", "disconnected_cb", "reconnected_cb", "closed_cb"):
+            arguments[name] = _ignored
+        timeout_s = self.options.request_timeout_s
+        inbox = f"{self.options.inbox_prefix}.{uuid4().hex}"
+        try:
+            async with asyncio.timeout(self.options.connect_timeout_s):
+                await client.connect(**{**arguments, "allow_reconnect": False})
+                await client.subscribe(inbox, future=cast("Any", _Sink(_unheard)))
+                await client.flush()
+                taken = await client.taken()
+        except (NatsError, OSError, ImportError, ValueError, AttributeError) as error:
+            raise Unreachable(self.url, str(error) or repr(error)) from error
+        finally:
+            client.drop()
+        if taken is None:
+            return None
+        whole, part = divmod(timeout_s, 1)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            bound = struct.pack("@ll", int(whole), int(part * 1_000_000))
+            taken.setsockopt(socket.SOL_SOCKET, option, bound)
+        taken.settimeout(None)
+        return taken, inbox
 
     # ------------------------------------------------------------ connecting
 

@@ -15,6 +15,7 @@ from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream._commit import Committer
 from hansard.bus.jetstream._read import Reader
 from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.blocking import Blocking
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.losses import refuse_loss
@@ -64,7 +65,10 @@ class JetStreamLog:
         if writes.options.host is not None:
             for name in (subjects.log_stream(workspace), subjects.blob_stream(workspace)):
                 writes.options.host.hold(name)
-        self._appender = Appender(workspace, writes, direct, self._committer, decode)
+        self._blocking = Blocking(writes)
+        self._appender = Appender(
+            workspace, writes, direct, self._committer, decode, self._blocking
+        )
         self._reader = Reader(workspace, direct, screened=screened)
         self._screen = ReadValidator(workspace, self._lives) if screened else None
         self.blobs = JetStreamBlobs(workspace, writes, direct)
@@ -83,6 +87,19 @@ class JetStreamLog:
     async def append(self, append: Append) -> Stored:
         """Append one commit. The `stamp` of what it returns is 0: an ack does not carry it."""
         stored = await self._appender.append(append)
+        acknowledged(self.workspace, stored)
+        return stored
+
+    def append_here(self, append: Append) -> Stored | None:
+        """As `hansard.bus.log.AppendsHere` says."""
+        stored = self._appender.append_here(append)
+        if stored is not None:
+            acknowledged(self.workspace, stored)
+        return stored
+
+    async def append_again(self, append: Append) -> Stored:
+        """Append one commit that may be stored already."""
+        stored = await self._appender.append(append, unsure=True)
         acknowledged(self.workspace, stored)
         return stored
 
@@ -195,6 +212,7 @@ class JetStreamLog:
     async def close(self) -> None:
         """Close both connections; what is on its way is then unknown to its sender."""
         await self._committer.close()
+        await self._blocking.close()
         await self._writes.close()
         await self._reads.close()
 

@@ -1,0 +1,205 @@
+"""A connection that the thread which publishes waits on itself, without the loop.
+
+A publish over the loop costs its thread two changes of thread and a turn of the loop each way. Here
+it is a `send` and a `recv` of a socket. The connection is made by nats-py, on the loop and by the
+options of every other one (user, credentials, nkey, which server of several), and then taken from
+it. Over TLS it stays with the loop: what the cipher's state is stands in asyncio, and cannot be
+taken. One thread at a time; whatever goes wrong ends the connection, and who published is told that
+the outcome is unknown: the loop has all that is needed to find out, and to connect again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+
+from hansard.bus.errors import BusError
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.wire import NoAnswer, NoResponders, command, status
+from hansard.bus.loggers import logger
+
+READ_BYTES = 64 * 1024
+ANSWER_BYTES_MAX = 1024 * 1024
+"""An answer to a publish has some hundred bytes."""
+
+LOOK_S = 10.0
+"""How often somebody looks what came while nobody publishes: the server asks whether we are there,
+by default every 2 minutes, and ends a connection that does not answer twice."""
+
+UNUSED_S_MAX = 60.0
+"""A connection that was not used for so long is closed; the next publish has it made again."""
+
+RETRY_S = 5.0
+"""Pause after a connection that could not be made."""
+
+_PONG = b"PONG\r\n"
+
+_log = logger(__name__)
+
+
+class Blocking:
+    """One plain connection to a broker, made when it is first wanted. `publish` is for any thread,
+    the rest for the loop's.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._inbox = ""
+        self._rest = b""
+        self._used_s = 0.0
+        self._retry_s = 0.0
+        self._opening: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wanted = False
+        self._closed = False
+
+    # ------------------------------------------------------------ in any thread
+
+    def publish(self, subject: str, payload: bytes, headers: bytes) -> bytes | None:
+        """The answer's body; None where there is no connection, or another thread uses it: then
+        nothing was sent. Raises NoAnswer, NoResponders.
+        """
+        if self._closed or os.getpid() != self._pid:
+            return None
+        if len(payload) + len(headers) > self._broker.max_payload:
+            return None  # the loop says so, and the server would end the connection
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._socket is None:
+                self._want()
+                return None
+            return self._exchange(self._socket, command(subject, self._inbox, headers, payload))
+        except OSError as error:
+            self._drop()
+            raise NoAnswer(f"a publish to {subject!r}: {error!r}") from error
+        except BaseException:  # also an interrupt: an answer may come that nobody waits for
+            self._drop()
+            raise
+        finally:
+            self._lock.release()
+
+    def _want(self) -> None:
+        if not self._wanted and time.monotonic() >= self._retry_s and not self._loop.is_closed():
+            self._wanted = True
+            self._loop.call_soon_threadsafe(self._open)
+
+    def _exchange(self, sock: socket.socket, message: bytes) -> bytes:
+        sock.sendall(message)
+        self._used_s = time.monotonic()
+        while True:
+            answer = self._take(sock, sock.recv(READ_BYTES))
+            if answer is not None:
+                return answer
+
+    def _take(self, sock: socket.socket, data: bytes) -> bytes | None:
+        """Take in what came; the body of the answer, if that is in it."""
+        if not data:
+            message = "the server closed the connection"
+            raise ConnectionResetError(message)
+        data, answer = self._rest + data, None
+        while (end := data.find(b"\r\n")) >= 0:
+            line, after = data[:end], end + 2
+            if line.startswith((b"MSG ", b"HMSG ")):
+                words = line.split(b" ")
+                size = int(words[-1])
+                if size > ANSWER_BYTES_MAX:
+                    raise ConnectionError(f"an answer of {size} bytes")
+                if len(data) < after + size + 2:
+                    break
+                body = data[after : after + size]
+                if words[0] == b"HMSG":
+                    split = int(words[-2])
+                    if status(body[:split])[0] == 503:  # noqa: PLR2004 -- no responders
+                        raise NoResponders(words[1].decode())
+                    body = body[split:]
+                answer, after = body, after + size + 2
+            elif line == b"PING":
+                sock.sendall(_PONG)
+            elif line.startswith(b"-ERR"):
+                raise ConnectionError(line.decode("utf-8", "replace"))
+            data = data[after:]  # PONG, INFO, +OK: nothing to be done
+        self._rest = data
+        return answer
+
+    def _drop(self) -> None:
+        """End the connection; the next publish has another made."""
+        sock, self._socket, self._rest = self._socket, None, b""
+        if sock is not None:
+            sock.close()
+
+    # ------------------------------------------------------------ on the loop
+
+    def _open(self) -> None:
+        if not self._closed:
+            self._opening = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        found: tuple[socket.socket, str] | None = None
+        self._retry_s = time.monotonic() + RETRY_S
+        try:
+            await self._broker.ready(RETRY_S)
+            found = await self._broker.plain_socket()
+            self._closed = self._closed or found is None  # nor can it be had later
+        except BusError as error:
+            _log.debug("no connection of a thread's own", error=str(error))
+        finally:
+            self._wanted = False
+        if found is None:
+            return
+        if self._closed:
+            found[0].close()
+            return
+        with self._lock:  # nobody waits with it while there is no connection
+            self._socket, self._inbox = found
+            self._used_s = time.monotonic()
+        self._again()
+
+    def _look(self) -> None:
+        """Answer what the server asks while nobody publishes, and close what nobody uses."""
+        if not self._lock.acquire(blocking=False):
+            self._again()
+            return
+        try:
+            sock = self._socket
+            if sock is None:
+                return
+            if time.monotonic() - self._used_s > UNUSED_S_MAX:
+                self._drop()
+                return
+            self._take(sock, sock.recv(READ_BYTES, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            pass
+        except (OSError, BusError):
+            self._drop()
+        finally:
+            self._lock.release()
+        self._again()
+
+    def _again(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._closed and self._socket is not None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    async def close(self) -> None:
+        """End the connection. A thread that publishes gets NoAnswer."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
+        self._again()
+        if self._lock.acquire(blocking=False):
+            self._drop()
+            self._lock.release()
+        elif (sock := self._socket) is not None:
+            with contextlib.suppress(OSError):  # whoever waits on it drops it
+                sock.shutdown(socket.SHUT_RDWR)

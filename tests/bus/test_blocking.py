@@ -1,0 +1,208 @@
+"""Commits that a thread sends itself: as those of the loop, whatever happens to them."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nkeys
+import pytest
+
+import hansard
+from hansard.bus.errors import AppendUnknown, Unreachable
+from hansard.bus.jetstream import JetStreamLog, blocking, open_log
+from hansard.bus.log import Append, Stored
+from hansard.domain.ids import AgentStream
+from tests.bus.brokers import Nats, append, running
+
+ALICE = AgentStream("r1", "researcher", "alice")
+BOB = AgentStream("r1", "researcher", "bob")
+SEED = b"SUAMLK2ZNL35WSMW37E7UD4VZ7ELPKW7DHC3BWBSD2GCZ7IUQQXZIORRBU"
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[Nats]:
+    """A server of the test's own."""
+    with running(tmp_path / "nats") as server:
+        yield server
+
+
+async def here(log: JetStreamLog, wanted: Append) -> Stored | None:
+    """An append in a thread, which sends it itself."""
+    return await asyncio.to_thread(log.append_here, wanted)
+
+
+async def connected(log: JetStreamLog) -> Stored:
+    """The first commit that a thread sent itself: its connection is made when first wanted."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                stored = await here(log, append(ALICE, await log.head() + 1))
+            except AppendUnknown:  # what was a connection is none any more
+                stored = None
+            if stored is not None:
+                return stored
+            await asyncio.sleep(0.01)
+
+
+async def test_what_a_thread_sends_stands_in_the_log(nats: Nats):
+    """It is read as what the loop sends, and goes on where that ended; whatever is not simply the
+    next version of its stream is left to the loop.
+    """
+    log = await nats.log()
+    assert await here(log, append(ALICE, 1)) is None
+    assert await log.head() == 0
+    first = await connected(log)
+    await log.append(append(ALICE, 2))
+    third = append(ALICE, 3)
+    stored = await here(log, third)
+    assert stored is not None
+    assert (first.position, stored.position) == (1, 3)
+    assert [each.commit for each in await log.read(ALICE)][2] == third.commit
+    assert await here(log, append(ALICE, 3)) is None
+    assert await log.head() == 3
+    await log.close()
+    assert await here(log, append(ALICE, 4)) is None
+
+
+async def test_with_an_nkey(tmp_path: Path):
+    """The connection is made as any other one, so whatever logs in there logs in here."""
+    nats = Nats(tmp_path)
+    pair = nkeys.from_seed(bytearray(SEED))
+    nats.configure("{ user: runtime, password: runtime,", f"{{ nkey: {pair.public_key.decode()},")
+    nats.start()
+    try:
+        admin = nats.options("admin")
+        runtime = msgspec.structs.replace(admin, user=None, password=None, nkey=SEED.decode())
+        log = await open_log(runtime, "lab", "strict", admin=admin)
+        assert (await connected(log)).position == 1
+        await log.close()
+    finally:
+        nats.kill()
+
+
+async def test_one_thread_at_a_time(nats: Nats):
+    """While one waits for its answer, another one is told to go by the loop, at once."""
+    log = await nats.log()
+    await connected(log)
+    nats.freeze()
+    both = {asyncio.ensure_future(here(log, append(each, 1))) for each in (BOB, ALICE)}
+    try:
+        done, waiting = await asyncio.wait(
+            both, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert [each.result() for each in done] == [None]
+    finally:
+        nats.thaw()
+    [late] = waiting
+    stood = await asyncio.wait_for(late, WAIT_S)
+    assert stood is None or stood.stream == BOB  # alice's first version was taken before
+    await log.close()
+
+
+@pytest.mark.parametrize("ends", ["late", "killed"])
+async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats, ends: str):
+    """The thread does not wait for long, and does not guess: the loop sends the very commit again,
+    and it stands once, whether the first one came through or not.
+    """
+    log = await nats.log(request_timeout_s=0.2)
+    await connected(log)
+    nats.freeze()
+    unsure = append(BOB, 1)
+    with pytest.raises(AppendUnknown):
+        await here(log, unsure)
+    if ends == "killed":
+        nats.kill()
+        nats.start()
+    else:
+        nats.thaw()
+    stored = await asyncio.wait_for(log.append_again(unsure), WAIT_S)
+    assert [each.commit for each in await log.read(BOB)] == [unsure.commit]
+    assert stored.commit == unsure.commit
+    assert (await connected(log)).stream == ALICE  # and it is connected anew
+    await log.close()
+
+
+async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
+    """Where the broker stays away, the outcome of what was sent before stays unknown."""
+    log = await nats.log(request_timeout_s=0.2, append_timeout_s=0.5)
+    await connected(log)
+    nats.freeze()
+    unsure = append(BOB, 1)
+    with pytest.raises(AppendUnknown):
+        await here(log, unsure)
+    nats.kill()
+    with pytest.raises(AppendUnknown):
+        await log.append_again(unsure)
+    with pytest.raises(Unreachable):  # of this nothing was sent
+        await log.append(append(ALICE, 9))
+    await log.close()
+
+
+@pytest.mark.slow
+async def test_a_connection_that_nobody_uses_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The server asks every second whether we are there, and ends what does not answer twice."""
+    monkeypatch.setattr(blocking, "LOOK_S", 0.05)
+    nats = Nats(tmp_path)
+    nats.configure("max_payload", "ping_interval: 1s\nping_max: 2\nmax_payload")
+    nats.start()
+    try:
+        log = await nats.log()
+        first = await connected(log)
+        await asyncio.sleep(5)
+        again = await here(log, append(ALICE, 2))
+        assert again is not None
+        assert again.position == first.position + 1
+        await log.close()
+    finally:
+        nats.kill()
+
+
+def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
+    """What it was sending is on record once, and what the session says then comes after it."""
+    login: dict[str, Any] = {"nats": f"nats://127.0.0.1:{nats.port}", "nats_user": "admin"}
+    with hansard.connect(workspace="lab", nats_password="admin", **login) as record:
+        log = record.workspace.log
+        sent: list[Stored] = []
+
+        class Seen(JetStreamLog):
+            """The log itself; what threads sent is noted."""
+
+            def append_here(self, append: Append) -> Stored | None:
+                stored = super().append_here(append)
+                sent.extend([stored] if stored is not None else [])
+                return stored
+
+        assert isinstance(log, JetStreamLog)
+        log.__class__ = Seen
+        with record.run("cut", run="r1", agent="ada", role="worker") as session:
+            while not sent:
+                session.checkpoint("before")
+            nats.freeze()
+            cut = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+            cut.start()
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    session.checkpoint("cut")
+            finally:
+                cut.join()
+                nats.thaw()
+            session.checkpoint("after")
+    told = [each for each in asyncio.run(_texts(nats)) if '"before"' not in each]
+    assert [each for each in told if '"cut"' in each or '"after"' in each] == told[-3:-1]
+    assert ['"cut"' in each for each in told[-3:-1]] == [True, False]
+
+
+async def _texts(nats: Nats) -> list[str]:
+    """The events of the interrupted session, in order, as JSON."""
+    log = await nats.log()
+    commits = await log.read(AgentStream("r1", "worker", "ada"))
+    await log.close()
+    return [bytes(event.data).decode() for each in commits for event in each.commit.events]
