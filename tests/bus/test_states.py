@@ -2,20 +2,21 @@
 
 import random
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 
 import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import revive
-from hansard.bus.log import AtPosition, AtTime, Stored
+from hansard.bus.log import AtPosition, AtTime, EventLog, Stored
 from hansard.bus.states import _chunks
 from hansard.bus.states.replay import States, fold_agent
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
-from hansard.domain.ids import AgentStream
+from hansard.domain.ids import AgentStream, StreamId
 
 STEPS = 130
 
@@ -196,3 +197,31 @@ async def test_an_unknown_run_or_point_is_named(world):
     for nonsense in ("a@", "yesterday", "", True, 1.5):
         with pytest.raises(hansard.BadName, match="agent@version"):
             await world.record.state(world.runs[0], nonsense)
+
+
+class Counted:
+    """A log whose reads of one stream's commits are counted."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.reads = 0
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, stream: StreamId, **bounds: Any) -> list[Stored]:
+        """The real read."""
+        self.reads += 1
+        return await self._log.read(stream, **bounds)
+
+
+async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
+    """The first reader of a long run makes its chunks of one answer; the next one reads the commits
+    after its chunk, and nothing before.
+    """
+    stream = AgentStream(world.runs[0], "r", "a")
+    newest = len(folds(await world.states(chunks=False).commits(stream))) - 1
+    for keep in (None, world.snapshots):
+        log = Counted(world.log)
+        state = await States(log, keep).agent(stream, newest)
+        assert (state.version, log.reads) == (newest, 1)

@@ -6,7 +6,9 @@ the past does not change.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 from cachetools import LRUCache
@@ -52,8 +54,45 @@ class _Index(msgspec.Struct):
     positions: list[int]
 
 
+CHUNKS_GUESSED_MAX = 1_000
+"""Up to this many chunks are asked for by their numbers, without asking how many there are."""
+
+AHEAD_VERSIONS_MAX = 2_000
+"""So many versions are read at once where chunks are missing: some 1,000 commits of 1 KB."""
+
+
 Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
 """The state and position a stream goes on from: nothing, or a parent's where a fork cut it."""
+
+
+class _Tail:
+    """A stream's commits up to a position, `head`, as they are read for one state: those up to
+    `wanted`, a version, are asked for together. `newest` is the stream's newest version, if known.
+    """
+
+    def __init__(
+        self, log: EventLog, stream: AgentStream, head: int, newest: int | None, wanted: int
+    ) -> None:
+        self.head = head
+        self._log = log
+        self._stream = stream
+        self._newest = newest
+        self._wanted = -(-wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
+        self._held: list[Stored] = []
+        self._read_to = 0
+
+    async def take(self, after: int, to: int, *, ahead: bool) -> list[Stored]:
+        """The commits with first versions in (after, to]."""
+        if self._newest is not None and after >= self._newest:
+            return []
+        if self._read_to < to:
+            self._read_to = to
+            if ahead:
+                self._read_to = max(to, min(self._wanted, after + AHEAD_VERSIONS_MAX))
+            self._held = await self._log.read(
+                self._stream, after=after, to=self._read_to, up_to=AtPosition(self.head)
+            )
+        return [each for each in self._held if after < each.commit.version <= to]
 
 
 class Histories:
@@ -157,20 +196,28 @@ class Histories:
     async def _load(
         self, stream: AgentStream, version: int | None, position: int | None
     ) -> Segment:
-        """Read the segment a point lies in: its chunks, then its commits."""
-        head = await self._log.head()
-        last = await self._log.last(stream)
-        newest = last.commit.last_version if last is not None else 0
-        state, start = await self._begin(stream)
-        chunks = await self._chunks(stream, min(newest, version or newest))
-        number, index = 0, [start]
-        for number in range(1, newest // CHUNK_VERSIONS + 1):
+        """Read the segment a point lies in: its chunks, then its commits. What does not need the
+        answer to another is asked for at once.
+        """
+        if version and version <= CHUNKS_GUESSED_MAX * CHUNK_VERSIONS:
+            head, (state, start), chunks = await asyncio.gather(
+                self._log.head(), self._begin(stream), self._chunks(stream, version)
+            )
+            tail = _Tail(self._log, stream, head, None, version)
+        else:
+            (head, newest), (state, start) = await asyncio.gather(
+                self._end(stream), self._begin(stream)
+            )
+            chunks = await self._chunks(stream, min(newest, version or newest))
+            tail = _Tail(self._log, stream, head, newest, version or newest)
+        index = [start]
+        for number in itertools.count(1):
             if number * CHUNK_VERSIONS <= state.version:
                 index.append(start)
                 continue
             chunk = chunks.get(number)
             if chunk is None or chunk.base != state.version:
-                segment = await self._read(stream, state, start, number, newest, head)
+                segment = await self._read(stream, state, start, number, tail, ahead=True)
                 if not self._is_whole(segment, number):
                     return self._keep(stream, number - 1, index, segment)
                 ended = _fold(segment)
@@ -180,14 +227,18 @@ class Histories:
                 await self._put(stream, number, state, ended, position_end)
                 state, start = ended, position_end
             elif _lies_in(version, position, chunk.version, chunk.position):
-                segment = await self._read(stream, state, start, number, newest, head)
+                segment = await self._read(stream, state, start, number, tail)
                 return self._keep(stream, number - 1, [*index, chunk.position], segment)
             else:
                 state, start = _chunks.apply(state, chunk), chunk.position
             index.append(start)
-        number = len(index)
-        segment = await self._read(stream, state, start, number, newest, head)
-        return self._keep(stream, number - 1, index, segment)
+        raise AssertionError(index)  # the last segment is not whole
+
+    async def _end(self, stream: AgentStream) -> tuple[int, int]:
+        """A position, and a stream's newest version, which is no older than that."""
+        head = await self._log.head()
+        last = await self._log.last(stream)
+        return head, last.commit.last_version if last is not None else 0
 
     async def _read(
         self,
@@ -195,20 +246,19 @@ class Histories:
         state: AgentState,
         start: int,
         number: int,
-        newest: int,
-        head: int,
+        tail: _Tail,
+        *,
+        ahead: bool = False,
     ) -> Segment:
-        """The commits after a state up to the end of its chunk."""
+        """The commits after a state up to the end of its chunk; `ahead`: those after it will be
+        asked for, too.
+        """
         to = number * CHUNK_VERSIONS
-        stored: Sequence[Stored] = ()
-        if state.version < newest:
-            stored = await self._log.read(
-                stream, after=state.version, to=min(to, newest), up_to=AtPosition(head)
-            )
+        stored = await tail.take(state.version, to, ahead=ahead)
         stored = quarantine.under(self._log.workspace, stream, stored, state.epoch)
         ends = _ends(stored)
         whole = bool(ends) and ends[-1][1] >= to
-        return Segment(state, start, ends, None if whole else head)
+        return Segment(state, start, ends, None if whole else tail.head)
 
     @staticmethod
     def _is_whole(segment: Segment, number: int) -> bool:

@@ -156,11 +156,14 @@ class States:
         """An agent at a version of its stream; None is the newest."""
         if to is None:
             return await self._histories.at_position(stream, await self.log.end(None))
+        state: AgentState | None = None
+        if stream.run not in self._begins:  # it is asked for together with the rest
+            state = await self._histories.at_version(stream, to)
         forked = await self.forked(stream.run)
         if forked is not None and to <= forked.at.get(str(stream), 0):
             parent = msgspec.structs.replace(stream, run=forked.parent)
             return await self.agent(parent, to)
-        return await self._histories.at_version(stream, to)
+        return state if state is not None else await self._histories.at_version(stream, to)
 
     async def _begin(self, stream: AgentStream) -> tuple[AgentState, int]:
         """The state a stream goes on from: nothing, or the parent's where a fork cut it."""
