@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import hansard
 from hansard.bus.errors import AppendUnknown, Unreachable
 from hansard.bus.jetstream import JetStreamLog, blocking, open_log
+from hansard.bus.jetstream._known import Known
 from hansard.bus.log import Append, Stored
 from hansard.domain.ids import AgentStream
 from tests.bus.brokers import Nats, append, running
@@ -121,7 +124,7 @@ async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats
         nats.start()
     else:
         nats.thaw()
-    stored = await asyncio.wait_for(log.append_again(unsure), WAIT_S)
+    stored = await asyncio.wait_for(log.append_again(unsure, time.monotonic()), WAIT_S)
     assert [each.commit for each in await log.read(BOB)] == [unsure.commit]
     assert stored.commit == unsure.commit
     assert (await connected(log)).stream == ALICE  # and it is connected anew
@@ -138,7 +141,7 @@ async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
         await here(log, unsure)
     nats.kill()
     with pytest.raises(AppendUnknown):
-        await log.append_again(unsure)
+        await log.append_again(unsure, time.monotonic())
     with pytest.raises(Unreachable):  # of this nothing was sent
         await log.append(append(ALICE, 9))
     await log.close()
@@ -206,3 +209,29 @@ async def _texts(nats: Nats) -> list[str]:
     commits = await log.read(AgentStream("r1", "worker", "ada"))
     await log.close()
     return [bytes(event.data).decode() for each in commits for event in each.commit.events]
+
+
+def test_what_is_known_of_a_position_never_goes_back():
+    """Threads note what was acknowledged to them beside the loop: a read after any of them must
+    reach the newest, whichever notes last.
+    """
+    known, threads, rounds = Known(), 3, 100_000
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def notes(first: int) -> None:
+        for position in range(first, threads * rounds, threads):
+            known.note(position, "lab.x", 9)
+
+    try:
+        working = [threading.Thread(target=notes, args=[number]) for number in range(threads)]
+        for each in working:
+            each.start()
+        seen, went_back = 0, 0
+        while any(each.is_alive() for each in working):
+            now = known.position
+            went_back += now < seen
+            seen = max(seen, now)
+    finally:
+        sys.setswitchinterval(interval)
+    assert went_back == 0

@@ -179,10 +179,10 @@ class WatchedLog:
             self._stop_here(seen, Point.AFTER_INTENT, Point.AFTER_RECEIPT)
         return stored
 
-    async def append_again(self, append: Append) -> Stored:
+    async def append_again(self, append: Append, tried_s: float) -> Stored:
         """The real append of what may be stored, noted."""
         assert isinstance(self._log, JetStreamLog)
-        stored = await self._log.append_again(append)
+        stored = await self._log.append_again(append, tried_s)
         append_line(self._job.acks, msgspec.json.encode(acked(stored)))
         return stored
 

@@ -271,8 +271,10 @@ class AppendsHere(Protocol):
         """
         ...
 
-    async def append_again(self, append: Append) -> Stored:
-        """As `EventLog.append`, of a commit that may be stored already, or is yet to be."""
+    async def append_again(self, append: Append, tried_s: float) -> Stored:
+        """As `EventLog.append`, of a commit that may be stored since `tried_s` by the monotonic
+        clock, or is yet to be: the time that was waited already counts.
+        """
         ...
 
 

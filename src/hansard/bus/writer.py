@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -97,8 +98,8 @@ class _Entry(msgspec.Struct):
     label: Label | None = None
     sent: Append | None = None
     """The commit as a thread tried to send it: it goes as it is, and alone."""
-    unsure: bool = False
-    """Whether that attempt may have stored it."""
+    tried_s: float | None = None
+    """When that attempt began which may have stored it, by the monotonic clock."""
 
 
 def _size(recorded: Recorded) -> int:
@@ -267,9 +268,9 @@ class StreamWriter:
                 held.thread = threading.get_ident()
                 self._held, self._holder = None, held
             entry.sent = self._next(entry.events, entry.label, entry.causation)
-            entry.unsure = True
+            entry.tried_s = time.monotonic()
             stored = self._here.append_here(entry.sent)
-            entry.unsure = False
+            entry.tried_s = None
         except AppendUnknown:
             pass
         except Exception as error:  # noqa: BLE001 -- told to whoever waits
@@ -367,7 +368,7 @@ class StreamWriter:
         if batch[0].joint is not None:
             return await batch[0].joint(self._send)
         if batch[0].sent is not None:
-            return (await self._stored(batch[0].sent, unsure=batch[0].unsure))[0]
+            return (await self._stored(batch[0].sent, tried_s=batch[0].tried_s))[0]
         events = tuple(recorded for entry in batch for recorded in entry.events)
         label = join(*(entry.label for entry in batch)).stored
         [stored] = await self._send(events, label=label, causation=batch[0].causation)
@@ -411,12 +412,12 @@ class StreamWriter:
         others: Sequence[Append] = (),
         through: Through | None = None,
         *,
-        unsure: bool = False,
+        tried_s: float | None = None,
     ) -> list[Stored]:
-        """Send a commit and what goes with it; `unsure` where it may be stored already."""
+        """Send a commit and what goes with it; `tried_s` as of its entry."""
         try:
-            if unsure and self._here is not None:
-                stored = [await self._here.append_again(mine)]
+            if tried_s is not None and self._here is not None:
+                stored = [await self._here.append_again(mine, tried_s)]
             elif others and through is not None:
                 stored = await through(self._log, [mine, *others])
             elif others:

@@ -142,13 +142,14 @@ class Appender:
         self._acknowledged(position, entry)
         return _stored(position, entry)
 
-    async def append(self, append: Append, *, unsure: bool = False) -> Stored:
-        """As the port says; `unsure`: it may be stored already."""
+    async def append(self, append: Append, *, tried_s: float | None = None) -> Stored:
+        """As the port says; `tried_s`: since then it may be stored already."""
         entry = self._entry(append)
-        attempts = _Attempts(self._broker, entry) if unsure else None
-        if attempts is not None:
+        attempts: _Attempts | None = None
+        began = tried_s if tried_s is not None else time.monotonic()
+        if tried_s is not None:
+            attempts = _Attempts(self._broker, entry, began)
             attempts.unknown = True
-        began = time.monotonic()
         while True:
             try:
                 position = await self._committer.send(entry.subject, entry.body, entry.headers)

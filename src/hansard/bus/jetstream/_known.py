@@ -9,6 +9,7 @@ that is always there is asked for besides, the marker.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -35,7 +36,8 @@ class Known(msgspec.Struct):
     `position` is the newest that was acknowledged to this client, read by it, or told to it by the
     stream's leader. `marker` is the subject of a message that is there as long as the stream.
     `alone`: its server is no cluster, so what it answers is all there is. `asked_s` is when
-    `replicas` and `alone` were asked for, by the monotonic clock.
+    `replicas` and `alone` were asked for, by the monotonic clock. `note` and `reach` are for any
+    thread, the rest for the loop's.
     """
 
     position: int = 0
@@ -44,6 +46,7 @@ class Known(msgspec.Struct):
     replicas: int = 1
     alone: bool = False
     asked_s: float = float("-inf")
+    lock: Any = msgspec.field(default_factory=threading.Lock)
 
     @property
     def is_fresh(self) -> bool:
@@ -52,9 +55,17 @@ class Known(msgspec.Struct):
 
     def note(self, position: int, subject: str, size: int) -> None:
         """Take in that a message of so many bytes stands at a position."""
-        self.position = max(self.position, position)
-        if not self.marker or size < self.marker_bytes > MARKER_BYTES_MAX:
-            self.marker, self.marker_bytes = subject, size
+        self.reach(position)
+        with self.lock:
+            if not self.marker or size < self.marker_bytes > MARKER_BYTES_MAX:
+                self.marker, self.marker_bytes = subject, size
+
+    def reach(self, position: int) -> None:
+        """Take in that the stream has come to a position. It never goes back: a thread that sends
+        its own commits would undo what the loop took in meanwhile.
+        """
+        with self.lock:
+            self.position = max(self.position, position)
 
     def learn(self, info: dict[str, Any]) -> None:
         """Take in an answer to STREAM.INFO: how many replicas there are, in what cluster."""
@@ -72,15 +83,13 @@ class Streams:
     def of(self, stream: str) -> Known:
         """What is known of a stream."""
         known = self._by_name.get(stream)
-        if known is None:
-            known = self._by_name[stream] = Known()
-        return known
+        return known if known is not None else self._by_name.setdefault(stream, Known())
 
     def forget(self) -> None:
         """Have it asked for again how many replicas there are: there is another connection, perhaps
         to another kind of server.
         """
-        for known in self._by_name.values():
+        for known in [*self._by_name.values()]:
             known.alone, known.asked_s = False, float("-inf")
 
 

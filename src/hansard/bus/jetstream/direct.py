@@ -147,7 +147,7 @@ class Direct:
             known.learn(info)
             last = int(info["state"]["last_seq"])
             if is_authoritative(info) and last >= floor:
-                known.position = max(known.position, last)
+                known.reach(last)
                 return info
             if known.replicas <= 1:
                 raise Corrupt(f"stream {stream!r}", LOST.format(last=last, known=floor))

@@ -97,9 +97,9 @@ class JetStreamLog:
             acknowledged(self.workspace, stored)
         return stored
 
-    async def append_again(self, append: Append) -> Stored:
-        """Append one commit that may be stored already."""
-        stored = await self._appender.append(append, unsure=True)
+    async def append_again(self, append: Append, tried_s: float) -> Stored:
+        """As `hansard.bus.log.AppendsHere` says."""
+        stored = await self._appender.append(append, tried_s=tried_s)
         acknowledged(self.workspace, stored)
         return stored
 
