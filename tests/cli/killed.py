@@ -37,8 +37,9 @@ def appended(stored):
         return found
     return append
 
-for name in ("append", "append_all"):
+for name in ("append", "append_again", "append_all"):
     setattr(JetStreamLog, name, appended(getattr(JetStreamLog, name)))
+JetStreamLog.append_here = counted(JetStreamLog.append_here)
 for owner, name in [(os, "fsync"), *((Path, each) for each in ("replace", "rename", "unlink"))]:
     setattr(owner, name, counted(getattr(owner, name)))
 """
