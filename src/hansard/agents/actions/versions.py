@@ -11,6 +11,7 @@ import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
+from hansard.bus.fetching import drive_fetch
 from hansard.bus.log import Stored
 from hansard.domain.events import Actor, Event
 from hansard.domain.ids import WorkspaceStream
@@ -60,10 +61,4 @@ async def tell(
 
 async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
     """A value of an event, with what is kept outside it in its place. Raises NotFound, Corrupt."""
-    request = references.unpack(raw)
-    try:
-        wanted = next(request)
-        while True:
-            wanted = request.send(await workspace.blobs.get(*wanted))
-    except StopIteration as stop:
-        return stop.value
+    return await drive_fetch(references.unpack(raw), workspace.blobs.get)

@@ -10,6 +10,7 @@ import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
+from hansard.bus.fetching import drive_fetch
 from hansard.bus.log import AtPosition, Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
@@ -201,10 +202,5 @@ async def provider_form(
 
 async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
     """The value behind a recorded payload, large parts fetched from the blobs."""
-    fetch = references.unpack(raw)
-    try:
-        wanted = next(fetch)
-        while True:
-            wanted = fetch.send(await workspace.blobs.get(*wanted))
-    except StopIteration as stop:
-        return values.revive(stop.value)
+    plain = await drive_fetch(references.unpack(raw), workspace.blobs.get)
+    return values.revive(plain)

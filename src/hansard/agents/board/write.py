@@ -18,6 +18,7 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.codec import record
+from hansard.bus.fetching import drive_fetch
 from hansard.bus.writer import MERGE_BYTES_MAX
 from hansard.domain import merges, values
 from hansard.domain.board import (
@@ -248,13 +249,8 @@ class BoardWrite(JointWrite):
         return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
 
     async def _fetched(self, plain: Plain) -> Plain:
-        fetch = references.resolve(plain)
-        try:
-            wanted = next(fetch)
-            while True:
-                wanted = fetch.send(await self._blobs.get(*wanted))
-        except StopIteration as stop:
-            return stop.value
+        found: Plain = await drive_fetch(references.resolve(plain), self._blobs.get)
+        return found
 
 
 def _check_sizes(drafts: Mapping[str, _Draft]) -> None:

@@ -13,6 +13,7 @@ from hansard.agents.steps.payloads import Reader
 from hansard.agents.workspace import Workspace
 from hansard.bus.blobs import Blobs
 from hansard.bus.errors import NotFound
+from hansard.bus.fetching import drive_fetch
 from hansard.domain.agent import AgentState
 from hansard.domain.payload.references import Fetch
 from hansard.domain.steps import StepStatus
@@ -103,10 +104,6 @@ def _names(told: Any) -> set[str]:
 
 async def _fetched(blobs: Blobs, fetch: Fetch) -> Any:
     try:
-        wanted = next(fetch)
-        while True:
-            wanted = fetch.send(await blobs.get(*wanted))
-    except StopIteration as stop:
-        return stop.value
+        return await drive_fetch(fetch, blobs.get)
     except NotFound:  # it was erased
         return {}

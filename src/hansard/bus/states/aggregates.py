@@ -18,6 +18,7 @@ from hansard.bus.blobs import Blobs
 from hansard.bus.codec import revive
 from hansard.bus.commits import whole_at
 from hansard.bus.errors import NotFound
+from hansard.bus.fetching import drive_fetch
 from hansard.bus.log import AtPosition, AtTime, EventLog, Stored, UpTo
 from hansard.bus.states.points import at_time
 from hansard.domain.aggregate import KIND, AggregateChanged, stream_of
@@ -144,13 +145,8 @@ async def _change(blobs: Blobs, stored: Stored, version: int, index: int) -> Cha
 
 async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
     """What a recorded payload is, large ones fetched."""
-    fetch = references.unpack(raw)
-    try:
-        wanted = next(fetch)
-        while True:
-            wanted = fetch.send(await blobs.get(*wanted))
-    except StopIteration as stop:
-        return stop.value
+    found: Plain = await drive_fetch(references.unpack(raw), blobs.get)
+    return found
 
 
 def point_in(at: object) -> tuple[int | None, UpTo, str]:

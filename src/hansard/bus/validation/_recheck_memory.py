@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
+from hansard.bus.fetching import drive_fetch
 from hansard.domain.board import By
 from hansard.domain.errors import Corrupt, Refused, UnknownEvent
 from hansard.domain.events import Commit, Event
@@ -61,11 +62,5 @@ class Memory:
         raw = bytes(edit)
         if references.BLOB not in raw:
             return raw
-        fetch = references.unpack(edit)
-        try:
-            wanted = next(fetch)
-            while True:
-                wanted = fetch.send(await self._blobs.blob(*wanted))
-        except StopIteration as stop:
-            found: Any = stop.value
-            return msgspec.json.encode(found)
+        found = await drive_fetch(references.unpack(edit), self._blobs.blob)
+        return msgspec.json.encode(found)
