@@ -78,6 +78,21 @@ async def closing(*logs: JetStreamLog) -> AsyncIterator[None]:
             await log.close()
 
 
+async def parted(servers: Cluster, name: str) -> tuple[Member, Member]:
+    """A stream's leader, and a follower that answers Direct Gets itself. On a busy machine another
+    server may be elected meanwhile: they are what they are called when this returns.
+    """
+    async with asyncio.timeout(3 * CAUGHT_UP_S):
+        while True:
+            told = (await servers.info(name))["cluster"]
+            leader, follower = (
+                servers.member(each) for each in (told["leader"], told["replicas"][0]["name"])
+            )
+            await answering(servers, name, follower)
+            if await servers.leader(name) is leader:
+                return leader, follower
+
+
 async def answering(servers: Cluster, name: str, follower: Member) -> None:
     """Wait until a follower answers Direct Gets itself: without its leader nobody else would."""
     broker = await Broker.open(servers.options("admin"))
@@ -126,13 +141,12 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
     """
     first = await servers.log("stopped")
     name = subjects.log_stream("stopped")
-    leader, follower = await servers.leader(name), (await servers.followers(name))[0]
+    leader, follower = await parted(servers, name)
     writer = await servers.log("stopped", first=leader)
     reader = await servers.log("stopped", first=follower)
     at: dict[StreamId, int] = {}
     async with closing(first, writer, reader):
         await grown(writer, at, 1)
-        await answering(servers, name, follower)
         assert len(await reader.read(ALICE)) == 1
         for _ in range(rounds(4, 20)):
             follower.freeze()
@@ -189,9 +203,8 @@ async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any
         record.run("talk", agent="ada", role="writer") as session,
     ):
         await session.board.append("notes", 0)
-        run, follower = session.run, (await servers.followers(name))[0]
-        await answering(servers, name, follower)
-        leader = await servers.leader(name)
+        run = session.run
+        leader, follower = await parted(servers, name)
         async with (
             connected(leader) as own,
             own.run(agent="bob", role="writer", run=run) as writer,
@@ -212,16 +225,41 @@ async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any
 
 
 @pytest.mark.slow
+async def test_a_server_that_hangs_is_not_waited_for(servers: Cluster, monkeypatch: Any):
+    """Where the server of a client has no copy it asks any that has: what one that hangs does not
+    begin to answer, another does, however long an answer may take.
+    """
+    monkeypatch.setattr(direct, "READ_WAIT_S", 120.0)
+    async with contextlib.AsyncExitStack() as opened:
+
+        async def connected(**given: Any) -> Broker:
+            broker = await Broker.open(servers.options("admin", **given))
+            opened.push_async_callback(broker.close)
+            return broker
+
+        admin = await connected()
+        asked = {"name": "two", "subjects": ["two.*"], "num_replicas": 2, "allow_direct": True}
+        await api(admin, "STREAM.CREATE.two", asked)
+        for number in range(3):
+            await admin.request(f"two.{number}", b"{}")
+        leader, follower = await parted(servers, "two")
+        [empty] = [each for each in servers.members if each not in (leader, follower)]
+        reader = direct.Direct(await connected(first=empty, request_timeout_s=1_000.0))
+        await reader.info("two")
+        follower.freeze()
+        async with asyncio.timeout(100):
+            found = await asyncio.gather(*(reader.many("two", ["two.*"], 0) for _ in range(4)))
+        assert [len(messages) for messages in found] == [3] * 4
+        assert await reader.last("two", "two.1", 0) is not None
+
+
+@pytest.mark.slow
 async def test_writes_are_read(servers: Cluster, rounds: Any):
     """What was acknowledged is read at once: by who wrote it, and by others who were not told."""
     writer = await servers.log("own")
     others = [await servers.log("own", first=member) for member in servers.members]
     async with closing(writer, *others):
-        await answering(
-            servers,
-            subjects.log_stream("own"),
-            (await servers.followers(subjects.log_stream("own")))[0],
-        )
+        await parted(servers, subjects.log_stream("own"))
         missed: Counter[str] = Counter()
         for number in range(rounds(60, 500)):
             key = KeyStream("r1", f"k{number}")
@@ -239,13 +277,12 @@ async def test_a_time_reaches_what_was_written_before(servers: Cluster):
     """A read up to a time ends where the log does then, not where a replica does."""
     name = subjects.log_stream("time")
     first = await servers.log("time")
-    follower = (await servers.followers(name))[0]
-    writer = await servers.log("time", first=await servers.leader(name))
+    leader, follower = await parted(servers, name)
+    writer = await servers.log("time", first=leader)
     reader = await servers.log("time", first=follower)
     at: dict[StreamId, int] = {}
     async with closing(first, writer, reader):
         await grown(writer, at, 1)
-        await answering(servers, name, follower)
         follower.freeze()
         middle = await grown(writer, at, 5)
         stamp = (await writer.at(middle)).stamp
@@ -274,12 +311,11 @@ async def test_answers_of_several_pages(servers: Cluster):
     """What fits into no one answer, for its number or its size, is whole from any server."""
     first = await servers.log("pages")
     name = subjects.log_stream("pages")
-    follower = (await servers.followers(name))[0]
-    writer = await servers.log("pages", first=await servers.leader(name))
+    leader, follower = await parted(servers, name)
+    writer = await servers.log("pages", first=leader)
     reader = await servers.log("pages", first=follower)
     async with closing(first, writer, reader):
         await writer.append_bulk(append(ALICE, version) for version in range(1, 1_201))
-        await answering(servers, name, follower)
         follower.freeze()
         await writer.append_bulk(append(ALICE, version) for version in range(1_201, 1_301))
         text = "x" * (COMMIT_BYTES_MAX - 1_000)

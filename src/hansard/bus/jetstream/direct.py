@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -41,7 +40,8 @@ READ_WAIT_S = 15.0
 replicas lag."""
 
 REPLICA_TRY_S = 1.0
-"""How long one of several replicas may take over one message before it is asked for again."""
+"""How long one of several replicas may take over its first message before another is asked; later
+a quarter of what was waited so far, should they be slow and not hang."""
 
 BEHIND_PAUSE_S = 0.01
 """How long a read waits before it asks again what was not answered, or not far enough."""
@@ -84,6 +84,11 @@ class _Page:
 
     def lost(self, error: BusError) -> None:
         self._fail(error)
+
+    def not_begun(self, error: BusError) -> None:
+        """Fail where nothing has come yet."""
+        if not self.messages:
+            self._fail(error)
 
     def _end(self, headers: bytes) -> None:
         code, text = status(headers)
@@ -343,11 +348,12 @@ class Direct:
         await asyncio.sleep(BEHIND_PAUSE_S)
 
     async def _single(self, stream: str, subject: str, body: bytes) -> Message | None:
-        try_s = self.broker.options.request_timeout_s
-        if self.known.of(stream).replicas > 1:  # another server may answer than one that hangs
-            try_s = min(try_s, REPLICA_TRY_S)
-        ask = functools.partial(self.broker.request, subject, body, timeout_s=try_s)
-        headers, data = await self.again(ask)
+        began = time.monotonic()
+
+        async def once() -> tuple[bytes, bytes]:
+            return await self.broker.request(subject, body, timeout_s=self._try_s(stream, began))
+
+        headers, data = await self.again(once)
         code, text = status(headers)
         if code == STATUS_NONE:
             return None
@@ -358,23 +364,37 @@ class Direct:
     async def _page(self, stream: str, request: dict[str, Any]) -> tuple[list[Message], bytes]:
         subject = f"$JS.API.DIRECT.GET.{stream}"
         body = _encode({**request, "max_bytes": PAGE_BYTES_MAX})
+        whole_s = self.broker.options.request_timeout_s
 
         async def once() -> tuple[list[Message], bytes]:
             loop = asyncio.get_running_loop()
             page = _Page(subject, loop.create_future(), listed="multi_last" in request)
             inbox = self.broker.expect(page)
             late = NoAnswer(f"no end of the answer to {subject!r} in time")
-            timer = loop.call_later(self.broker.options.request_timeout_s, page.lost, late)
+            timers = [loop.call_later(whole_s, page.lost, late)]
+            if (try_s := self._try_s(stream, began)) < whole_s:
+                timers.append(loop.call_later(try_s, page.not_begun, late))
             try:
                 await self.broker.send(subject, body, inbox)
                 end = await page.done
             finally:
-                timer.cancel()
+                for timer in timers:
+                    timer.cancel()
                 self.broker.forget(inbox)
             return page.messages, end
 
         async with self._turns:
+            began = time.monotonic()
             return await self.again(once)
+
+    def _try_s(self, stream: str, began: float) -> float:
+        """How long to wait for the first message of an answer that was first asked for at `began`:
+        of several replicas one may hang while another answers.
+        """
+        try_s = self.broker.options.request_timeout_s
+        if self.known.of(stream).replicas > 1:
+            try_s = min(try_s, max(REPLICA_TRY_S, (time.monotonic() - began) / 4))
+        return try_s
 
     async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the broker gives no answer: a read may be repeated."""
