@@ -1,6 +1,8 @@
 """Experiences that the record keeps: versions, who may use them, what is said of them in SQL."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -28,7 +30,11 @@ from hansard.domain.experience.kept import (
 )
 from hansard.inspect.kept_experiences import said_like
 from tests.cli.support import Call
+from tests.experience import journeys
 from tests.experience.test_learning import EIGHT
+from tests.faults._warm import ROOT, run
+
+PROGRAM = Path(journeys.__file__)
 
 RAW = msgspec.Raw(b"{}")
 
@@ -266,6 +272,62 @@ def test_a_task_is_said_like_its_own_or_not():
     [told] = distil.distilled(EIGHT)
     for text in ('Invite "B" and send it.', "Invite B", "", 'Invite "" and send it.'):
         assert said_like(told.wording.said, text) == told.wording.read(text)
+
+
+async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
+    data_dir, workspace, tmp_path
+):
+    """Each version, what it came to and that it is retired; who does it is labelled so."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        runs = [await journeys.booked(record, "Ulm"), await journeys.booked(record, "Bern")]
+        await journeys.kept(record, "journey", runs)
+        runs[1] = await journeys.booked(record, "Linz", label="secret")
+        await journeys.kept(record, "plan", runs)
+        assert (await journeys.again(record, "plan", "first")).success
+        await record.retire_experience("plan")
+        labels = {}
+        for name in ("journey", "plan"):
+            _, stored = await store.read(record.workspace, name)
+            labels[name] = {str(each.commit.label or "") for each in stored}
+        assert labels == {"journey": {""}, "plan": {"secret"}}
+        assert (await record.state("first")).agents["host"].label == "secret"
+        await record.confirm_experience("plan")
+        with pytest.raises(Refused, match="is secret: what has a label is not published"):
+            await record.publish_experience("plan", tmp_path / "plan.tar", license="Apache-2.0")
+        await record.publish_experience("journey", tmp_path / "j.tar", license="Apache-2.0")
+
+
+async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data_dir, workspace):
+    """It is in no share, and stands beside them; what it cost counts. Gone on with, it has come to
+    what it comes to.
+    """
+
+    def launched(killed: str) -> int:
+        given = [str(PROGRAM), str(data_dir), workspace, "second", killed]
+        return run(
+            given, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=60
+        ).returncode
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
+        await journeys.kept(record, "journey", runs)
+        assert (await journeys.again(record, "journey", "first")).success
+        assert launched("yes") == -signal.SIGKILL
+
+        async def told() -> tuple[int, int, int]:
+            [kept_now] = (await record.experiences()).experiences
+            [saved] = (await record.sql("FROM experience_savings('journey')")).dicts()
+            counts = (kept_now.replays, kept_now.successes, kept_now.unfinished)
+            assert counts == (saved["replays"], saved["successes"], saved["unfinished"])
+            return counts
+
+        assert await told() == (1, 1, 1)
+        rows = (await record.sql("SELECT experience, version, run FROM unfinished_replays")).rows
+        assert rows == [("journey", 2, "second")]
+        [hit] = (await record.find_experience(journeys.TASK)).hits
+        assert "1 begun with no outcome on record" in hit.why
+        assert launched("no") == 0
+        assert await told() == (2, 2, 0)
 
 
 @pytest.mark.slow

@@ -2,12 +2,17 @@
 
 import json
 import random
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.cli.support import environment
+from tests.faults._warm import ROOT, run
+from tests.importers import dying
+from tests.importers.dying import BOUNDARIES
 from tests.importers.support import (
     answer,
     asks,
@@ -19,6 +24,9 @@ from tests.importers.support import (
     stored_beyond,
     written,
 )
+from tests.importers.test_devtools import whole
+
+PROGRAM = Path(dying.__file__)
 
 RUNS = 100
 MORE_KILLS_MAX = 20
@@ -88,6 +96,43 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
         assert len(found) == len(undisturbed), hint
         assert dict(found) == undisturbed, hint
     assert halves > 0, f"no kill of seed {seed} came in the middle"
+
+
+@pytest.mark.slow(cases=1)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("every", [8, 1])
+def test_a_recording_whose_import_is_killed_is_there_whole_or_not_and_then_once(
+    home, workspace, tmp_path, evidence, every
+):
+    """SIGKILL while the import of a recording of Chrome DevTools sends to the broker, each time or
+    each eighth, with half of it sent: the run is there whole or not at all, and done again it comes
+    to the log of an import that nobody killed.
+    """
+    file = tmp_path / "flow.json"
+    file.write_text(json.dumps(whole("http://127.0.0.1:9/form.html")))
+
+    def imported(at: int, into: str) -> subprocess.CompletedProcess[str]:
+        given = [str(PROGRAM), str(at), "-w", into, "import", "devtools", str(file), "--json"]
+        env = environment(home) | {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+        return run(given, cwd=ROOT, env=env, timeout=120)
+
+    done = imported(0, workspace)
+    assert done.returncode == 0, done.stderr
+    count = int(done.stderr.partition(BOUNDARIES)[2])
+    undisturbed = bodies(home, workspace)
+    there = 0
+    for at in range(1, count + 1, every):
+        into = f"{workspace}-{at}"
+        assert imported(at, into).returncode == -signal.SIGKILL, at
+        before = bodies(home, into)
+        assert before in ([], undisturbed), at
+        there += bool(before)
+        again = imported(0, into)
+        assert again.returncode == 0, (at, again.stderr)
+        assert bodies(home, into) == undisturbed, at
+    evidence.record(f"importers.kills.devtools.{every}", boundaries=count, there=there)
+    assert count > 8
+    assert there or every > 1
 
 
 @pytest.mark.thorough

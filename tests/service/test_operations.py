@@ -49,8 +49,11 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.give_feedback": ("greeting@1", "too_verbose"),
     "record.retire_prompt": ("greeting@1",),
     "record.prompt_report": (),
+    "record.what_left": ("r1",),
     "record.experiences": (),
     "record.find_experience": ("invite a guest",),
+    "record.kept_experience": ("invite",),
+    "record.experience_log": ("invite",),
     "record.confirm_experience": ("invite", [], "", "looked at"),
     "record.retire_experience": ("invite", "the page is gone"),
     "record.promote": ("greeting@1", "production", None, "for a test"),
@@ -383,6 +386,8 @@ def needed(need: Need) -> str:
             return "to see all of prompts"
         case "actions":
             return "to see all of action caches"
+        case "experiences":
+            return "to see all of experiences"
         case "change":
             return "`paths`, and to see all of the file"
         case "task":

@@ -59,6 +59,7 @@ LIST = (
     Column("version", right=True),
     Column("standing", lambda row: row.standing.value),
     Column("replays", right=True),
+    Column("unfinished", right=True),
     Column("succeed at least", lambda row: _share(row.success_low), right=True),
     Column("heals not looked at", lambda row: str(row.heals_not_looked_at), right=True),
     Column("task", whole=True),

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Optional, TypeVar, get_type_hints
 import msgspec
 
 from hansard.agents.access.views import View
+from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
@@ -35,6 +36,7 @@ from hansard.agents.policy.permits import (
     actions,
     changes_file,
     claims,
+    experiences,
     prompts,
     reads,
     states,
@@ -81,9 +83,10 @@ from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
-from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
+from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer
+from hansard.inspect.what_left import SentOut
 from hansard.projections.report import Question
 
 A = TypeVar("A", bound="type[Ask]")
@@ -453,6 +456,13 @@ class RecordPromote(Ask, frozen=True, tag="record.promote"):
     because: str = ""
 
 
+@_operation(list[SentOut], needs=lambda _: (trusts(Trust.QUERY, "what_left"),), takes=Takes.LONG)
+class RecordWhatLeft(Ask, frozen=True, tag="record.what_left"):
+    """What went out of a run, to models, pages and tools, by the role's own database."""
+
+    run: Name
+
+
 @_operation(
     KeptExperiences, needs=lambda _: (trusts(Trust.QUERY, "experiences"),), takes=Takes.LONG
 )
@@ -475,7 +485,28 @@ class RecordFindExperience(Ask, frozen=True, tag="record.find_experience"):
     retired: bool = False
 
 
-@_operation(int, needs=_states(ExperienceConfirmed.tag))
+@_operation(KeptVersion, needs=lambda _: (experiences(),))
+class RecordKeptExperience(Ask, frozen=True, tag="record.kept_experience"):
+    """A version of an experience that is kept, the newest without one, where the role sees all of
+    experiences.
+    """
+
+    name: Name
+    version: int | None = None
+
+
+@_operation(
+    ExperienceLog,
+    needs=lambda _: (trusts(Trust.QUERY, "experience_log"), experiences()),
+    takes=Takes.LONG,
+)
+class RecordExperienceLog(Ask, frozen=True, tag="record.experience_log"):
+    """What is on record of an experience, by the role's own database."""
+
+    name: Name
+
+
+@_operation(int, needs=lambda _: (states(ExperienceConfirmed.tag), experiences()))
 class RecordConfirmExperience(Ask, frozen=True, tag="record.confirm_experience"):
     """Confirm the check functions of an experience: the number of the version that has them.
     checks: of those that are proposed, only these. digest: which version was looked at.
@@ -487,7 +518,7 @@ class RecordConfirmExperience(Ask, frozen=True, tag="record.confirm_experience")
     because: str = ""
 
 
-@_operation(bool, needs=_states(ExperienceRetired.tag))
+@_operation(bool, needs=lambda _: (states(ExperienceRetired.tag), experiences()))
 class RecordRetireExperience(Ask, frozen=True, tag="record.retire_experience"):
     """Have an experience not be used any more, until a version is confirmed again."""
 

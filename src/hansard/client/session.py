@@ -617,11 +617,11 @@ class OnLoop(_Session):
             return number
 
         version: int = await self.call(pure("experience.opened", opens, asked), (), asked)
-        if not isinstance(given, str):
+        if not isinstance(given, str) and not version:
             return given, version
-        found = await kept_experiences.get(workspace, given, version)
+        found = await kept_experiences.get(workspace, name, version)
         self.engine.ledger.shown(found.label)
-        return found.experience, version
+        return (found.experience if isinstance(given, str) else given), version
 
     async def _tell_replayed(
         self, learnt: Experience, version: int, told: Mapping[str, Any]

@@ -14,6 +14,7 @@ from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream
+from hansard.domain.label import raised
 from hansard.domain.payload.parts import in_full
 from hansard.domain.steps import Step, StepAttempted, StepRequested
 from hansard.inspect.times import EventTime, time_of
@@ -52,6 +53,7 @@ def folded(name: str, commits: Iterable[Stored]) -> AgentHistory:
     """An agent from its stream's commits, from the first. Raises UnknownEvent, Corrupt."""
     made = AgentHistory(name, agents.initial())
     for stored in commits:
+        made.state.label = raised(made.state.label, stored.commit.label)
         for recorded in stored.commit.events:
             event = revive(recorded)
             agents.evolve(made.state, event)

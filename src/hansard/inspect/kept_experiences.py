@@ -51,8 +51,10 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
         hosts: Of the pages on which they are done.
         checks: How many check functions guard it.
         procedure: SHA-256 of its wording and graph, hexadecimal: equal for duplicates.
-        replays: How often a task was done by it.
+        replays: How often a task was done by it, and what came of it is on record.
         successes: How often to the end, every check passed.
+        unfinished: How often a task was begun by it and has no outcome on record: killed, and
+            nobody went on, or at work. It is in no share.
         success_low: Lower end of Wilson's 95 % interval of the share of successes; None without
             replays.
         heals: How many versions are heals.
@@ -72,6 +74,7 @@ class KeptExperience(msgspec.Struct, tag_field="kind", tag="experience", kw_only
     procedure: str
     replays: int
     successes: int
+    unfinished: int
     success_low: float | None
     heals: int
     heals_not_looked_at: int
@@ -331,7 +334,7 @@ _LIST = """
     SELECT experience, version, coalesce(digest, '') AS digest,
         coalesce(description, '') AS description, coalesce(task, '') AS task, standing,
         tools, hosts, checks, coalesce(procedure, '') AS procedure,
-        replays, successes, success_low, heals, heals_not_looked_at,
+        replays, successes, unfinished, success_low, heals, heals_not_looked_at,
         changed_at
     FROM experiences ORDER BY experience
 """
@@ -518,6 +521,8 @@ def _why(each: KeptExperience, hit: ExperienceHit, wanted: Wanted) -> list[str]:
     else:
         share = f"{each.successes} of {each.replays} replays succeeded"
         why.append(f"{share}: at least {each.success_low:.0%} (Wilson, 95 %)")
+    if each.unfinished:
+        why.append(f"{each.unfinished} begun with no outcome on record")
     if hit.cost is not None:
         why.append(f"{hit.cost:.4g} USD of models a replay")
     if each.standing not in _USABLE:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
 from hansard.domain.steps import Effects
 from hansard.inspect import trace as traces
 from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Payloads
-from hansard.inspect.trace import TracedStep
+from hansard.projections.reader import Reader
 
 _INSIDE = ("browser.find", "browser.look", "browser.choose", "browser.extract", "experience.checks")
 """Steps that look at a page, or ask a check: nothing of the run goes anywhere."""
@@ -60,48 +61,96 @@ class WhatLeft(Answer):
         yield {"type": "left", "run": self.run, "count": len(self.sent)}
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as it is on record: what is told of it follows from this alone. Its `result` is that
+    of a page's step: it says where the page was.
+    """
+
+    agent: str
+    step: int
+    tool: str
+    kind: str
+    effects: str
+    status: str
+    arguments: Any = None
+    result: Any = None
+
+
 async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[SentOut]:
     """The calls of a run to models, pages and tools that were made, in order. Raises NotFound,
     Corrupt.
     """
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
-    made: list[SentOut] = []
-    host = ""
+    calls: list[Call] = []
     async for step in traces.trace(run, history).whole(fetch):
         told = step.told
-        if not _is_sent(told):
+        # What is taken over, or withheld in a fork, was made there alone where it first stood.
+        elsewhere = told.reused or told.reused_from or told.withheld or told.recorded_in != run
+        if not elsewhere:
+            fields = {name: getattr(told, name) for name in Call.__struct_fields__}
+            calls.append(Call(**fields))
+    return list(_sent(calls))
+
+
+_CALLS = """
+    SELECT
+        agent, step, coalesce(tool, '') AS tool, coalesce(kind, '') AS kind,
+        coalesce(effects, '') AS effects, status, arguments,
+        if(starts_with(tool, 'browser.'), result, NULL) AS result
+    FROM steps
+    WHERE run = $1 AND NOT inherited AND tool IS NOT NULL
+        AND reused_step IS NULL AND reused_from IS NULL AND withheld IS NULL
+    ORDER BY requested_position, agent, step
+"""
+
+
+def by_tables(reader: Reader, run: str) -> WhatLeft:
+    """The same, of the steps that stand in tables: of a role's own those that it is shown. Raises
+    NotFound.
+    """
+    if not reader.rows("FROM runs WHERE run = $1 LIMIT 1", [run]):
+        raise NotFound(f"run {run!r:.80}", "give the id of one that the role is shown any of")
+    rows = [dict(each) for each in reader.rows(_CALLS, [run])]
+    for row in rows:
+        for name in ("arguments", "result"):
+            row[name] = None if row[name] is None else msgspec.json.decode(row[name])
+    return WhatLeft(run=run, sent=list(_sent(msgspec.convert(rows, list[Call]))))
+
+
+def _sent(calls: Iterable[Call]) -> Iterator[SentOut]:
+    """Those of a run's calls, in order, by which something left it."""
+    hosts: dict[str, str] = {}  # by agent: each has its own page
+    for call in calls:
+        if not _is_sent(call):
             continue
-        at_page = told.tool.startswith("browser.") and told.kind == "tool"
+        at_page = call.tool.startswith("browser.") and call.kind == "tool"
+        host = _host(call) or hosts.get(call.agent, "")
         if at_page:
-            host = _host(told) or host
-        made.append(
-            SentOut(
-                destination=(host or "a file") if at_page else told.tool,
-                kind="model" if told.kind == "model" else "page" if at_page else "tool",
-                agent=told.agent,
-                step=told.step,
-                tool=told.tool,
-                arguments=told.arguments,
-                secrets=tuple(dict.fromkeys(_secrets(told.arguments))),
-            )
+            hosts[call.agent] = host
+        yield SentOut(
+            destination=(host or "a file") if at_page else call.tool,
+            kind="model" if call.kind == "model" else "page" if at_page else "tool",
+            agent=call.agent,
+            step=call.step,
+            tool=call.tool,
+            arguments=call.arguments,
+            secrets=tuple(dict.fromkeys(_secrets(call.arguments))),
         )
-    return made
 
 
-def _is_sent(told: TracedStep) -> bool:
-    composite = told.effects == Effects.COMPOSITE.value
-    inside = told.tool in _INSIDE or told.kind not in ("tool", "model")
-    answered = told.reused_from is not None
-    return not (composite or inside or answered or told.status in _NOT_SENT)
+def _is_sent(call: Call) -> bool:
+    composite = call.effects == Effects.COMPOSITE.value
+    inside = call.tool in _INSIDE or call.kind not in ("tool", "model")
+    return not (composite or inside or call.status in _NOT_SENT)
 
 
-def _host(told: TracedStep) -> str:
+def _host(call: Call) -> str:
     """The host of the page that a step was done to; empty where it is none."""
-    result = told.result
+    result = call.result
     page = result.get("page") if isinstance(result, dict) else None
     address = page.get("address", "") if isinstance(page, dict) else ""
-    if told.tool == "browser.goto" and isinstance(told.arguments, dict):
-        address = told.arguments.get("url", "")
+    if call.tool == "browser.goto" and isinstance(call.arguments, dict):
+        address = call.arguments.get("url", "")
     return urlsplit(str(address)).hostname or ""
 
 

@@ -17,6 +17,7 @@ from hansard.agents.access.carried import Carried
 from hansard.agents.access.views import Derived, View
 from hansard.agents.actions import kept_experiences
 from hansard.agents.actions import store as kept_caches
+from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
@@ -46,6 +47,7 @@ from hansard.client.operations import (
     RecordCompare,
     RecordConfirmExperience,
     RecordDeny,
+    RecordExperienceLog,
     RecordExperiences,
     RecordFindExperience,
     RecordFinish,
@@ -53,6 +55,7 @@ from hansard.client.operations import (
     RecordInvalidate,
     RecordKeepActions,
     RecordKeptActions,
+    RecordKeptExperience,
     RecordLookAtActions,
     RecordMemoryBlame,
     RecordMemoryChange,
@@ -74,6 +77,7 @@ from hansard.client.operations import (
     RecordSql,
     RecordView,
     RecordViewRoles,
+    RecordWhatLeft,
     RecordWhy,
     Takes,
     read,
@@ -99,6 +103,7 @@ from hansard.domain.actions import kept
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.experience.kept import REMEDY as EXPERIENCE_REMEDY
 from hansard.domain.ids import RunStream
 from hansard.domain.label import Label, join
 from hansard.domain.label import parse as label_of
@@ -109,12 +114,14 @@ from hansard.domain.team.task_rules import Circle
 from hansard.inspect import kept_actions
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
+from hansard.inspect import what_left as left
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison import compare
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
-from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
+from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
+from hansard.inspect.what_left import SentOut, WhatLeft
 from hansard.inspect.why import why
 from hansard.projections.reader import Reader
 from hansard.projections.search.files import FileWords
@@ -493,8 +500,34 @@ class WorkspaceRequests:
         words = f"find experience {asked.task} {asked.address}"
         return await self._its_tables("find_experience").read(asker, words, reads)
 
+    async def what_left(self, asker: Asker, asked: RecordWhatLeft) -> list[SentOut]:
+        """What went out of a run, by the role's own database. Raises NotOffered, NotFound."""
+
+        def reads(reader: Reader) -> WhatLeft:
+            return left.by_tables(reader, asked.run)
+
+        tables = self._its_tables("what_left")
+        return (await tables.read(asker, f"what left {asked.run}", reads)).sent
+
+    async def kept_experience(self, asker: Asker, asked: RecordKeptExperience) -> KeptVersion:
+        """A version of an experience, on record as shown."""
+        await self._demand_experience(asker, asked.name)
+        return await kept_experiences.get(asker.workspace, asked.name, asked.version)
+
+    async def experience_log(self, asker: Asker, asked: RecordExperienceLog) -> ExperienceLog:
+        """What is on record of an experience, by the role's own database. Raises NotOffered,
+        NotFound.
+        """
+
+        def reads(reader: Reader) -> ExperienceLog:
+            return found_experiences.log(reader, asked.name)
+
+        tables = self._its_tables("experience_log")
+        return await tables.read(asker, f"experience log {asked.name}", reads)
+
     async def confirm_experience(self, asker: Asker, asked: RecordConfirmExperience) -> int:
         """Confirm the check functions of an experience."""
+        await self._demand_experience(asker, asked.name)
         return await kept_experiences.confirm(
             asker.workspace,
             asked.name,
@@ -506,9 +539,18 @@ class WorkspaceRequests:
 
     async def retire_experience(self, asker: Asker, asked: RecordRetireExperience) -> bool:
         """Have an experience not be used any more."""
+        await self._demand_experience(asker, asked.name)
         return await kept_experiences.retire(
             asker.workspace, asked.name, because=asked.because, by=asker.who.actor
         )
+
+    async def _demand_experience(self, asker: Asker, name: str) -> None:
+        """Have it on record that an experience is shown. Raises NotFound where there is none, or
+        where it is above the role's clearance.
+        """
+        _, stored = await kept_experiences.read(asker.workspace, name)
+        if not await self._is_shown(asker, kept_experiences.label_of(stored)):
+            raise NotFound(f"experience {name!r:.80}", EXPERIENCE_REMEDY)
 
     async def promote(self, asker: Asker, asked: RecordPromote) -> PromptEvidence | None:
         """Move an alias, by what the role's own database says of an experiment."""

@@ -140,6 +140,11 @@ async def _version(
     )
 
 
+def label_of(stored: Sequence[Stored]) -> Label | None:
+    """The label of what an experience's commits rest on; None for public and trusted."""
+    return join(*(each.commit.label for each in stored)).stored
+
+
 def _labels(stored: Sequence[Stored]) -> dict[int, Label | None]:
     """The label of each version: that of its commit."""
     return {
@@ -289,10 +294,9 @@ async def retire(
     """State that it is not to be used any more, until a version is confirmed again; whether that is
     new. Raises NotFound, Conflict.
     """
-    before, _ = await read(workspace, name)
-    await tell(
-        workspace, name, ExperienceRetired(version=0, because=recordable(because, scrub)), by
-    )
+    before, stored = await read(workspace, name)
+    told = ExperienceRetired(version=0, because=recordable(because, scrub))
+    await tell(workspace, name, told, by, label_of(stored))
     return before.retired is None
 
 

@@ -18,7 +18,11 @@ from hansard.domain import toml
 from hansard.domain.budget import key_of as budget_key
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
-from hansard.domain.roles.assignment import may_use_actions, may_use_prompts
+from hansard.domain.roles.assignment import (
+    may_use_actions,
+    may_use_experiences,
+    may_use_prompts,
+)
 from hansard.domain.roles.authorize import Permission, Trust
 from hansard.domain.roles.judge import sees_all
 from hansard.domain.roles.model import RoleDefined
@@ -26,7 +30,7 @@ from hansard.domain.roles.patterns import behind_space
 
 KIND, KEY, READ, TASK, TOOL = "kind", "key", "read", "task", "tool"
 BUDGET, SAVE, REBUILD = "budget", "save", "rebuild"
-PROMPT, ACTIONS = "prompt", "actions"
+PROMPT, ACTIONS, EXPERIENCES = "prompt", "actions", "experiences"
 SEE_FILE, CHANGE_FILE = "file", "change"
 VIEW = "view"
 """What may be refused; besides, what a role is trusted with: see `Trust`."""
@@ -34,8 +38,8 @@ VIEW = "view"
 
 class Need(msgspec.Struct, frozen=True):
     """What an operation needs: to put an event of a kind on record, to read a key of shared state
-    or to write it, to claim tasks of a role, to count on a budget, to read prompts or action
-    caches, to be shown a role's view, or to be trusted with something.
+    or to write it, to claim tasks of a role, to count on a budget, to read prompts, action
+    caches or experiences, to be shown a role's view, or to be trusted with something.
     """
 
     what: str
@@ -85,6 +89,11 @@ def prompts() -> Need:
 def actions() -> Need:
     """To read action caches."""
     return Need(ACTIONS, "action caches")
+
+
+def experiences() -> Need:
+    """To read experiences."""
+    return Need(EXPERIENCES, "experiences")
 
 
 def sees_file(space: str, path: str) -> Need:
@@ -147,6 +156,8 @@ class Permit(msgspec.Struct, frozen=True):
                 return may_use_prompts(self.rules)
             case "actions":
                 return may_use_actions(self.rules)
+            case "experiences":
+                return may_use_experiences(self.rules)
             case "file":
                 return authorize.sees_whole_file(self.rules, need.name)
             case "change":

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import structs
 
 from hansard.agents.access.views import View
+from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.experiments.plans import Asked
 from hansard.agents.memory.space_twins import AsyncMemorySpace
@@ -43,6 +44,7 @@ from hansard.client.operations import (
     RecordCompare,
     RecordConfirmExperience,
     RecordDeny,
+    RecordExperienceLog,
     RecordExperiences,
     RecordFindExperience,
     RecordFinish,
@@ -50,6 +52,7 @@ from hansard.client.operations import (
     RecordInvalidate,
     RecordKeepActions,
     RecordKeptActions,
+    RecordKeptExperience,
     RecordLookAtActions,
     RecordPromote,
     RecordPrompt,
@@ -64,6 +67,7 @@ from hansard.client.operations import (
     RecordSql,
     RecordView,
     RecordViewRoles,
+    RecordWhatLeft,
     RecordWhy,
     of,
 )
@@ -103,15 +107,17 @@ from hansard.domain.actions.cache import ActionCache
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, check_options, chosen
 from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.experience.experience import Experience
 from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import ORG
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
-from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
+from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, Saved, SavingsAnswer
+from hansard.inspect.what_left import SentOut
 
 TAKEN = frozenset(
     {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}
@@ -310,7 +316,7 @@ class _OfRole(Lacking):
         )
 
     def _named(self, method: str, name: str) -> None:
-        """Raise BadValue for a name of an action cache that holds a secret."""
+        """Raise BadValue for a name that holds a secret."""
         check_names(f"record.{method}", {"name": name}, scrubber(self._defaults.redact))
 
     def _memory_of(self, space: str) -> RemoteStore:
@@ -561,6 +567,29 @@ class AsyncRestrictedRecord(OnLoop):
         found: PromptReport = await self._ask(RecordPromptReport(name, alpha))
         return found
 
+    async def what_left(self, run: str) -> list[SentOut]:
+        """What went out of a run, in order, by the role's own tables, where the role may query:
+        calls that the role is not shown are not among them, and a value of more than 64 KiB stands
+        there by its digest.
+        """
+        self._named("what_left", run)
+        found: list[SentOut] = await self._ask(RecordWhatLeft(run))
+        return found
+
+    async def kept_experience(self, name: str, version: int | None = None) -> Experience:
+        """A version of an experience that is kept, where the role sees all of experiences."""
+        self._named("kept_experience", name)
+        found: KeptVersion = await self._ask(RecordKeptExperience(name, version))
+        return found.experience
+
+    async def experience_log(self, name: str) -> ExperienceLog:
+        """What is on record of an experience, by the role's own tables, where the role may query
+        and sees all of experiences.
+        """
+        self._named("experience_log", name)
+        found: ExperienceLog = await self._ask(RecordExperienceLog(name))
+        return found
+
     async def experiences(self) -> KeptExperiences:
         """The experiences that are kept, by the role's own tables, where the role may query."""
         found: KeptExperiences = await self._ask(RecordExperiences())
@@ -586,7 +615,7 @@ class AsyncRestrictedRecord(OnLoop):
         self, name: str, checks: Sequence[str] = (), *, digest: str = "", because: str = ""
     ) -> int:
         """Confirm the check functions of an experience, where the role may state
-        `experience.confirmed`.
+        `experience.confirmed` and sees all of experiences.
         """
         names = {"name": name, "digest": digest}
         check_names("record.confirm_experience", names, scrubber(self._defaults.redact))
@@ -594,8 +623,10 @@ class AsyncRestrictedRecord(OnLoop):
         return int(await self._ask(asked))
 
     async def retire_experience(self, name: str, *, because: str = "") -> bool:
-        """Retire an experience, where the role may state `experience.retired`."""
-        check_names("record.retire_experience", {"name": name}, scrubber(self._defaults.redact))
+        """Retire an experience, where the role may state `experience.retired` and sees all of
+        experiences.
+        """
+        self._named("retire_experience", name)
         return bool(await self._ask(RecordRetireExperience(name, self._text(because))))
 
     async def promote(

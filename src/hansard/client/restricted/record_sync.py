@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from hansard.agents.access.views import View
+from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.client.operations import (
@@ -23,6 +24,7 @@ from hansard.client.operations import (
     RecordCompare,
     RecordConfirmExperience,
     RecordDeny,
+    RecordExperienceLog,
     RecordExperiences,
     RecordFindExperience,
     RecordFinish,
@@ -30,6 +32,7 @@ from hansard.client.operations import (
     RecordInvalidate,
     RecordKeepActions,
     RecordKeptActions,
+    RecordKeptExperience,
     RecordLookAtActions,
     RecordPromote,
     RecordPrompt,
@@ -43,6 +46,7 @@ from hansard.client.operations import (
     RecordSql,
     RecordView,
     RecordViewRoles,
+    RecordWhatLeft,
     RecordWhy,
 )
 from hansard.client.promotion import PRODUCTION
@@ -67,12 +71,14 @@ from hansard.client.restricted.session_sync import RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING, chosen
+from hansard.domain.experience.experience import Experience
 from hansard.domain.steps import Verdict
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
-from hansard.inspect.kept_experiences import ExperienceHits, KeptExperiences
+from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import By, SavingsAnswer
+from hansard.inspect.what_left import SentOut
 
 
 class RestrictedRecord(OnPortal):
@@ -211,6 +217,29 @@ class RestrictedRecord(OnPortal):
         found: PromptReport = self._ask(RecordPromptReport(name, alpha))
         return found
 
+    def what_left(self, run: str) -> list[SentOut]:
+        """What went out of a run, in order, by the role's own tables, where the role may query:
+        calls that the role is not shown are not among them, and a value of more than 64 KiB stands
+        there by its digest.
+        """
+        self._named("what_left", run)
+        found: list[SentOut] = self._ask(RecordWhatLeft(run))
+        return found
+
+    def kept_experience(self, name: str, version: int | None = None) -> Experience:
+        """A version of an experience that is kept, where the role sees all of experiences."""
+        self._named("kept_experience", name)
+        found: KeptVersion = self._ask(RecordKeptExperience(name, version))
+        return found.experience
+
+    def experience_log(self, name: str) -> ExperienceLog:
+        """What is on record of an experience, by the role's own tables, where the role may query
+        and sees all of experiences.
+        """
+        self._named("experience_log", name)
+        found: ExperienceLog = self._ask(RecordExperienceLog(name))
+        return found
+
     def experiences(self) -> KeptExperiences:
         """The experiences that are kept, by the role's own tables, where the role may query."""
         found: KeptExperiences = self._ask(RecordExperiences())
@@ -236,7 +265,7 @@ class RestrictedRecord(OnPortal):
         self, name: str, checks: Sequence[str] = (), *, digest: str = "", because: str = ""
     ) -> int:
         """Confirm the check functions of an experience, where the role may state
-        `experience.confirmed`.
+        `experience.confirmed` and sees all of experiences.
         """
         names = {"name": name, "digest": digest}
         check_names("record.confirm_experience", names, scrubber(self._defaults.redact))
@@ -244,8 +273,10 @@ class RestrictedRecord(OnPortal):
         return int(self._ask(asked))
 
     def retire_experience(self, name: str, *, because: str = "") -> bool:
-        """Retire an experience, where the role may state `experience.retired`."""
-        check_names("record.retire_experience", {"name": name}, scrubber(self._defaults.redact))
+        """Retire an experience, where the role may state `experience.retired` and sees all of
+        experiences.
+        """
+        self._named("retire_experience", name)
         return bool(self._ask(RecordRetireExperience(name, self._text(because))))
 
     def promote(

@@ -1,5 +1,5 @@
-"""Whether a role may have a run placed in an experiment, read prompts, or read action caches that
-the record keeps, decided by its rules alone: purely.
+"""Whether a role may have a run placed in an experiment, read prompts, or read action caches or
+experiences that the record keeps, decided by its rules alone: purely.
 
 What arm a run gets, and whether it gets any, follows from the experiment's plan, whether it stands,
 and what was said of the run: so whoever has a run placed must see all of these, and is refused by
@@ -9,8 +9,11 @@ does not see and for one that there is not.
 
 from __future__ import annotations
 
+from typing import get_args
+
 from hansard.domain import prompt
 from hansard.domain.actions import kept
+from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.experiment import KIND, ExperimentRegistered, ExperimentStopped
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles.authorize import Permission, unversioned
@@ -39,6 +42,12 @@ _ACTIONS = tuple(
 )
 """And all action caches."""
 
+_EXPERIENCES = tuple(
+    Facts(tag=each.tag, stream=WorkspaceStream(kept_experiences.KIND, ""))
+    for each in get_args(kept_experiences.ExperienceEvent)
+)
+"""And all experiences."""
+
 
 def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Permission:
     """Whether a role may have a run placed, or be told that it has a place. `run` are the facts of
@@ -55,6 +64,11 @@ def may_use_prompts(rules: RoleDefined | None) -> Permission:
 def may_use_actions(rules: RoleDefined | None) -> Permission:
     """Whether a role may read kept action caches: it sees all of them whole."""
     return _demanded(rules, _ACTIONS)
+
+
+def may_use_experiences(rules: RoleDefined | None) -> Permission:
+    """Whether a role may read kept experiences: it sees all of them whole."""
+    return _demanded(rules, _EXPERIENCES)
 
 
 def _demanded(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:

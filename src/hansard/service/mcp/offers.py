@@ -13,6 +13,7 @@ from typing import Any, Union, get_type_hints
 
 import msgspec
 
+from hansard.agents.actions import kept_experiences
 from hansard.agents.actions import store as kept_caches
 from hansard.agents.policy import permits
 from hansard.agents.steps.tools import ToolSpec, operation
@@ -24,7 +25,9 @@ from hansard.client.protocol.errors import NotOffered
 from hansard.domain.actions.cache import decode, encode
 from hansard.domain.actions.kept import ActionsLookedAt, ActionsReverted, ActionsSaved
 from hansard.domain.errors import BadValue, CallerError, HansardError
+from hansard.domain.experience.kept import content_of
 from hansard.domain.run import ForkEffects
+from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
 from hansard.service.mcp import memory
 from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
 from hansard.service.operations import given, run
@@ -395,6 +398,41 @@ class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: str = ""
 
 
+class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What went out of a run: each call of a model, a page or a tool that was made, in order, with
+    what it was given.
+    """
+
+    run_id: str
+
+
+class ListExperiences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """List the experiences that the record keeps: what runs of a kind of task taught, what each may
+    be used for, how its replays ended.
+    """
+
+
+class FindExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The experiences that fit a task, the best first, each with why. `address`: where it is done,
+    or a host.
+    """
+
+    task: str = ""
+    tools: list[str] = []
+    address: str = ""
+    limit: int = EXPERIENCES_MAX
+    retired: bool = False
+
+
+class ReadExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The files of an experience, at a version, the newest without one: SKILL.md has its plan in
+    words, checks.json its check functions.
+    """
+
+    name: str
+    version: int | None = None
+
+
 class LookAtCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """State that the versions of an action cache up to one were looked at, and may stand."""
 
@@ -578,6 +616,39 @@ async def _look_at(sessions: Sessions, asked: LookAtCache) -> Answer:
     return Answer({"version": version}, replayable=False)
 
 
+async def _left(sessions: Sessions, asked: Left) -> Answer:
+    found = await sessions.record.what_left(asked.run_id)
+    return Answer([_json(each) for each in found], replayable=False)
+
+
+async def _experiences(sessions: Sessions, asked: ListExperiences) -> Answer:
+    del asked
+    await _demand_all_experiences(sessions)
+    found = await sessions.record.experiences()
+    return Answer(lines(found), replayable=False, position=found.position)
+
+
+async def _find_experience(sessions: Sessions, asked: FindExperience) -> Answer:
+    await _demand_all_experiences(sessions)
+    found = await sessions.record.find_experience(**msgspec.structs.asdict(asked))
+    return Answer(lines(found), replayable=False, position=found.position)
+
+
+async def _demand_all_experiences(sessions: Sessions) -> None:
+    """Of a trusted client, whose tables are the record's own; a restricted one has its role's."""
+    await sessions.demand(permits.experiences())
+
+
+async def _experience(sessions: Sessions, asked: ReadExperience) -> Answer:
+    await _demand_all_experiences(sessions)
+    if sessions.workspace is not None:
+        _, stored = await kept_experiences.read(sessions.workspace, asked.name)
+        await sessions.shown(kept_experiences.label_of(stored))
+    found = await sessions.record.kept_experience(asked.name, asked.version)
+    told = {"name": found.name, "version": found.version, "files": content_of(found)}
+    return Answer(told, replayable=False)
+
+
 def lines(found: Any) -> list[Any]:
     """The lines that `--json` prints of an answer."""
     return [_json(line) for line in found.lines()]
@@ -620,6 +691,10 @@ OWN: dict[str, _Own] = {
     "keep_actions": _Own(KeepCache, _keep, VERSION, in_run=False),
     "revert_actions": _Own(RevertCache, _revert, VERSION, in_run=False),
     "look_at_actions": _Own(LookAtCache, _look_at, VERSION, in_run=False),
+    "what_left": _Own(Left, _left, ARRAY, reads=True, in_run=False),
+    "list_experiences": _Own(ListExperiences, _experiences, ARRAY, reads=True, in_run=False),
+    "find_experience": _Own(FindExperience, _find_experience, ARRAY, reads=True, in_run=False),
+    "experience": _Own(ReadExperience, _experience, OBJECT, reads=True, in_run=False),
     "fetch_context": _Own(memory.Fetch, _fetch, OBJECT, reads=True, in_run=False, steps=True),
     "update_context": _Own(memory.Update, _update, OBJECT, in_run=False, steps=True),
 }

@@ -1,0 +1,182 @@
+"""Experiences through the service: by the role's rules, as a trusted program has them; and what
+went out of a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.client.protocol.errors import NotOffered
+from tests.experience import journeys
+from tests.service.support import ALL, Served
+
+SEES = """
+[[roles.{role}.sees]]
+name = "experiences and runs"
+kinds = ["experience.*", "run.*", "agent.*", "step.*"]
+"""
+ROLES = (
+    SEES.format(role="writer")
+    + "[roles.clerk]"
+    + SEES.format(role="clerk")
+    + '[roles.clerk.may]\nkinds = ["experience.*"]\nquery = true\n'
+    + '[roles.reader]\nclearance = "secret"'
+    + SEES.format(role="reader")
+    + "[roles.reader.may]\nquery = true\n"
+    + """
+[roles.few]
+clearance = "secret"
+[[roles.few.sees]]
+name = "what was distilled alone"
+kinds = ["experience.distilled"]
+[roles.few.may]
+kinds = ["experience.confirmed"]
+[roles.masked]
+[[roles.masked.sees]]
+name = "runs"
+kinds = ["run.*", "agent.*", "step.*"]
+[[roles.masked.masks]]
+name = "what is called with"
+kinds = ["step.*"]
+fields = ["arguments"]
+how = "drop"
+[roles.masked.may]
+query = true
+"""
+)
+
+
+async def _learned(house: Served) -> dict[str, list[str]]:
+    """Two experiences, each done once: `journey`, and `plan` of runs that were told a secret. Their
+    runs.
+    """
+    made = {}
+    async with hansard.connect_async(house.workspace, data_dir=house.data_dir) as record:
+        for name, label in (("journey", ""), ("plan", "secret")):
+            runs = [await journeys.booked(record, city, label=label) for city in ("Ulm", "Bern")]
+            await journeys.kept(record, name, runs)
+            await journeys.again(record, name, f"{name}-again")
+            made[name] = runs
+    return made
+
+
+@pytest.fixture
+def house(data_dir: Path, workspace: str, tmp_path: Path) -> Any:
+    """A workspace with both, served."""
+    made = Served(data_dir, workspace, tmp_path)
+    made.apply(ALL + ROLES)
+    made.begin()
+    yield made
+    made.end()
+
+
+def _why(asked: Callable[[], Any]) -> str:
+    with pytest.raises(hansard.NotFound) as found:
+        asked()
+    return str(found.value)
+
+
+TABLES = (
+    "experiences",
+    "experience_versions",
+    "experience_replays",
+    "experience_retirements",
+    "unfinished_replays",
+    "check_functions_run",
+)
+
+
+@pytest.mark.slow
+def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -> None:
+    """It is in no list, no hit, no table and no error; to say something of it fails as for one that
+    there is not, and leaves it as it was.
+    """
+    asyncio.run(_learned(house))
+    with house.trusted() as record:
+        assert {each.experience for each in record.experiences().experiences} == {"journey", "plan"}
+        before = [each.change for each in record.experience_log("plan").changes]
+    with house.connect("ada", "clerk") as clerk:
+        assert [each.experience for each in clerk.experiences().experiences] == ["journey"]
+        [hit] = clerk.find_experience(journeys.TASK).hits
+        assert (hit.experience, hit.duplicates, hit.replays) == ("journey", [], 1)
+        assert clerk.find_experience("plan").hits == []
+        assert clerk.kept_experience("journey").params(journeys.TASK) == {"journey": "Linz"}
+        assert len(clerk.experience_log("journey").changes) == 3
+        for asked in (
+            clerk.kept_experience,
+            clerk.experience_log,
+            clerk.confirm_experience,
+            clerk.retire_experience,
+        ):
+            unknown = _why(lambda asked=asked: asked("none"))
+            assert _why(lambda asked=asked: asked("plan")) == unknown.replace("none", "plan")
+        assert clerk.retire_experience("journey", because="no trains")
+        assert clerk.confirm_experience("journey", because="trains again") == 3
+        with pytest.raises(NotOffered):
+            clerk.publish_experience("journey", "journey.tar", license="Apache-2.0")
+        with pytest.raises(NotOffered):
+            clerk.install_experience("journey.tar")
+    with house.trusted() as record:
+        assert [each.change for each in record.experience_log("plan").changes] == before
+        assert record.retire_experience("plan", because="it is over")
+    with house.connect("ada", "clerk") as clerk:
+        for table in TABLES:
+            told = str(clerk.sql(f"FROM {table}").rows)
+            assert "plan" not in told, table
+        assert "it is over" not in str(clerk.sql("FROM events").rows)
+
+
+@pytest.mark.slow
+def test_who_may_not_state_it_confirms_and_retires_nothing(house: Served) -> None:
+    """Who is cleared reads what is secret, and is labelled so; who does not see all of experiences
+    is refused whether there is one or not.
+    """
+    asyncio.run(_learned(house))
+    with house.connect("bob", "reader") as reader:
+        assert [each.experience for each in reader.experiences().experiences] == ["journey", "plan"]
+        assert reader.kept_experience("plan").checks
+        for asked, needs in (
+            (lambda: reader.confirm_experience("plan"), r"experience\.confirmed"),
+            (lambda: reader.retire_experience("plan"), r"experience\.retired"),
+        ):
+            with pytest.raises(hansard.RoleRefused, match=needs):
+                asked()
+    with house.connect("eve", "few") as few:
+        for name in ("journey", "none"):
+            with pytest.raises(hansard.RoleRefused, match=r"does not see all of experience\."):
+                few.confirm_experience(name)
+            with pytest.raises(hansard.RoleRefused, match=r"does not see all of experience\."):
+                few.kept_experience(name)
+    with house.trusted() as record:
+        log = record.experience_log("journey").changes
+        assert [each.change for each in log] == ["distilled", "confirmed", "replayed"]
+
+
+@pytest.mark.slow
+def test_what_left_a_run_is_told_by_what_the_role_sees(house: Served) -> None:
+    """Who sees all of it is told what a trusted program is; of calls above a role's clearance there
+    are none, what is masked stays so, and a run of which it sees nothing is not there.
+    """
+    runs = asyncio.run(_learned(house))
+    [public, _], [secret, _] = runs["journey"], runs["plan"]
+    with house.trusted() as record:
+        told = {run: record.what_left(run) for run in (public, secret)}
+        assert [each.tool for each in told[secret]] == ["search", "book"]
+    with house.connect("bob", "reader") as reader:
+        assert {run: reader.what_left(run) for run in (public, secret)} == told
+    with house.connect("ada", "clerk") as clerk:
+        assert clerk.what_left(public) == told[public]
+        assert clerk.what_left(secret) == []
+        assert "was not found" in _why(lambda: clerk.what_left("none"))
+    with house.connect("mia", "masked") as masked:
+        found = masked.what_left(public)
+        assert [each.tool for each in found] == ["search", "book"]
+        assert "Ulm" not in str(found)
+    with house.connect("eve", "few") as few, pytest.raises(hansard.RoleRefused, match="query"):
+        few.what_left(public)
