@@ -1,4 +1,4 @@
-"""A small model as the student: what does an experience make of it, on tasks of MiniWoB?
+"""A small model as the student: what does an experience make of it, on the tasks of MiniWoB?
 
     python -m tests.experience.student FOLDER [SEEDS]
 
@@ -8,7 +8,9 @@ most `MOVES_MAX` times: it is asked by the part of the task's text before the ne
 then by the rest, and never names an element twice; what is done to the element its tag says.
 `experienced` it works with what people's demonstrations teach, and is asked where no recorded way
 finds an element; `taught` a key by hand, as the teacher, is asked where a check refuses what the
-student names. Each seed of a task is tried under all three, and the plan is registered before.
+student names. Of a task of which nothing is learned, or that is said otherwise, these two do
+nothing, and it is not done. All tasks of which there are demonstrations are tried, each seed under
+all three; the plan is registered before. Seeds of a task are its trials: the pairs are of tasks.
 """
 
 from __future__ import annotations
@@ -22,24 +24,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import async_playwright
 
 import hansard
 from benchmarks.bench_page import ARGUMENTS
 from hansard.integrations.browser.chromium import program
 from tests.actions.test_miniwob import begun, is_done, key
-from tests.experience.test_miniwob import Learnt, learned
+from tests.experience.test_miniwob import OTHERS, SURE, Learnt, learned
 
 ARMS = ("alone", "experienced", "taught")
-TASKS = (
-    "login-user",
-    "enter-text",
-    "enter-password",
-    "click-button-sequence",
-    "choose-list",
-    "click-tab-2",
-    "navigate-tree",
-)
+TASKS = (*SURE, *OTHERS)
+SEEDS = range(3_000, 3_010)
 MOVES_MAX = 6
 MEASURED = """SELECT r.arm, o.metric, avg(o.value) AS mean,
     median(o.value) AS median, sum(o.value) AS of_all
@@ -120,30 +116,37 @@ async def tried(
 ) -> None:
     """One task under one arm, judged by the page."""
     query = await begun(page, address, seed)
-    task = f"{Path(address).stem}-{seed}"
+    fitting = [each for each in learnt.experiences if each.params(query) is not None]
     began = time.perf_counter()
     student.asked = 0
     asked = 0
     async with record.run(
-        "miniwob", agent="student", role="agent", experiment="student", task=task, arm=arm
+        "miniwob",
+        agent="student",
+        role="agent",
+        experiment="student",
+        task=Path(address).stem,
+        trial=seed,
+        arm=arm,
     ) as session:
         try:
             if arm == "alone":
                 student.named = set()
                 await alone(session, page, query, student)
-            else:
+            elif fitting:
                 session.browser(page, timeout_s=2.0)
                 model = fresh(student)
                 taught = hansard.teach(student=model, teacher=key)
                 told = await session.run_experience(
-                    learnt.experiences[0],
+                    fitting[0],
                     task=query,
                     once="allow",
                     fallback=taught if arm == "taught" else model,
                 )
                 asked = told.model_calls
-        except (hansard.NotDone, hansard.ActionFailed, hansard.BadValue, TimeoutError):
-            pass  # it did not get on: the page says that the task was not done
+        except (hansard.HansardError, PlaywrightError, TimeoutError) as stopped:
+            # It did not get on: the page says that the task was not done.
+            print(f"{arm}, {Path(address).stem} {seed}: {stopped!s:.200}", file=sys.stderr)  # noqa: T201
         run = session.run
     seconds = time.perf_counter() - began
     reward = float(await is_done(page))
@@ -161,7 +164,7 @@ def fresh(student: Student) -> Any:
     return asked
 
 
-async def compared(folder: Path, tasks: tuple[str, ...], seeds: int, data_dir: str) -> Any:
+async def compared(folder: Path, tasks: tuple[str, ...], seeds: range, data_dir: str) -> Any:
     """The comparison that the record makes of both arms."""
     student = Student()
     async with (
@@ -174,14 +177,14 @@ async def compared(folder: Path, tasks: tuple[str, ...], seeds: int, data_dir: s
             question="Does an experience make a small model do more tasks?",
             arms=list(ARMS),
             metrics=[{"name": "reward", "better": "higher"}],
-            planned=len(tasks) * seeds,
+            planned=len(tasks) * len(seeds),
             unit="run",  # each task is tried under every arm: they are paired by it
         )
         await record.register("student", plan)
         for task in tasks:
             learnt = learned(task)
             address = (folder / f"{task}.html").as_uri()
-            for seed in range(2_000, 2_000 + seeds):
+            for seed in seeds:
                 for arm in ARMS:
                     await tried(record, page, arm, address, seed, learnt, student)
         await browser.close()
@@ -193,7 +196,8 @@ async def compared(folder: Path, tasks: tuple[str, ...], seeds: int, data_dir: s
 
 def main() -> None:
     """Print what `hansard compare` decides by."""
-    folder, seeds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 10
+    folder = Path(sys.argv[1])
+    seeds = SEEDS[: int(sys.argv[2])] if len(sys.argv) > 2 else SEEDS
     with tempfile.TemporaryDirectory() as data_dir:
         made = asyncio.run(compared(folder, TASKS, seeds, data_dir))
     for judged in made.report.judged:
