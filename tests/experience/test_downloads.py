@@ -1,0 +1,131 @@
+"""What a server answers with a download, where the runs that were learned from got a page."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import hansard
+from hansard import testing
+from tests.actions.test_kills import Form, Site
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+DOING_S_MAX = 30.0
+PIECE = b"x" * 1_000
+
+
+class Served(Site):
+    """A form whose answer, or that itself, is a file to be kept: `what` of it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.RequestHandlerClass = _Form
+        self.what = ""
+        self.ended = threading.Event()
+
+
+class _Form(Form):
+    server: Served
+
+    def do_GET(self) -> None:  # noqa: N802 -- http.server calls it so
+        """The form."""
+        if self.server.what == "the form":
+            self._file(endless=False)
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:  # noqa: N802 -- http.server calls it so
+        """It was sent."""
+        if not self.server.what:
+            super().do_POST()
+            return
+        self.server.sent.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self._file(endless=self.server.what == "an answer without end")
+
+    def _file(self, *, endless: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Disposition", 'attachment; filename="../../receipt.bin"')
+        if not endless:
+            self.send_header("Content-Length", str(len(PIECE)))
+        self.end_headers()
+        self.wfile.write(PIECE)
+        while endless and not self.server.ended.wait(0.05):
+            self.wfile.write(PIECE)
+
+
+def address(site: Served) -> str:
+    """Where it is."""
+    return f"http://127.0.0.1:{site.server_port}/"
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """The form, served."""
+    site = Served()
+    thread = threading.Thread(target=site.serve_forever, daemon=True)
+    thread.start()
+    yield site
+    site.ended.set()
+    site.shutdown()
+    site.server_close()
+    thread.join()
+
+
+async def _sends(record: Any, page: Any, at: str, who: str) -> str:
+    async with record.run("send", agent="host", role="host") as session:
+        await session.message("user", f'Send "{who}".')
+        browser = session.browser(page, timeout_s=2.0)
+        await browser.goto(at)
+        await browser.act("who", at="input", method="fill", arguments=[who])
+        await browser.act("send", at="text=Send")
+        run: str = session.run
+        return run
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def learned(page: Any, served: Served) -> Any:
+    """A record, and what two runs of the form teach."""
+    async with testing.record_async() as record:
+        runs = [await _sends(record, page, address(served), who) for who in ("Ada", "Alan")]
+        served.sent.clear()
+        yield record, (await record.experience("send", runs)).confirmed()
+
+
+@pytest.mark.parametrize("what", ["an answer", "an answer without end", "the form"])
+async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_most(
+    page, served, learned, what
+):
+    """An answer that is a file leaves the page as it is: the form was sent, once, and the doing is
+    done. A form that is a file is none: the doing ends with an error before anything is sent. The
+    page can be used after.
+    """
+    record, experience = learned
+    served.what = what
+    began_s = time.monotonic()
+    error, told = "", None
+    async with record.run("again", agent="host", role="host") as session:
+        session.browser(page, timeout_s=2.0)
+        try:
+            told = await session.run_experience(experience, task='Send "Barbara".', once="allow")
+        except hansard.HansardError as ended:
+            error = str(ended)
+    assert time.monotonic() - began_s < DOING_S_MAX
+    if what == "the form":
+        assert served.sent == []
+        assert "download" in (error or told.error).lower(), (error, told)
+    else:
+        assert served.sent == [b"who=Barbara"]
+        assert told is not None, error
+        assert told.success, told.error
+        assert await page.input_value("input") == "Barbara"
+    served.what = ""
+    served.sent.clear()
+    await _sends(record, page, address(served), "Grace")
+    assert served.sent == [b"who=Grace"]
