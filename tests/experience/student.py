@@ -146,7 +146,7 @@ async def tried(
                 asked = told.model_calls
         except (hansard.HansardError, PlaywrightError, TimeoutError) as stopped:
             # It did not get on: the page says that the task was not done.
-            print(f"{arm}, {Path(address).stem} {seed}: {stopped!s:.200}", file=sys.stderr)  # noqa: T201
+            print(f"{arm}, {Path(address).stem} {seed}: {stopped!s:.200}", file=sys.stderr)  # noqa: T201 -- nothing is silent
         run = session.run
     seconds = time.perf_counter() - began
     reward = float(await is_done(page))

@@ -197,6 +197,36 @@ def test_what_a_field_holds_is_asked_after_it_was_filled_in():
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/srv/in/a.txt", True),
+        ("/srv/in", True),
+        ("/srv/in/deep/../a.txt", True),
+        ("/srv/in/../out/a.txt", False),
+        ("/srv/inside", False),
+        ("srv/in/a.txt", False),
+        ("/srv/in/a\0.txt", False),
+        ("own/a.txt", True),
+        ("own/../../a.txt", False),
+    ],
+)
+def test_an_argument_may_have_to_be_a_path_in_a_folder(path, allowed):
+    """By its text: `..` leads out, a name that begins alike is another, and the rest is refused."""
+    experience = learned(*EIGHT)
+    move = Move(method="fill", arguments=(path,), element=NAME)
+    node = Guard(experience.procedure, experience.checks, {"invite": path}).node_of(move) or ""
+    folders = ("/srv/in/", "./own")
+    within = checking.ArgumentCheck(name="in", node=node, path_under=folders)
+    guard = Guard(experience.procedure, [*experience.checks, within], {"invite": path})
+    failed = guard.before(node, Situation(url=URL, done=0, matches=1, element=NAME))
+    assert (failed is None) is allowed
+    assert failed is None or (failed.check, failed.why) == (
+        "in",
+        "it is no path in /srv/in/, ./own",
+    )
+
+
 def test_a_check_that_names_nothing_is_refused():
     """Checks are read whole or not at all."""
     experience = learned(*EIGHT)

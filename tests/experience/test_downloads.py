@@ -109,7 +109,8 @@ async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_mo
     record, experience = learned
     served.what = what
     began_s = time.monotonic()
-    error, told = "", None
+    error = ""
+    told: Any = None
     async with record.run("again", agent="host", role="host") as session:
         session.browser(page, timeout_s=2.0)
         try:

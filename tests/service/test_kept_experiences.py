@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,8 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
             clerk.confirm_experience,
             clerk.retire_experience,
         ):
-            unknown = _why(lambda asked=asked: asked("none"))
-            assert _why(lambda asked=asked: asked("plan")) == unknown.replace("none", "plan")
+            unknown = _why(partial(asked, "none"))
+            assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
         assert clerk.retire_experience("journey", because="no trains")
         assert clerk.confirm_experience("journey", because="trains again") == 3
         with pytest.raises(NotOffered):

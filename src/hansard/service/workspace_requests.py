@@ -1,4 +1,7 @@
-"""What is asked outside of a session: to open one, a role's view of a run, and SQL."""
+"""What is asked outside of a session: to open one, a role's view of a run, and SQL.
+
+Long because each operation of a record (`hansard.client.operations`) is answered by a method here.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ when it is read, never passed over. A failed one stops before the effect.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 from urllib.parse import urlsplit
@@ -48,12 +49,15 @@ class ArgumentCheck(msgspec.Struct, frozen=True, kw_only=True, tag="argument", o
         node: Which.
         characters_max: Of each argument.
         host_in: Of a URL: the hosts; `.example.org` stands for every host under it.
+        path_under: Of a path: the folders that it may be in, `..` resolved by its text. Links are
+            not: the gate's `path_under` asks the disk.
     """
 
     name: str
     node: str
     characters_max: int = TEXT_CHARACTERS_MAX
     host_in: tuple[str, ...] = ()
+    path_under: tuple[str, ...] = ()
 
 
 class FlowCheck(msgspec.Struct, frozen=True, kw_only=True, tag="flow"):
@@ -285,6 +289,8 @@ class Guard:
                 return f"{len(value):,} characters, more than {check.characters_max:,}"
             if check.host_in and not host_in(value, check.host_in):
                 return f"its host is none of {', '.join(check.host_in)}"
+            if check.path_under and not _is_under(value, check.path_under):
+                return f"it is no path in {', '.join(check.path_under)}"
         return ""
 
     def _unfilled(self, now: Situation, node: str) -> str:
@@ -292,6 +298,13 @@ class Guard:
         if now.value is None or not isinstance(wanted, str) or now.value == wanted:
             return ""
         return "the field does not hold what was filled in"
+
+
+def _is_under(value: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is one of some folders, or in one."""
+    path = posixpath.normpath(value)
+    roots = [posixpath.normpath(each).rstrip("/") for each in folders]
+    return "\0" not in value and any(path == each or path.startswith(f"{each}/") for each in roots)
 
 
 def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:

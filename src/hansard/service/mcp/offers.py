@@ -1,5 +1,7 @@
 """The tools: one for each operation of a session in the registry, and few of their own for what a
 program does with a record. Each has a schema of what it takes and of what it gives.
+
+Long because the tools are one list, each with its request and its answer.
 """
 
 from __future__ import annotations
