@@ -258,20 +258,22 @@ class Service:
 
         return given()
 
-    def _hosted(self, who: Principal, request: Request) -> Hosted:
-        """The session that a request names, if it is the principal's own. Raises ServiceGone."""
+    def _hosted(self, who: Principal, request: Request, *, taken: bool = False) -> Hosted:
+        """The session that a request names, if it is the principal's own; `taken` of one that goes
+        on with what was taken before. Raises ServiceGone.
+        """
         found = self.sessions.get(request.session)
         if found is None or (found[0].actor_chain, found[0].role) != (who.actor_chain, who.role):
             why = "it has no such session"
-            raise ServiceGone(why)
+            raise ServiceGone(why, taken=taken)
         if found[1].rules_version != self._authenticator.rules_version(who.role):
             self._spawn(self._let_go(request.session))  # it was opened under other rules
             why = "the rules of the role have changed since the session was opened"
-            raise ServiceGone(why)
+            raise ServiceGone(why, taken=taken)
         if found[1].lowered < self._authenticator.lowered(who.name):
             self._spawn(self._let_go(request.session))  # what it was shown it may not have said yet
             why = "the label that this principal carries was lowered since the session was opened"
-            raise ServiceGone(why)
+            raise ServiceGone(why, taken=taken)
         found[1].heard = time.monotonic()
         return found[1]
 
@@ -292,7 +294,7 @@ class Service:
         return wire.encode(word)
 
     async def _go_on(self, who: Principal, request: Request) -> bytes:
-        hosted = self._hosted(who, request)
+        hosted = self._hosted(who, request, taken=True)
         if not hosted.takes(request.n):
             fact = f"request {request.n} was taken before"
             raise BadValue("request", fact, "use the client")

@@ -403,6 +403,38 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
 
 
 @pytest.mark.slow
+async def test_a_role_whose_rules_change_goes_by_the_new_ones_at_once(setup: Setup, house: House):
+    """While its client is connected: each next call is answered, once, by the rules that are; a
+    refusal is theirs, and says nothing of a service that would not run.
+    """
+    await asyncio.to_thread(house.apply, ROLES)
+    login = await asyncio.to_thread(house.login, "rob", "reader")
+    restricted = Setup(house.data_dir, house.workspace, setup.sent)
+    where = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", "mcp", "serve"]
+    wider = ROLES.replace('"findings/**"', '"findings/**", "drafts/**"')
+    async with wire(restricted, where) as client:
+        await client.greet()
+        rob = Team(client)
+        run = (await rob.get("start_run"))["run_id"]
+        assert "drafts/1" in await rob.refused("board_put", run_id=run, key="drafts/1", value=1)
+        await asyncio.to_thread(house.apply, wider)
+        await rob.get("board_add", run_id=run, key="drafts/1", amount=1)
+        entry = await rob.get("board_entry", run_id=run, key="drafts/1")
+        assert entry["value"] == 1
+        await asyncio.to_thread(house.apply, ROLES)
+        for tool, arguments in (
+            ("board_add", {"run_id": run, "key": "drafts/1", "amount": 1}),
+            ("board_entry", {"run_id": run, "key": "drafts/1"}),
+            ("sql", {"query": "SELECT 1"}),
+        ):
+            why = await rob.refused(tool, **arguments)
+            assert "hansard up" not in why
+            assert tool == "sql" or "role reader does not allow" in why
+    with house.trusted() as record:
+        assert record.state(run).board["drafts/1"].value == 1
+
+
+@pytest.mark.slow
 async def test_prompts_name_the_tools_that_answer(setup: Setup):
     """Each with what it needs; what is not given, or is none, is told. They hold nothing of the
     record, and every tool that they name is there.

@@ -61,13 +61,23 @@ class ServiceGone(BusError):
     """The service does not answer: what was asked may have happened. The session is over.
 
     The record knows what did: open the run again (`run=ID`), and it is resumed.
+
+    Attributes:
+        why: What is known of it.
+        taken: Whether the service may have taken what was asked. It has not where it knows the
+            session no more, as of a role whose rules have changed since.
     """
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, taken: bool = True) -> None:
         super().__init__(
             f"the service did not answer ({why}): what was asked may have happened or not; "
             "see that 'hansard up' runs, then resume the run"
+            if taken
+            else f"the session is over ({why}): what was asked was not done; resume the run, and "
+            "ask again"
         )
+        self.why = why
+        self.taken = taken
 
 
 class ServiceFailed(BusError):

@@ -15,6 +15,7 @@ from hansard.bus.access import Credentials
 from hansard.bus.clock import Clock
 from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
+from hansard.bus.loggers import logger, unexpected
 from hansard.client.protocol import faults, wire
 from hansard.client.protocol.errors import AccessRefused, ServiceBusy, ServiceGone
 from hansard.client.protocol.wire import (
@@ -29,6 +30,8 @@ from hansard.client.protocol.wire import (
     Value,
 )
 from hansard.domain.errors import BadValue, HansardError
+
+_log = logger(__name__)
 
 FIRST_S_MAX = wire.QUIET_S_MAX
 """How long a request outside of a session may be without any answer, in seconds; one that takes
@@ -231,7 +234,7 @@ class SessionLink:
         TooLarge (nothing was sent).
         """
         if self.lost is not None:
-            raise self.lost
+            raise _unsent(self.lost)
         with self._lock:  # the numbers go up in the order of sending, and so do the notes
             self._numbers += 1
             notes = tuple(self._notes)
@@ -269,7 +272,7 @@ class SessionLink:
             return await task
         except asyncio.CancelledError:
             if self.lost is not None:
-                raise self.lost from None
+                raise _sent(self.lost) from None
             raise
         finally:
             self._waiting.discard(task)
@@ -289,6 +292,27 @@ class SessionLink:
         """Show the service, and be shown, that the other is there."""
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
+    async def is_there(self) -> bool:
+        """Whether the service still has the session; it is over where the rules of its role have
+        changed, or the service has ended since it was opened. What cannot be asked now is as it
+        was.
+        """
+        if self.lost is not None:
+            return False
+        try:
+            answer = told(await self._sent("beat", self._sign(), BEAT_ANSWER_S_MAX))
+        except NoResponders:
+            self.lose(ServiceGone(ENDED))
+        except HansardError as error:
+            _log.debug("a session was not asked for", **unexpected(error))
+        else:
+            if isinstance(answer, Failed):
+                self.lose(faults.ours(answer.fault))
+        return self.lost is None
+
+    def _sign(self) -> bytes:
+        return wire.encode(Request(token=self._link.credentials.token, session=self.opened.session))
+
     async def end(self) -> None:
         """The session has ended in order."""
         self.lose(SessionEnded(self.opened.run, self._link.credentials.principal))
@@ -297,8 +321,7 @@ class SessionLink:
 
     async def _beat(self) -> None:
         heard = time.monotonic()
-        request = Request(token=self._link.credentials.token, session=self.opened.session)
-        payload = wire.encode(request)
+        payload = self._sign()
         while self.lost is None:
             await asyncio.sleep(wire.BEAT_S)
             try:
@@ -316,6 +339,20 @@ class SessionLink:
                 heard = time.monotonic()
                 if isinstance(answer, Failed):
                     self.lose(faults.ours(answer.fault))
+
+
+def _unsent(lost: BaseException) -> BaseException:
+    """Why a session is over, for what was not sent any more."""
+    if isinstance(lost, ServiceGone) and lost.taken:
+        return ServiceGone(lost.why, taken=False)
+    return lost
+
+
+def _sent(lost: BaseException) -> BaseException:
+    """Why a session is over, for what was under way."""
+    if isinstance(lost, ServiceGone) and not lost.taken:
+        return ServiceGone(lost.why)
+    return lost
 
 
 def told(payload: bytes) -> Answer:

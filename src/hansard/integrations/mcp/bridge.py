@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import DISCOVER, INITIALIZE, VERSION_KEY
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
-from hansard.integrations.mcp.upstream import Server
+from hansard.integrations.mcp.upstream import ASKED_MAX, Heard, Replies, Server
 
 _log = logger(__name__)
 
@@ -60,7 +61,9 @@ CACHED = (
 )
 """Results of which the newer era says how long they hold."""
 
-LOCAL = ("ping", "logging/setLevel")
+PING = "ping"
+
+LOCAL = (PING, "logging/setLevel")
 """Requests of the older era that ask a server of the newer one for nothing."""
 
 OWN = "hansard-bridge"
@@ -68,10 +71,13 @@ OWN = "hansard-bridge"
 
 
 class _Open(msgspec.Struct, eq=False):
-    """A request that a server of the older era has; `asks` is what it asked back meanwhile."""
+    """A request that a server of the older era has; `asks` is what it asked back meanwhile, `put`
+    what of that is before the client.
+    """
 
     answer: asyncio.Task[Answer]
-    asks: asyncio.Queue[Request]
+    asks: asyncio.Queue[Request] = msgspec.field(default_factory=lambda: asyncio.Queue(ASKED_MAX))
+    put: list[Request] = []
 
 
 class Bridge:
@@ -79,7 +85,8 @@ class Bridge:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._heard = Heard()
+        self._replies = Replies(server)
         self._hearing = asyncio.ensure_future(self._hear())
         self._translates: str | None = None  # to which era of the server's
         self._settled = False
@@ -103,9 +110,11 @@ class Bridge:
                 waiting.set_result(frame)
             return
         if self._translates == NEW:
+            if isinstance(frame, Answer):
+                return  # too late, or to nothing: the newer era asks by results alone
             if isinstance(frame, Request) and frame.method in LOCAL:
                 told = frames.result(frame.id, {})
-                self._heard.put_nowait(Answer(told, frame.id, {}))
+                await self._heard.put(Answer(told, frame.id, {}))
                 return
             if isinstance(frame, Notification) and frame.method != "notifications/cancelled":
                 return  # of the handshake, and of roots, which the newer era has not
@@ -135,22 +144,46 @@ class Bridge:
 
     async def next(self) -> Frame | None:
         """What the server says that answers nothing; None once it has ended."""
-        return await self._heard.get()
+        return await self._heard.next()
+
+    async def flushed(self) -> None:
+        """Wait until `next` has given all that was said before."""
+        await self._server.flushed()
+        await self._heard.flushed()
 
     async def close(self) -> None:
         """Leave it."""
         self._hearing.cancel()
+        await asyncio.wait([self._hearing])
         for each in self._suspended.values():
             each.answer.cancel()
+        await self._replies.close()
         await self._server.close()
 
     async def _hear(self) -> None:
-        while (frame := await self._server.next()) is not None:
-            if self._translates == OLD and isinstance(frame, Request) and self._open:
-                self._open[0].asks.put_nowait(frame)  # of which request it is, no frame says
-            else:
-                self._heard.put_nowait(frame)
-        self._heard.put_nowait(None)
+        try:
+            while (frame := await self._server.next()) is not None:
+                if self._translates == OLD and isinstance(frame, Request):
+                    await self._hear_asked(frame)
+                else:
+                    await self._heard.put(frame)
+        finally:
+            self._heard.end()
+
+    async def _hear_asked(self, frame: Request) -> None:
+        """Give what a server of the older era asks to a request of the client's that is open: of
+        which it is, no frame says.
+        """
+        opened = next(iter((*self._open, *self._suspended.values())), None)
+        if frame.method == PING:
+            await self._replies.put(frames.result(frame.id, {}))
+        elif opened is None:
+            why = "its client answers what is asked within a request of its own, and none is open"
+            await self._replies.refuse(frame, why)
+        elif opened.asks.full():
+            await self._replies.refuse(frame, f"{ASKED_MAX:,} questions wait for the client")
+        else:
+            opened.asks.put_nowait(frame)
 
     # Which era it is
 
@@ -257,7 +290,7 @@ class Bridge:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked_back[id_] = waiting
         try:
-            self._heard.put_nowait(Request(raw, id_, asked["method"], asked.get("params", {})))
+            await self._heard.put(Request(raw, id_, asked["method"], asked.get("params", {})))
             answer = await waiting
         finally:
             del self._asked_back[id_]
@@ -276,13 +309,19 @@ class Bridge:
             return await self._go_on(frame, self._suspended.pop(state))
         raw = frames.request(frame.id, frame.method, _old_params(frame.params))
         answer = asyncio.ensure_future(self._server.ask(frame.id, raw))
-        return await self._until_asked(frame, _Open(answer, asyncio.Queue()))
+        return await self._until_asked(frame, _Open(answer))
 
-    async def _until_asked(self, frame: Request, opened: _Open) -> Answer:
-        """The server's answer; or what it asks back first, as a result that is asked again."""
+    async def _until_asked(
+        self, frame: Request, opened: _Open, answers: Sequence[bytes] = ()
+    ) -> Answer:
+        """The server's answer, once it has these of what it asked before; or what it asks back
+        first, as a result that is asked again.
+        """
         self._open.append(opened)
         asking = asyncio.ensure_future(opened.asks.get())
         try:
+            for each in answers:
+                await self._server.send(each)
             either: set[asyncio.Future[Any]] = {opened.answer, asking}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -292,30 +331,49 @@ class Bridge:
             self._open.remove(opened)
             asking.cancel()
         if opened.answer.done():
+            late = [asking.result()] if asking.done() and not asking.cancelled() else []
+            while not opened.asks.empty():
+                late.append(opened.asks.get_nowait())
+            for asked in late:  # they were another's, or of nobody
+                await self._hear_asked(asked)
             return _as_new(frame, opened.answer.result(), self._server_info)
-        asked = asking.result()
+        opened.put = [asking.result()]
+        while not opened.asks.empty():
+            opened.put.append(opened.asks.get_nowait())
         state = f"{OWN}-{secrets.token_hex(16)}"
         self._suspended[state] = opened
-        if len(self._suspended) > SUSPENDED_MAX:  # its client did not come back
-            self._suspended.pop(next(iter(self._suspended))).answer.cancel()
+        if len(self._suspended) > SUSPENDED_MAX:
+            await self._give_up(self._suspended.pop(next(iter(self._suspended))))
         told = {
             "resultType": "input_required",
-            "inputRequests": {str(asked.id): {"method": asked.method, "params": asked.params}},
+            "inputRequests": {
+                str(asked.id): {"method": asked.method, "params": asked.params}
+                for asked in opened.put
+            },
             "requestState": state,
         }
-        opened.asks.put_nowait(asked)  # its id is what the answer goes to
         return Answer(frames.result(frame.id, told), frame.id, told)
 
+    async def _give_up(self, opened: _Open) -> None:
+        """Wait no longer for a client that did not come back with what its server asked."""
+        opened.answer.cancel()
+        while not opened.asks.empty():
+            opened.put.append(opened.asks.get_nowait())
+        for asked in opened.put:
+            await self._replies.refuse(asked, "its client did not come back with an answer")
+
     async def _go_on(self, frame: Request, opened: _Open) -> Answer:
-        asked = opened.asks.get_nowait()
         given = frame.params.get("inputResponses")
-        told = given.get(str(asked.id)) if isinstance(given, dict) else None
-        if told is None:
-            no = {"code": frames.INVALID_PARAMS, "message": "nothing was answered"}
-            await self._server.send(frames.error(asked.id, no))
-        else:
-            await self._server.send(frames.result(asked.id, told))
-        return await self._until_asked(frame, opened)
+        answers: list[bytes] = []
+        for asked in opened.put:
+            told = given.get(str(asked.id)) if isinstance(given, dict) else None
+            if told is None:
+                no = {"code": frames.INVALID_PARAMS, "message": "nothing was answered"}
+                answers.append(frames.error(asked.id, no))
+            else:
+                answers.append(frames.result(asked.id, told))
+        opened.put = []
+        return await self._until_asked(frame, opened, answers)
 
 
 def _is_new(frame: Request) -> bool:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError
@@ -26,7 +27,7 @@ from hansard.integrations.mcp.frames import (
     Request,
 )
 from hansard.integrations.mcp.recording import Recording, unanswerable
-from hansard.integrations.mcp.upstream import Lines, Server, ServerGone
+from hansard.integrations.mcp.upstream import ASKED_MAX, Lines, Replies, Server, ServerGone
 
 _log = logger(__name__)
 
@@ -37,7 +38,9 @@ LEAVE_WAIT_S = 5.0
 """Seconds for calls that are open when the client leaves; then they are in doubt."""
 
 Write = Callable[[bytes], Awaitable[None]]
-"""Writes a frame to the client."""
+"""Writes a frame to the client, and waits while it has not read much. Raises ConnectionError where
+it has left.
+"""
 
 
 class Proxy:
@@ -47,6 +50,7 @@ class Proxy:
         self._recording = recording
         self._upstream = upstream
         self._write = write
+        self._left = asyncio.Event()
         self._open: dict[Id, asyncio.Task[None]] = {}
         self._others = set[asyncio.Task[None]]()
         self._asked_back: dict[Id | None, asyncio.Future[Answer]] = {}
@@ -56,7 +60,8 @@ class Proxy:
         for a little.
         """
         reading = asyncio.ensure_future(self._client(Lines(client)))
-        doing = {reading}
+        leaving = asyncio.ensure_future(self._left.wait())
+        doing: set[asyncio.Future[Any]] = {reading, leaving}
         if self._upstream is not None:
             doing.add(asyncio.ensure_future(self._server(self._upstream)))
         try:
@@ -71,6 +76,15 @@ class Proxy:
         for each in doing:
             if not each.cancelled() and (error := each.exception()) is not None:
                 raise error
+
+    async def _tell(self, raw: bytes) -> None:
+        """Write a frame to the client, which waits where it does not read. One that has left is
+        told nothing: what comes of its calls is on record.
+        """
+        try:
+            await self._write(raw)
+        except ConnectionError:
+            self._left.set()
 
     async def _settled(self) -> None:
         waiting = [*self._open.values()]
@@ -88,7 +102,7 @@ class Proxy:
                 frame = frames.read(line)
             except BadFrame as bad:
                 told = {"code": frames.INVALID_REQUEST, "message": str(bad)}
-                await self._write(frames.error(bad.id, told))
+                await self._tell(frames.error(bad.id, told))
                 continue
             if isinstance(frame, Request):
                 await self._request(frame)
@@ -99,15 +113,23 @@ class Proxy:
                 await self._pass_on(frame)
 
     async def _server(self, upstream: Server) -> None:
-        while (frame := await upstream.next()) is not None:
-            step = asked_back(frame) if isinstance(frame, Request) else None
-            if isinstance(frame, Answer) and frame.id in self._open:
-                # The first is being put on record; this one never is, so that nobody is given it.
-                _log.warning("the server answered a request twice: the first counts", id=frame.id)
-                continue
-            if step is None or not isinstance(frame, Request):
-                await self._write(frame.raw)
-                continue
+        replies = Replies(upstream)
+        try:
+            while (frame := await upstream.next()) is not None:
+                await self._said(upstream, frame, replies)
+        finally:
+            await replies.close()
+
+    async def _said(self, upstream: Server, frame: Frame, replies: Replies) -> None:
+        step = asked_back(frame) if isinstance(frame, Request) else None
+        if isinstance(frame, Answer) and frame.id in self._open:
+            # The first is being put on record; this one never is, so that nobody is given it.
+            _log.warning("the server answered a request twice: the first counts", id=frame.id)
+        elif step is None or not isinstance(frame, Request):
+            await self._tell(frame.raw)
+        elif len(self._others) >= ASKED_MAX:
+            await replies.refuse(frame, f"{ASKED_MAX:,} questions wait for the client's answers")
+        else:
             task = self._recording.begin(self._step_back(upstream, frame, step))
             self._others.add(task)
             task.add_done_callback(self._others.discard)
@@ -124,7 +146,7 @@ class Proxy:
             waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._asked_back[frame.id] = waiting
             try:
-                await self._write(frame.raw)
+                await self._tell(frame.raw)
                 return await waiting
             finally:
                 del self._asked_back[frame.id]
@@ -153,18 +175,18 @@ class Proxy:
         if frame.id in self._open:
             message = f"id {frame.id!r:.40} is that of a request that is still open"
             told = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
-            await self._write(frames.error(frame.id, told))
+            await self._tell(frames.error(frame.id, told))
             return
         try:
             step = asked(frame)
         except HansardError as bad:
             told = {"code": frames.INVALID_PARAMS, "message": str(bad)}
-            await self._write(frames.error(frame.id, told))
+            await self._tell(frames.error(frame.id, told))
             return
         if step is None and self._upstream is not None:
             await self._pass_on(frame)
         elif step is None:
-            await self._write(unanswerable(frame))
+            await self._tell(unanswerable(frame))
         else:
             task = self._recording.begin(self._step(frame, step))
             self._open[frame.id] = task
@@ -173,7 +195,10 @@ class Proxy:
     async def _step(self, frame: Request, step: Asked) -> None:
         """Answer a request, from the record or by the server."""
         ask = None if self._upstream is None else partial(self._ask, self._upstream)
-        await self._write((await self._recording.answer(frame, step, ask)).raw)
+        found = await self._recording.answer(frame, step, ask)
+        if self._upstream is not None and found.is_servers:
+            await self._upstream.flushed()  # what was said before it goes before it
+        await self._tell(found.raw)
 
     async def _ask(self, upstream: Server, frame: Request) -> Answer:
         """The server's answer; where nobody waits for it any more the server is told."""
@@ -181,6 +206,7 @@ class Proxy:
             return await upstream.ask(frame.id, frame.raw)
         except asyncio.CancelledError:
             gone = {"requestId": frame.id, "reason": "the proxy waits no longer"}
-            with contextlib.suppress(ServerGone):
-                await upstream.send(frames.notification("notifications/cancelled", gone))
+            with contextlib.suppress(ServerGone, TimeoutError):  # it may read nothing any more
+                async with asyncio.timeout(CANCELLED_WAIT_S):
+                    await upstream.send(frames.notification("notifications/cancelled", gone))
             raise

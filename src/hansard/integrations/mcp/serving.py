@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import os
 import shutil
@@ -21,13 +20,18 @@ import msgspec
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp.bridge import Bridge
-from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.proxy import Proxy, Write
 from hansard.integrations.mcp.recording import Recording, Told
 from hansard.integrations.mcp.rules import Rules, ToolEffects
 from hansard.integrations.mcp.servers import Declared
 from hansard.integrations.mcp.several import Several
-from hansard.integrations.mcp.upstream import NOTHING, Server, ServerNotStarted, Upstream
+from hansard.integrations.mcp.upstream import (
+    NOTHING,
+    PIPE_BYTES_MAX,
+    Server,
+    ServerNotStarted,
+    Upstream,
+)
 
 NEW, LAST = "new", "last"
 """For which run: one that begins, or the newest of the workflow."""
@@ -258,7 +262,7 @@ async def _pipes() -> AsyncGenerator[tuple[asyncio.StreamReader, Write]]:
             )
             raise CallerError(message)
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=FRAME_BYTES_MAX)
+    reader = asyncio.StreamReader(limit=PIPE_BYTES_MAX)
     taking, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(0), "rb")
     )
@@ -268,9 +272,8 @@ async def _pipes() -> AsyncGenerator[tuple[asyncio.StreamReader, Write]]:
     writer = asyncio.StreamWriter(giving, protocol, None, loop)
 
     async def write(raw: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # the client has left: its stdin's end says so
-            writer.write(raw + b"\n")
-            await writer.drain()
+        writer.write(raw + b"\n")
+        await writer.drain()
 
     try:
         yield reader, write

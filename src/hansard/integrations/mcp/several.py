@@ -19,7 +19,7 @@ from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import CALL, DISCOVER, INITIALIZE
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Request
 from hansard.integrations.mcp.servers import BETWEEN
-from hansard.integrations.mcp.upstream import Beside, Server, ServerGone
+from hansard.integrations.mcp.upstream import Beside, Heard, Server, ServerGone
 
 _log = logger(__name__)
 
@@ -47,7 +47,7 @@ class Several:
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = dict(servers)
-        self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._heard = Heard()
         self._of_resource: dict[str, str] = {}
         self._beside = Beside(self, self._heard)
         self._hearing = [
@@ -58,7 +58,7 @@ class Several:
         """Pass a frame on: an answer to who asked, else to all. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Request):
-            self._beside.ask(frame)
+            await self._beside.ask(frame)
             return
         if isinstance(frame, Answer):
             name, _, id_ = str(frame.id).partition(BETWEEN)
@@ -92,13 +92,19 @@ class Several:
 
     async def next(self) -> Frame | None:
         """What a server says that answers nothing; None once all have ended."""
-        return await self._heard.get()
+        return await self._heard.next()
+
+    async def flushed(self) -> None:
+        """Wait until `next` has given all that was said before."""
+        await asyncio.gather(*(each.flushed() for each in self._servers.values()))
+        await self._heard.flushed()
 
     async def close(self) -> None:
         """Leave them all."""
         self._beside.close()
         for task in self._hearing:
             task.cancel()
+        await asyncio.wait(self._hearing)
         await self._all(lambda server: server.close())
 
     async def _hear(self, name: str, server: Server) -> None:
@@ -107,9 +113,9 @@ class Several:
                 id_ = f"{name}{BETWEEN}{_tagged(frame.id)}"
                 raw = frames.request(id_, frame.method, frame.params)
                 frame = Request(raw, id_, frame.method, frame.params)
-            self._heard.put_nowait(frame)
+            await self._heard.put(frame)
         if all(each.done() or each is asyncio.current_task() for each in self._hearing):
-            self._heard.put_nowait(None)
+            self._heard.end()
 
     async def _all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
         """What each comes to, or its error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, Self
@@ -22,6 +23,29 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 CLOSE_WAIT_S = 2.0
 """Seconds that a server has to end once its stdin is closed, and again once it is asked to."""
 
+PIPE_BYTES_MAX = 1024 * 1024
+"""Bytes of a pipe that are read before anybody takes them, besides those of one line: at twice as
+many, who writes it waits.
+"""
+
+HEARD_MAX, HEARD_BYTES_MAX = 1_000, 16 * 1024 * 1024
+"""Frames of a server that wait for its client to read, and their bytes: at either it is heard no
+further, so that it waits, too.
+"""
+
+ASKED_MAX = 1_000
+"""What a server asks its client that is not answered yet; of more it is told that nobody answers.
+"""
+
+REPLIES_MAX = 1_000
+"""Answers made here that a server has not read; then it is heard no further until it reads."""
+
+BESIDE_MAX = 1_000
+"""Requests that are no steps and not answered yet; more are answered by an error."""
+
+DISCARDED_BYTES = 64 * 1024
+"""Bytes that are read at once of a server that nobody hears any more."""
+
 
 class ServerNotStarted(CallerError):
     """The command after `--` cannot be run."""
@@ -36,39 +60,120 @@ class ServerGone(ConnectionError):
 
 
 class Lines:
-    """Reads lines of at most FRAME_BYTES_MAX; what a longer one holds is passed over."""
+    """Reads lines of at most FRAME_BYTES_MAX, from a reader whose limit is PIPE_BYTES_MAX; what a
+    longer one holds is passed over. Who is cancelled in `next` has lost nothing.
+    """
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
+        self._begun = bytearray()
+        self._passed_over = False
 
     async def next(self) -> bytes | None:
         """The next line that is not empty; None at the end. Raises BadFrame for a longer one."""
         while True:
+            is_end = False
             try:
-                line = await self._reader.readuntil(b"\n")
-            except asyncio.IncompleteReadError as end:
-                return end.partial if end.partial.strip() else None
+                part = await self._reader.readuntil(b"\n")
             except asyncio.LimitOverrunError as over:
-                start = await self._pass_over(over)
-                fact = f"a line of more than {FRAME_BYTES_MAX:,} bytes"
-                raise BadFrame(fact, start) from None
+                self._take(await self._reader.readexactly(over.consumed))
+                continue
+            except asyncio.IncompleteReadError as end:
+                part, is_end = end.partial, True
+            if not self._begun:  # as most lines: whole
+                line = part
+            else:
+                self._take(part)
+                line = bytes(self._begun)
+                self._begun.clear()
+            if self._passed_over:
+                self._passed_over = False
+                raise BadFrame(f"a line of more than {FRAME_BYTES_MAX:,} bytes", line)
             if line.strip():
                 return line
+            if is_end:
+                return None
 
-    async def _pass_over(self, over: asyncio.LimitOverrunError) -> bytes:
-        start = await self._reader.read(frames.SHOWN_CHARACTERS_MAX)
-        left = over.consumed - len(start)
+    def _take(self, part: bytes) -> None:
+        """Keep a part of a line, or of one that is too long how it begins."""
+        self._begun += part
+        if len(self._begun) > FRAME_BYTES_MAX:
+            self._passed_over = True
+        if self._passed_over:
+            del self._begun[frames.SHOWN_CHARACTERS_MAX :]
+
+
+class Heard:
+    """What a server says until its client reads it, in order, and as much of it as its bounds say:
+    who puts more waits.
+    """
+
+    def __init__(self) -> None:
+        self._frames: deque[Frame | asyncio.Event] = deque()
+        self._bytes = 0
+        self._is_over = self._is_awaited = False
+        self._room, self._news = asyncio.Event(), asyncio.Event()
+
+    async def put(self, frame: Frame) -> None:
+        """Put a frame once there is room for it; after the end it is left out."""
+        while self._is_full and not self._is_over:
+            self._room.clear()
+            await self._room.wait()
+        if not self._is_over:
+            self._frames.append(frame)
+            self._bytes += len(frame.raw)
+            self._news.set()
+
+    async def next(self) -> Frame | None:
+        """The oldest; None once there is none, and will be none."""
         while True:
-            if left > 0:
-                await self._reader.readexactly(left)
-            try:
-                await self._reader.readuntil(b"\n")
-            except asyncio.LimitOverrunError as more:
-                left = more.consumed
+            while not self._frames:
+                if self._is_over:
+                    return None
+                await self._more()
+            frame = self._frames.popleft()
+            if isinstance(frame, asyncio.Event):
+                frame.set()
                 continue
-            except asyncio.IncompleteReadError:
-                pass
-            return start
+            self._bytes -= len(frame.raw)
+            if not self._is_full:
+                self._room.set()
+            return frame
+
+    async def _more(self) -> None:
+        self._news.clear()
+        self._is_awaited = True
+        try:
+            await self._news.wait()
+        finally:
+            self._is_awaited = False
+
+    async def flushed(self) -> None:
+        """Wait until what was put before was taken, and who took it asks for more."""
+        if not self._frames and (self._is_over or self._is_awaited):
+            return
+        passed = asyncio.Event()
+        self._frames.append(passed)
+        self._news.set()
+        await passed.wait()
+
+    def end(self) -> None:
+        """Nothing more is put; what is there is read still."""
+        self._is_over = True
+        self._room.set()
+        self._news.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._frames) >= HEARD_MAX or self._bytes >= HEARD_BYTES_MAX
+
+
+class Unheard(Heard):
+    """For who asks a server and does not hear what else it says: that is left out."""
+
+    async def put(self, frame: Frame) -> None:
+        """Leave it out."""
+        _log.debug("what a server said unasked is left out", bytes=len(frame.raw))
 
 
 class Server(Protocol):
@@ -86,6 +191,10 @@ class Server(Protocol):
         """What is said that answers nothing; None once it has ended."""
         ...
 
+    async def flushed(self) -> None:
+        """Wait until `next` has given all that was said before, so that an answer comes after."""
+        ...
+
     async def close(self) -> None:
         """Leave it."""
         ...
@@ -96,13 +205,17 @@ class Beside:
     and hold nothing else up. What they come to, an error too, is put where a server is heard.
     """
 
-    def __init__(self, server: Server, heard: asyncio.Queue[Frame | None]) -> None:
+    def __init__(self, server: Server, heard: Heard) -> None:
         self._server = server
         self._heard = heard
         self._asking = set[asyncio.Task[None]]()
 
-    def ask(self, frame: Request) -> None:
-        """Begin to."""
+    async def ask(self, frame: Request) -> None:
+        """Begin to; of too many this one is refused."""
+        if len(self._asking) >= BESIDE_MAX:
+            fact = f"{BESIDE_MAX:,} requests are open that are no calls, the most that may be"
+            await self._failed(frame, f"{fact}: wait for answers, or cancel some")
+            return
         asking = asyncio.create_task(self._ask(frame))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
@@ -116,9 +229,52 @@ class Beside:
         try:
             answer = await self._server.ask(frame.id, frame.raw)
         except (NotDone, ServerGone) as error:
-            told = {"code": frames.INTERNAL_ERROR, "message": str(error)}
-            answer = Answer(frames.error(frame.id, told), frame.id, None, told)
-        self._heard.put_nowait(answer)
+            await self._failed(frame, str(error))
+        else:
+            await self._heard.put(answer)
+
+    async def _failed(self, frame: Request, why: str) -> None:
+        told = {"code": frames.INTERNAL_ERROR, "message": why}
+        await self._heard.put(Answer(frames.error(frame.id, told), frame.id, None, told))
+
+
+class Replies:
+    """What a server is answered here, while it is heard further: one that reads nothing until it
+    has said all would wait for its reader, and that one for it.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._kept: asyncio.Queue[bytes] = asyncio.Queue(REPLIES_MAX)
+        self._sending: asyncio.Task[None] | None = None
+        self._refused = 0
+
+    async def refuse(self, asked: Request, why: str) -> None:
+        """Say that nobody answers what it asks. Waits where it reads none of many."""
+        self._refused += 1
+        if self._refused == 1:  # the others are counted: there may be no end of them
+            _log.warning("what the server asks is not answered", method=asked.method, why=why)
+        await self.put(frames.error(asked.id, {"code": frames.INTERNAL_ERROR, "message": why}))
+
+    async def put(self, raw: bytes) -> None:
+        """Have this sent. Waits where it reads none of many."""
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+        await self._kept.put(raw)
+
+    async def close(self) -> None:
+        """Send no more."""
+        if self._refused > 1:
+            _log.warning("not all that the server asked was answered", refused=self._refused)
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+
+    async def _send(self) -> None:
+        while True:
+            raw = await self._kept.get()
+            with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
+                await self._server.send(raw)
 
 
 class Upstream:
@@ -134,6 +290,7 @@ class Upstream:
         self._command = command
         self._process = process
         self._stdin = stdin
+        self._stdout = stdout
         self._lines = Lines(stdout)
         self._waiting: dict[Id, asyncio.Future[Answer]] = {}
         self._gone: ServerGone | None = None
@@ -147,7 +304,7 @@ class Upstream:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=os.environ | env,
-                limit=FRAME_BYTES_MAX,
+                limit=PIPE_BYTES_MAX,
                 # An interrupt is the proxy's, which ends it in order. It stays in our session: in
                 # one of its own Linux would schedule it apart, and each call waits for both.
                 process_group=0,
@@ -208,8 +365,25 @@ class Upstream:
             if not waiting.done():
                 waiting.set_result(frame)
 
+    async def flushed(self) -> None:
+        """Nothing is kept here: what was said before an answer, `next` has given before."""
+
     async def close(self) -> None:
-        """End it as the protocol says: its stdin closed, then asked to, then killed."""
+        """End it as the protocol says: its stdin closed, then asked to, then killed. What it says
+        meanwhile is left out: it may wait for somebody to read it. Nobody may be in `next`.
+        """
+        discarding = asyncio.create_task(self._discard())
+        try:
+            await self._close()
+        finally:
+            discarding.cancel()
+            await asyncio.wait([discarding])
+
+    async def _discard(self) -> None:
+        while await self._stdout.read(DISCARDED_BYTES):
+            pass
+
+    async def _close(self) -> None:
         self._stdin.close()
         for end in (None, self._process.terminate, self._process.kill):
             with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,9 @@
 """The runs that a client of the server is at work in: a session each, as long as the server runs.
 
 A client of MCP is no program that is run again from its start, so that nothing it asks is answered
-from what is on record: each server makes its calls in a scope of its own. When the server ends, its
-sessions are left as they are, not ended: the run is taken up again by its id.
+from what is on record: each session makes its calls in a scope of its own, also one that takes the
+place of another that was lost. When the server ends, its sessions are left as they are, not ended:
+the run is taken up again by its id.
 """
 
 from __future__ import annotations
@@ -65,7 +66,6 @@ class Sessions:
         self._own: str | None = None
         self._refused_s: float | None = None
         self._is_unsure = False
-        self._scope = f"mcp-{secrets.token_hex(4)}"
 
     def note(self, error: BaseException) -> None:
         """Remember that the service refused the client's credentials, if that is what it is; where
@@ -121,17 +121,27 @@ class Sessions:
         session = await self.record.open(workflow, **self._who, **options)
         drop(session)  # it is not ended with the record: the run goes on after this process
         ledger = session.engine.ledger
-        scope = ledger.root.item(self._scope)
+        scope = ledger.root.item(f"mcp-{secrets.token_hex(4)}")
         work = self._works[session.run] = Work(session, scope, set())
         return work
 
     async def of(self, run: str) -> Work:
         """The session in a run. Raises as `record.run`, and NotFound."""
         async with self._lock:
-            if run not in self._works:
+            if not await self._is_there(run):
                 await self._demand(run)
                 await self.begin(None, run=run)
             return self._works[run]
+
+    async def _is_there(self, run: str) -> bool:
+        """Whether a session stands in a run; one of a restricted client's that the service no
+        longer knows, as after its role's rules changed, is forgotten.
+        """
+        work = self._works.get(run)
+        link = None if work is None else getattr(work.session.engine, "link", None)
+        if link is not None and not await link.is_there():
+            self._works.pop(run, None)
+        return run in self._works
 
     async def _demand(self, run: str) -> None:
         """Raise NotFound for a run that is not there: it is not begun by a mistyped id."""
@@ -147,7 +157,7 @@ class Sessions:
                 work = await self.begin(WORKFLOW)
                 self._own = work.session.run
                 return work
-            if self._own not in self._works:  # its session was lost
+            if not await self._is_there(self._own):  # its session was lost
                 return await self.begin(None, run=self._own)
             return self._works[self._own]
 

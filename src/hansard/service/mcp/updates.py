@@ -291,6 +291,7 @@ class Updates:
 
     async def _file(self, each: _Watched) -> bytes:
         """Which text a file of memory holds, of which space; nothing where there is none."""
+        each.work = await self._sessions.of(each.work.session.run)
         async with self._sessions.at_work(each.work):
             try:
                 found = await each.work.session.memory.entry(each.address.key)

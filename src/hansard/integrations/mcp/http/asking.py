@@ -11,7 +11,7 @@ from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import CALL, INITIALIZE, LIST_TOOLS
 from hansard.integrations.mcp.http.server import HttpServer
 from hansard.integrations.mcp.http.upstream import INITIALIZED, PAGES_MAX, HttpUpstream
-from hansard.integrations.mcp.upstream import ServerGone
+from hansard.integrations.mcp.upstream import ServerGone, Unheard
 
 PROTOCOL = "2025-11-25"
 """What is spoken with it; one that speaks another says so."""
@@ -57,7 +57,7 @@ async def called(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, An
 
 
 async def _greeted(url: str) -> HttpUpstream:
-    upstream = HttpUpstream(HttpServer(url, {}))
+    upstream = HttpUpstream(HttpServer(url, {}), Unheard())
     try:
         version = importlib.metadata.version("hansard")
         who = {"name": "hansard", "version": version}

@@ -27,7 +27,7 @@ from hansard.integrations.mcp.calls import INITIALIZE
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
 from hansard.integrations.mcp.http.proxy import ACCEPTED, NOT_ALLOWED, STATELESS_FROM, STATUSES
 from hansard.integrations.mcp.http.server import EVENTS, JSON, SESSION, VERSION
-from hansard.integrations.mcp.upstream import Server, ServerGone, ServerNotStarted
+from hansard.integrations.mcp.upstream import Replies, Server, ServerGone, ServerNotStarted
 
 _log = logger(__name__)
 
@@ -114,6 +114,7 @@ class _Process:
 
     def __init__(self, server: Server, *, is_shared: bool) -> None:
         self._server = server
+        self._replies = Replies(server)
         self._is_shared = is_shared
         self._open: dict[Id, _Exchange] = {}
         self._listening: _Exchange | None = None
@@ -131,6 +132,7 @@ class _Process:
     async def close(self) -> None:
         """End it."""
         self._hearing.cancel()
+        await self._replies.close()
         for each in [*self._open.values()]:
             if each.work is not None:
                 each.work.cancel()
@@ -192,13 +194,15 @@ class _Process:
         return exchange
 
     async def _answer(self, exchange: _Exchange) -> None:
+        said: Frame | Exception
         try:
-            found = await self._server.ask(exchange.id or "", exchange.raw())
-            self._put(exchange, exchange.own(found))
+            said = exchange.own(await self._server.ask(exchange.id or "", exchange.raw()))
+            await self._server.flushed()
         except (NotDone, ServerGone) as error:
-            self._put(exchange, error)
+            said = error
         finally:
             self._open.pop(exchange.id or "", None)
+        await exchange.said.put(said)  # never left out: a client that reads late waits for it
 
     def _streaming(self, exchange: _Exchange, first: Frame | None) -> httpx2.Response:
         stream = _Stream(_events(exchange, first), lambda: self._end(exchange))
@@ -210,7 +214,10 @@ class _Process:
             self._listening = None
         if exchange.work is None or exchange.work.done():
             return
+        is_open = self._open.get(exchange.id or "") is exchange
         exchange.work.cancel()
+        if not is_open:
+            return
         gone = {"requestId": exchange.id, "reason": "nobody waits for it any longer"}
         with contextlib.suppress(ServerGone):
             await self._server.send(frames.notification(CANCELLED, gone))
@@ -237,9 +244,7 @@ class _Process:
             return
         told = to.own(found) if to.frame is not None else found
         if not self._put(to, told) and isinstance(found, Request):
-            no = {"code": frames.INTERNAL_ERROR, "message": "its client does not read"}
-            with contextlib.suppress(ServerGone):
-                await self._server.send(frames.error(found.id, no))
+            await self._replies.refuse(found, "its client does not read")
 
     def _of(self, found: Frame) -> _Exchange | None:
         """Whose it is."""

@@ -21,6 +21,7 @@ from httpx2 import ServerSentEvent
 from starlette.requests import Request as HttpRequest
 
 from hansard.agents.errors import NotDone
+from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import Asked, asked, asked_back
@@ -39,7 +40,9 @@ from hansard.integrations.mcp.http.server import (
 )
 from hansard.integrations.mcp.proxy import CANCELLED_WAIT_S, LEAVE_WAIT_S
 from hansard.integrations.mcp.recording import Recording, unanswerable
-from hansard.integrations.mcp.upstream import ServerGone
+from hansard.integrations.mcp.upstream import ASKED_MAX, ServerGone
+
+_log = logger(__name__)
 
 STATELESS_FROM = "2026-07-28"
 """From this revision on a client that closes a request's stream calls the request off."""
@@ -57,6 +60,9 @@ STATUSES = {
 
 ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
 """Other statuses."""
+
+REFUSE_S = 5.0
+"""Seconds that a server has to take that nobody answers its question."""
 
 OF_A_CALL = ("mcp-name", "mcp-param-")
 """How headers begin that only a request of its own has."""
@@ -101,6 +107,8 @@ class HttpProxy:
         self._server = server
         self._tasks = set[asyncio.Task[None]]()
         self._steps = set[asyncio.Task[None]]()
+        self._questions = set[asyncio.Task[None]]()
+        self._refused_back = 0
         self._calls: dict[Key, _Call] = {}
         self._asked_back: dict[Key, asyncio.Future[tuple[Answer, _From]]] = {}
 
@@ -314,9 +322,13 @@ class HttpProxy:
         """
         step = asked_back(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Request) and step is not None:
+            if len(self._questions) >= ASKED_MAX:
+                await self._refuse_back(frame, came)
+                return
             task = self._recording.begin(self._step_back(frame, step, event, came))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            for held in (self._tasks, self._questions):
+                held.add(task)
+                task.add_done_callback(held.discard)
             return
         call = None
         if isinstance(frame, Answer) and frame.id is not None:
@@ -347,10 +359,23 @@ class HttpProxy:
                 del self._asked_back[key]
 
         raw = await self._recording.answer_back(frame, step, ask)
-        to = answers[0] if answers else _From(came.headers, came.session, Reply(calls_off=False))
+        await self._answer_back(raw, answers[0] if answers else _aside(came))
+
+    async def _answer_back(self, raw: bytes, to: _From) -> None:
         if self._server is not None:
             with contextlib.closing(to.reply):
                 await self._pass(self._server, "POST", raw, to)
+
+    async def _refuse_back(self, frame: Request, came: _From) -> None:
+        """Tell the server that nobody answers: too many of its questions are open."""
+        why = f"{ASKED_MAX:,} questions wait for the client's answers"
+        self._refused_back += 1
+        if self._refused_back == 1:  # there may be no end of them
+            _log.warning("what the server asks is not answered", method=frame.method, why=why)
+        told = {"code": frames.INTERNAL_ERROR, "message": why}
+        with contextlib.suppress(TimeoutError):  # it takes no answer, then
+            async with asyncio.timeout(REFUSE_S):
+                await self._answer_back(frames.error(frame.id, told), _aside(came))
 
     def _answered_back(self, frame: Answer, came: _From) -> bool:
         """Whether a frame answers what the server asked, of which a step waits."""
@@ -359,6 +384,11 @@ class HttpProxy:
             return False
         waiting.set_result((frame, came))
         return True
+
+
+def _aside(came: _From) -> _From:
+    """For what goes to the server in a client's name, of which the client is told nothing."""
+    return _From(came.headers, came.session, Reply(calls_off=False))
 
 
 def _fail(call: _Call, gone: ServerGone) -> None:

@@ -36,7 +36,7 @@ from hansard.integrations.mcp.http.server import (
     events,
     is_stream,
 )
-from hansard.integrations.mcp.upstream import Beside, ServerGone
+from hansard.integrations.mcp.upstream import Beside, Heard, ServerGone
 
 _log = logger(__name__)
 
@@ -78,9 +78,9 @@ class _Reached(msgspec.Struct):
 class HttpUpstream:
     """A server at a URL; `ask` and `next` are as those of `Upstream`."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, heard: Heard | None = None) -> None:
         self._server = server
-        self._heard: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._heard = heard or Heard()
         self._waiting: dict[Id, asyncio.Future[Answer]] = {}
         self._posts: dict[Id, asyncio.Task[None]] = {}
         self._beside = Beside(self, self._heard)
@@ -93,7 +93,7 @@ class HttpUpstream:
         """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
         frame = frames.read(raw)
         if isinstance(frame, Request):
-            self._beside.ask(frame)
+            await self._beside.ask(frame)
             return
         if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
             post = self._posts.get(frame.params.get("requestId", ""))
@@ -178,7 +178,11 @@ class HttpUpstream:
 
     async def next(self) -> Frame | None:
         """What the server says that is no answer `ask` waits for; None once this is closed."""
-        return await self._heard.get()
+        return await self._heard.next()
+
+    async def flushed(self) -> None:
+        """Wait until `next` has given all that was said before."""
+        await self._heard.flushed()
 
     async def close(self) -> None:
         """Leave: the session is ended, if there is one, and nothing is listened to any more."""
@@ -194,7 +198,7 @@ class HttpUpstream:
                 ):
                     pass
         await self._server.close()
-        self._heard.put_nowait(None)
+        self._heard.end()
 
     def _is_new(self) -> bool:
         return self._version is None
@@ -242,7 +246,7 @@ class HttpUpstream:
                 if found.error is not None and found.id is None:
                     raw = frames.error(frame.id, found.error)
                     found = Answer(raw, frame.id, None, found.error, found.is_refused)
-                self._take(found)
+                await self._take(found)
             elif answer.status_code >= REFUSED_MIN:
                 raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
 
@@ -253,7 +257,7 @@ class HttpUpstream:
             if event.retry is not None:
                 reached.wait_s = min(event.retry / 1000, RESUME_S_MAX)
             if frame is not None:
-                self._take(frame)
+                await self._take(frame)
 
     async def _resume(self, reached: _Reached, id_: Id) -> None:
         """Take a request's stream up where it broke off, until the answer has come. Raises
@@ -283,13 +287,13 @@ class HttpUpstream:
             await self._streamed(answer, reached)
             return "it ended"
 
-    def _take(self, frame: Frame) -> None:
-        """Give a frame to who waits for it."""
+    async def _take(self, frame: Frame) -> None:
+        """Give a frame to who waits for it. A stream whose client does not read waits, too."""
         waiting = None
         if isinstance(frame, Answer) and frame.id is not None:
             waiting = self._waiting.get(frame.id)
         if waiting is None:
-            self._heard.put_nowait(frame)
+            await self._heard.put(frame)
         elif isinstance(frame, Answer) and not waiting.done():
             waiting.set_result(frame)
 

@@ -1,0 +1,453 @@
+"""A server that says more than its client reads waits for it: nothing is kept without a bound,
+nothing is lost, and nothing hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import struct
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hansard.integrations.mcp import frames, upstream
+from hansard.integrations.mcp.bridge import NEW, Bridge
+from hansard.integrations.mcp.calls import VERSION_KEY
+from hansard.integrations.mcp.frames import BadFrame, Notification, Request
+from hansard.integrations.mcp.upstream import (
+    ASKED_MAX,
+    HEARD_BYTES_MAX,
+    HEARD_MAX,
+    Heard,
+    Lines,
+    Upstream,
+)
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, Wire
+from tests.integrations.mcp.test_http import STREAM, _response
+
+FLOOD = Path(__file__).with_name("programs") / "flood.py"
+LINE_BYTES = 1_000
+"""About what a notification of it takes."""
+
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+"""More than the pipes, what is read of them ahead and `HEARD_MAX` notifications are together."""
+
+STILL_S = 1.0
+"""So long a server has written nothing that waits: were it only slow, it would wait later."""
+
+
+# ------------------------------------------------------------ the parts
+
+
+def note(number: int, size: int = 10) -> Notification:
+    """A notification of so many bytes."""
+    return Notification(b"x" * size, "note", {"number": number})
+
+
+async def test_who_says_much_waits_and_nothing_is_lost_or_reordered():
+    """Several at once, each in its own order, never more than the bound."""
+    heard, waiting, found = Heard(), 0, list[tuple[int, int]]()
+
+    async def tell(source: int) -> None:
+        nonlocal waiting
+        for number in range(3 * HEARD_MAX):
+            await heard.put(Notification(b"x", str(source), {"number": number}))
+            waiting += 1
+            assert waiting <= HEARD_MAX
+
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as telling:
+        for source in range(3):
+            telling.create_task(tell(source))
+        while len(found) < 9 * HEARD_MAX:
+            frame = await heard.next()
+            assert isinstance(frame, Notification)
+            waiting -= 1
+            found.append((int(frame.method), frame.params["number"]))
+    for source in range(3):
+        assert [n for of, n in found if of == source] == list(range(3 * HEARD_MAX))
+
+
+async def test_few_that_are_large_are_many():
+    """Bytes are bounded, too; one frame always has room."""
+    heard = Heard()
+    await heard.put(note(0, HEARD_BYTES_MAX + 1))
+    second = asyncio.create_task(heard.put(note(1)))
+    await asyncio.sleep(0)
+    assert not second.done()
+    assert await heard.next() == note(0, HEARD_BYTES_MAX + 1)
+    await asyncio.wait_for(second, WAIT_S)
+
+
+async def test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it():
+    """What was there is read still, what was not is not."""
+    heard = Heard()
+    for number in range(HEARD_MAX):
+        await heard.put(note(number))
+    cancelled, freed = (asyncio.create_task(heard.put(note(-1))) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    heard.end()
+    await asyncio.wait_for(asyncio.wait([cancelled, freed]), WAIT_S)
+    assert cancelled.cancelled()
+    assert [await heard.next() for _ in range(HEARD_MAX)] == [note(n) for n in range(HEARD_MAX)]
+    assert await heard.next() is None
+
+
+@given(st.lists(st.binary(max_size=60), max_size=20), st.lists(st.integers(1, 40), max_size=60))
+def test_lines_are_lines_however_they_come(lines: list[bytes], sizes: list[int]):
+    """In whatever parts, longer than what is read ahead or not; of one that is too long it is said
+    how it begins, and the next is read.
+    """
+    told = [each.replace(b"\n", b"") for each in lines]
+    wire = b"".join(each + b"\n" for each in told)
+
+    async def read() -> list[bytes]:
+        reader = asyncio.StreamReader(limit=8)
+        found, taken = list[bytes](), Lines(reader)
+        parts = iter([*sizes, len(wire) + 1])
+
+        async def feed() -> None:
+            at = 0
+            for size in parts:
+                reader.feed_data(wire[at : at + size])
+                at += size
+                await asyncio.sleep(0)
+            reader.feed_eof()
+
+        feeding = asyncio.create_task(feed())
+        while True:
+            try:
+                line = await taken.next()
+            except BadFrame as bad:
+                found.append(str(bad).encode())
+                continue
+            if line is None:
+                await feeding
+                return found
+            found.append(line)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(upstream, "FRAME_BYTES_MAX", 40)
+        found = asyncio.run(read())
+    expected = [each for each in told if each.strip() or len(each) >= 40]
+    assert len(found) == len(expected)
+    for line, sent in zip(found, expected, strict=True):
+        if len(sent) >= 40:
+            assert line.startswith(b"a line of more than 40 bytes: ")
+        else:
+            assert line == sent + b"\n"
+
+
+# ------------------------------------------------------------ the proxy
+
+
+class Kept(msgspec.Struct):
+    """What the server says of itself."""
+
+    file: Path
+
+    def _at(self, which: int) -> int:
+        found = self.file.read_bytes() if self.file.exists() else b""
+        return struct.unpack("4q", found)[which] if found else 0
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._at(0)
+
+    @property
+    def told(self) -> int:
+        """Notifications it has written."""
+        return self._at(1)
+
+    @property
+    def answered(self) -> int:
+        """Questions of it that were answered."""
+        return self._at(2)
+
+    @property
+    def refused(self) -> int:
+        """Questions of which it was told that nobody answers them."""
+        return self._at(3)
+
+    async def waits(self) -> int:
+        """Wait until it has written nothing for a while; how much it has."""
+        before = -1
+        async with asyncio.timeout(WAIT_S):
+            while (now := self.told) != before or not now:
+                before = now
+                await asyncio.sleep(STILL_S)
+        return before
+
+    async def is_gone(self) -> None:
+        """Wait until its process has ended."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    os.kill(self.pid, 0)
+                except ProcessLookupError:
+                    return
+                await asyncio.sleep(0.05)
+
+
+class Late(Wire):
+    """A client that reads when it wants to: nothing is read ahead of it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, out: int) -> None:
+        super().__init__(process)
+        self.out = os.fdopen(out, "rb")
+
+    async def hear(self) -> dict[str, Any]:
+        """The next line."""
+        line = await asyncio.wait_for(asyncio.to_thread(self.out.readline), WAIT_S)
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    async def until(self, number: int) -> list[dict[str, Any]]:
+        """All lines up to an answer."""
+
+        def read() -> list[dict[str, Any]]:
+            found = list[dict[str, Any]]()
+            for line in self.out:
+                found.append(json.loads(line))
+                if found[-1].get("id") == number:
+                    return found
+            raise AssertionError("it ended before the answer")
+
+        return await asyncio.wait_for(asyncio.to_thread(read), WAIT_S)
+
+
+@contextlib.asynccontextmanager
+async def late(
+    setup: Setup, *options: object, command: tuple[str, ...] = ()
+) -> AsyncIterator[Late]:
+    """Such a client of the proxy."""
+    reading, writing = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *setup.proxy(*options, server=False),
+        *(["--", *command] if command else []),
+        env=setup.env,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=writing,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    os.close(writing)
+    client = Late(process, reading)
+    try:
+        await client.greet()
+        yield client
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        client.out.close()
+
+
+def numbers(told: list[dict[str, Any]]) -> list[int]:
+    """Of notifications."""
+    return [each["params"]["data"]["number"] for each in told if "method" in each]
+
+
+@pytest.mark.slow
+async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: Commands):
+    """It writes until nothing has room, and goes on as its client reads: all of it, in order, with
+    the answers behind it; a call that is cancelled meanwhile is in doubt.
+    """
+    kept = Kept(setup.sent)
+    async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
+        many = 2 * HEARD_MAX
+        number = await client.begin("tools/call", name="flood", arguments={"many": many})
+        await kept.waits()
+        assert numbers(await client.until(number)) == list(range(many))
+        endless = await client.begin("tools/call", name="flood", arguments={})
+        assert (await kept.waits() - many) * LINE_BYTES < KEPT_BYTES_MAX
+        cancelled = {"requestId": endless, "reason": "no longer wanted"}
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
+        await client.say(json.dumps(told).encode())
+        sound = await client.begin("tools/call", name="sound", arguments={})
+        found = await client.until(sound)
+        assert numbers(found) == list(range(len(found) - 1))
+        assert len(found) > HEARD_MAX
+        await kept.waits()
+        await asyncio.sleep(2.5)  # the server's time to answer what was called off is over
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+    await kept.is_gone()
+    steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
+    assert (steps["flood"]["status"], steps["sound"]["status"]) == ("in_doubt", "completed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["leaves", "is killed", "proxy is told to end"])
+async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
+    """The proxy and its server end, however much waits between them."""
+    kept = Kept(setup.sent)
+    async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
+        await client.begin("tools/call", name="flood", arguments={})
+        await kept.waits()
+        if end == "proxy is told to end":
+            client.process.send_signal(signal.SIGTERM)
+        else:
+            assert client.process.stdin is not None
+            client.process.stdin.close()
+        if end == "is killed":
+            client.out.close()
+        await asyncio.wait_for(client.process.wait(), WAIT_S)
+    await kept.is_gone()
+
+
+@pytest.mark.slow
+async def test_several_servers_wait_for_their_client(setup: Setup):
+    """One that says much holds up no other: both are heard, each in its own order."""
+    kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]
+    declared = {
+        each.file.name: {"command": sys.executable, "args": [str(FLOOD), str(each.file)]}
+        for each in kept
+    }
+    file = setup.sent.with_name("servers.json")
+    file.write_text(json.dumps({"mcpServers": declared}))
+    async with late(setup, "--servers", file) as client:
+        await client.begin("tools/call", name="a__flood", arguments={})
+        assert await kept[0].waits() * LINE_BYTES < 2 * KEPT_BYTES_MAX
+        many = 2 * HEARD_MAX
+        second = await client.begin("tools/call", name="b__flood", arguments={"many": many})
+        found = numbers(await client.until(second))
+        assert kept[1].told == many
+        ordered = [number for number in found if number < many]
+        assert len(ordered) == 2 * many  # both servers' first ones
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+    for each in kept:
+        await each.is_gone()
+
+
+@contextlib.asynccontextmanager
+async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
+    """A server over HTTP that answers a call after so many notifications; how many it has sent."""
+    sent = [0]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+            asked = json.loads(await reader.readexactly(length) or b"{}")
+            if asked.get("method") == "initialize":
+                told = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "stream", "version": "1"},
+                }
+                writer.write(_response(frames.result(asked["id"], told)))
+            elif asked.get("method") == "tools/call":
+                writer.write(STREAM)
+                for number in range(many):
+                    data = {"level": "info", "data": {"number": number, "pad": "x" * 900}}
+                    raw = frames.notification("notifications/message", data)
+                    writer.write(b"data: " + raw + b"\n\n")
+                    await writer.drain()
+                    sent[0] = number + 1
+                result = {"content": [{"type": "text", "text": "done"}]}
+                writer.write(b"data: " + frames.result(asked["id"], result) + b"\n\n")
+            else:
+                writer.write(b"HTTP/1.1 405 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
+
+
+@pytest.mark.slow
+async def test_a_server_over_http_waits_for_its_client(setup: Setup):
+    """Its stream is read no faster than its client reads, and all of it is passed on."""
+    many = 40_000
+    async with streaming(many) as (url, sent), late(setup, "--url", url) as client:
+        number = await client.begin("tools/call", name="flood", arguments={})
+        async with asyncio.timeout(WAIT_S):
+            before = 0
+            while sent[0] != before or not before:
+                before = sent[0]
+                await asyncio.sleep(STILL_S)
+        assert before * LINE_BYTES < 2 * KEPT_BYTES_MAX < many * LINE_BYTES
+        found = await client.until(number)
+        assert numbers(found) == list(range(many))
+        assert found[-1]["result"]["content"][0]["text"] == "done"
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+
+
+@pytest.mark.slow
+async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
+    """Of more than may be open the server is told so; the others are answered when they are."""
+    kept, more = Kept(setup.sent), 200
+    async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
+        number = await client.begin("tools/call", name="ask", arguments={"many": ASKED_MAX + more})
+        asked = [(await client.hear())["id"] for _ in range(ASKED_MAX)]
+        assert len(set(asked)) == ASKED_MAX
+        async with asyncio.timeout(WAIT_S):
+            while kept.refused < more:  # noqa: ASYNC110 -- another process counts
+                await asyncio.sleep(0.05)
+        for each in asked:
+            told = {"jsonrpc": "2.0", "id": each, "result": {"action": "decline"}}
+            await client.say(json.dumps(told).encode())
+        assert (await client.until(number))[-1]["result"]["content"][0]["text"] == "ask"
+    assert (kept.answered, kept.refused) == (ASKED_MAX, more)
+
+
+def newer(number: int, name: str, **params: Any) -> Request:
+    """A call as 2026-07-28 has it."""
+    meta = {VERSION_KEY: NEW, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    told = {"name": name, "_meta": meta, **params}
+    return Request(frames.request(number, "tools/call", told), number, "tools/call", told)
+
+
+async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks(
+    tmp_path: Path,
+):
+    """Each question gets its own answer, also those that came while the client was away; of more
+    than may wait, and of what is asked where nothing is open, the server is told that nobody
+    answers. A ping is answered here.
+    """
+    kept, more = Kept(tmp_path / "kept"), 100
+    bridge = Bridge(await Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            first = newer(1, "sound")
+            assert (await bridge.ask(1, first.raw)).result["resultType"] == "complete"
+            many = {"many": ASKED_MAX + more}
+            told = (await bridge.ask(2, newer(2, "ask", arguments=many).raw)).result
+            at_once = len(told["inputRequests"])
+            while kept.refused < more - at_once:  # noqa: ASYNC110 -- another process counts
+                await asyncio.sleep(0.05)
+            number, asked = 2, set[str]()
+            while told["resultType"] == "input_required":
+                number += 1
+                asked |= told["inputRequests"].keys()
+                answers = {each: {"action": "decline"} for each in told["inputRequests"]}
+                again = {"inputResponses": answers, "requestState": told["requestState"]}
+                raw = newer(number, "ask", arguments=many, **again).raw
+                told = (await bridge.ask(number, raw)).result
+            assert told["content"][0]["text"] == "ask"
+            assert len(asked) == kept.answered == min(ASKED_MAX + at_once, ASKED_MAX + more)
+            number += 1
+            await bridge.ask(number, newer(number, "later").raw)
+            answered = kept.answered
+            refused = max(more - at_once, 0)
+            while (kept.refused, kept.answered) != (refused + 1, answered + 1):  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.05)
+    finally:
+        await bridge.close()
