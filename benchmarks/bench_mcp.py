@@ -3,7 +3,7 @@ own server wait for a read, beside a program that asks the same in its own proce
 
 One client that writes lines, and one server made with the SDK, over stdio: directly, and through
 `hansard mcp proxy` recording (the durable intent before each call included, `strict` and
-`relaxed`), and replaying without the server; call by call in turn. Then 300 calls at once. Then
+`relaxed`), and replaying without the server; call by call in turn, and 300 calls at once. Then
 `hansard mcp serve` over stdio: an entry of shared state, and a statement of SQL. Goal: the median
 of a recorded call within 1.5 times the direct one, `relaxed`. (Medians of all calls; beside them
 the median of the ratios of neighbours, which a loaded machine disturbs less.)
@@ -104,38 +104,39 @@ async def client(command: list[str], **env: str) -> AsyncIterator[Client]:
 
 
 async def measure(found: Findings, folder: Path) -> None:
-    """Calls in turn, then calls at once, then the replay."""
-    rounds = sized(300, 10)
+    """Calls in turn, then calls at once: recording, then replaying without the server."""
     homes = {name: str(folder / name) for name in ("strict", "relaxed")}
     envs = {
         name: {"HANSARD_DATA_DIR": home, "HANSARD_DURABILITY": name} for name, home in homes.items()
     }
+    offline = [*PROXY, "--run", "last", "--mode", "offline"]
     async with contextlib.AsyncExitStack() as stack:
         direct = await stack.enter_async_context(client(SERVER))
         proxied = {
             name: await stack.enter_async_context(client([*PROXY, "--", *SERVER], **env))
             for name, env in envs.items()
         }
-        everybody = {"direct": direct, **proxied}
-        for tool, what in (("add", "a pure call"), ("note", "a call with an intent")):
-            works = [caller(one, tool) for one in everybody.values()]
-            times = await _world.turns(rounds, *works, warm_up=5)
-            report(found, what, dict(zip(everybody, times, strict=True)))
-        at_once: dict[str, list[float]] = {name: [] for name in everybody}
-        for number in range(sized(6, 1)):
-            for name, one in everybody.items():
-                began_s = time.perf_counter()
-                calls = (one.call("note", number=number * TOGETHER + n) for n in range(TOGETHER))
-                await asyncio.gather(*calls)
-                at_once[name].append((time.perf_counter() - began_s) * 1e3)
-        report(found, f"{TOGETHER} calls at once", at_once)
+        await played(found, {"direct": direct, **proxied})
     async with contextlib.AsyncExitStack() as stack:
         direct = await stack.enter_async_context(client(SERVER))
-        offline = [*PROXY, "--run", "last", "--mode", "offline"]
         replayed = await stack.enter_async_context(client(offline, **envs["strict"]))
-        works = [caller(one, "add") for one in (direct, replayed)]
-        times = await _world.turns(rounds, *works, warm_up=5)
-        report(found, "a pure call", dict(zip(("direct, again", "replayed"), times, strict=True)))
+        await played(found, {"direct, again": direct, "replayed": replayed})
+
+
+async def played(found: Findings, everybody: dict[str, Client]) -> None:
+    """The same calls of each, so that a replay finds them in the order of the record."""
+    for tool, what in (("add", "a pure call"), ("note", "a call with an intent")):
+        works = [caller(one, tool) for one in everybody.values()]
+        times = await _world.turns(sized(300, 10), *works, warm_up=5)
+        report(found, what, dict(zip(everybody, times, strict=True)))
+    at_once: dict[str, list[float]] = {name: [] for name in everybody}
+    for number in range(sized(6, 1)):
+        for name, one in everybody.items():
+            began_s = time.perf_counter()
+            calls = (one.call("note", number=number * TOGETHER + n) for n in range(TOGETHER))
+            await asyncio.gather(*calls)
+            at_once[name].append((time.perf_counter() - began_s) * 1e3)
+    report(found, f"{TOGETHER} calls at once", at_once)
 
 
 async def reads(found: Findings, folder: Path) -> None:

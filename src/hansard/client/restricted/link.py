@@ -234,7 +234,7 @@ class SessionLink:
         TooLarge (nothing was sent).
         """
         if self.lost is not None:
-            raise _unsent(self.lost)
+            raise self.lost
         with self._lock:  # the numbers go up in the order of sending, and so do the notes
             self._numbers += 1
             notes = tuple(self._notes)
@@ -272,7 +272,7 @@ class SessionLink:
             return await task
         except asyncio.CancelledError:
             if self.lost is not None:
-                raise _sent(self.lost) from None
+                raise _under_way(self.lost) from None
             raise
         finally:
             self._waiting.discard(task)
@@ -341,14 +341,7 @@ class SessionLink:
                     self.lose(faults.ours(answer.fault))
 
 
-def _unsent(lost: BaseException) -> BaseException:
-    """Why a session is over, for what was not sent any more."""
-    if isinstance(lost, ServiceGone) and lost.taken:
-        return ServiceGone(lost.why, taken=False)
-    return lost
-
-
-def _sent(lost: BaseException) -> BaseException:
+def _under_way(lost: BaseException) -> BaseException:
     """Why a session is over, for what was under way."""
     if isinstance(lost, ServiceGone) and not lost.taken:
         return ServiceGone(lost.why)
