@@ -20,7 +20,7 @@ from hansard.service.mcp import updates
 from hansard.service.mcp.prompts import PROMPTS
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
 from tests.service.mcp.test_http import TOKEN, asking, given, serving
-from tests.service.mcp.test_serve import ROLES, SECRET, Team, sdk
+from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
 from tests.service.support import House
 
 pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
@@ -406,3 +406,27 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         await asyncio.to_thread(house.apply, allowed)
         assert await rob == [{"jsonrpc": "2.0", "method": CHANGED}]
         assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
+
+
+async def test_the_server_says_of_which_lists_it_tells(setup: Setup):
+    """In both eras of prompts, and of no other; who asks for word of others is told that there is
+    none.
+    """
+    new = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    told: list[dict[str, Any]] = []
+    async with wire(setup, command("ada")) as older:
+        told.append((await older.greet())["result"]["capabilities"])
+    async with wire(setup, command("ada")) as newer:
+        told.append((await newer.ask("server/discover", _meta=new))["result"]["capabilities"])
+        wanted = {f"{each}ListChanged": True for each in ("tools", "prompts", "resources")}
+        await newer.begin("subscriptions/listen", notifications=wanted, _meta=new)
+        acknowledged = await newer.hear()
+    for each in told:
+        lists = {name: each[name]["listChanged"] for name in ("tools", "prompts", "resources")}
+        assert lists == {"tools": False, "prompts": True, "resources": False}
+        assert each["resources"]["subscribe"] is True
+    assert acknowledged["params"]["notifications"] == {"promptsListChanged": True}

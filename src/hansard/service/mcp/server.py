@@ -65,7 +65,22 @@ INSTRUCTIONS = (
 
 
 class _Server(Server[Any]):
-    """Says that its list of prompts changes, to clients of 2025 too."""
+    """Says which of its lists it tells of when they change: in either era that of prompts. The
+    tools are always the same; of resources a client lists what it wants to read.
+    """
+
+    def get_capabilities(
+        self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
+    ) -> types.ServerCapabilities:
+        """As the SDK's, which since 2026-07-28 says of each list that it is told of."""
+        told = notification_options or NotificationOptions(prompts_changed=True)
+        found = super().get_capabilities(told, *given, **named)
+        lists = {
+            name: kind.model_copy(update={"list_changed": False})
+            for name, kind in (("tools", found.tools), ("resources", found.resources))
+            if kind is not None
+        }
+        return found.model_copy(update=lists)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
