@@ -31,6 +31,10 @@ if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
 
+SCHEMAS = {each.name: each.gives for each in offers().values()}
+"""Of what each tool gives."""
+
+
 class Team:
     """One of a team, whichever client it has."""
 
@@ -46,10 +50,12 @@ class Team:
         return told
 
     async def get(self, tool: str, /, **arguments: Any) -> Any:
-        """What it gives."""
+        """What it gives, which is as its schema says."""
         found = await self.ask(tool, **arguments)
         assert not found.get("isError"), text(found)
-        return found["structuredContent"]["result"]
+        given = found["structuredContent"]["result"]
+        jsonschema.validate(given, SCHEMAS[tool])
+        return given
 
     async def refused(self, tool: str, /, **arguments: Any) -> str:
         """Why it is refused."""
@@ -102,11 +108,42 @@ def test_each_operation_of_a_session_is_a_tool_with_schemas():
     for each in found.values():
         jsonschema.Draft202012Validator.check_schema(each.takes)
         jsonschema.Draft202012Validator.check_schema(each.gives)
+        assert each.gives or each.name == "board_merge", each.name  # what it holds is anything
         assert len(each.does) > 20, each.name
         assert set(each.takes.get("required", [])) <= set(each.takes["properties"])
     reads = {name for name, each in found.items() if each.reads}
     assert {"sql", "why", "board_entry", "team_tasks"} <= reads
     assert not reads & {"decide", "board_put", "team_claim", "leave_run"}
+
+
+@pytest.mark.slow
+async def test_our_own_records_are_given_as_their_schemas_say(setup: Setup):
+    """`get` compares each with its tool's schema, which for these is made of a record's fields."""
+    async with (
+        hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
+        lines(setup, "ada") as ada,
+    ):
+        run = {"run_id": (await ada.get("start_run"))["run_id"]}
+        assert await ada.get("latest_checkpoint", **run) is None
+        await ada.get("checkpoint", **run, name="read", data={"papers": 3})
+        assert (await ada.get("latest_checkpoint", **run))["data"] == {"papers": 3}
+        memory = record.memory("org")
+        await memory.create("whales.md", "Whales are read of.\n", by="alice")
+        await memory.edit("whales.md", "read", "heard", by="alice")
+        entry = await ada.get("memory_entry", **run, path="whales.md")
+        assert entry["text"] == "Whales are heard of.\n"
+        found = await ada.get("memory_search", **run, question="whales")
+        assert [each["path"] for each in found["hits"]] == ["whales.md"]
+        assert len(await ada.get("memory_history", **run, path="whales.md")) == 2
+        (line,) = await ada.get("memory_grep", **run, pattern="heard")
+        assert line[1:] == [1, "Whales are heard of."]
+        assert "Begin" not in await ada.get("memory_prompt", **run)
+        await memory.create("AGENTS.md", "Begin with the whales.\n", by="alice")
+        assert await ada.get("memory_news", **run)
+        await ada.get("team_send", **run, agent="ada", content={"a": 1})
+        assert (await ada.get("team_inbox", **run))[0]["content"] == {"a": 1}
+        assert await ada.get("team_claim", **run) is None
+        assert await ada.get("board_entry", **run, key="none") is None
 
 
 @pytest.mark.slow

@@ -130,7 +130,8 @@ def _offer(each: Operation) -> Offer:
         async with sessions.at_work(work):
             fields = given(each, asked, work.claims, _no_functions)
             found = await run(work.session, each, fields, work.claims)
-        return Answer(msgspec.json.decode(await shapes.told(found)), work)
+        plain = wire.dump(_lists(wire.load(await shapes.told(found))))
+        return Answer(msgspec.json.decode(plain), work)
 
     name = each.called.replace(".", "_")
     fields = {_shown(name): _schema(each, name) for name in each.fields}
@@ -144,6 +145,15 @@ def _offer(each: Operation) -> Offer:
         destroys=each.name in ("board.remove", "board.discard", "memory.delete"),
         answer=answer,
     )
+
+
+def _lists(value: Any) -> Any:
+    """A value as JSON has it: what is a tuple for a program of ours is a list for any other."""
+    if isinstance(value, dict):
+        return {name: _lists(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(each) for each in value]
+    return value
 
 
 def _demanded(each: Operation, name: str) -> bool:
@@ -258,12 +268,11 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _given_schema(result: Any) -> dict[str, Any]:
-    """The JSON Schema of a result; of one of our own records its fields are what they are."""
+    """The JSON Schema of a result, as `shapes.told` writes it and `shapes.back` reads it."""
     try:
-        found = msgspec.json.schema(result)
+        return _whole(msgspec.json.schema(result))
     except (TypeError, ValueError):
         return ANYTHING
-    return ANYTHING if "$ref" in str(found) else dict(found)
 
 
 def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
