@@ -20,7 +20,8 @@ from tests.actions.replaying import Boundaries
 
 class Job(msgspec.Struct):
     """What is done, where, and at which boundary the program is killed; at none for 0. Where it
-    `heals`, the record keeps the experience, and a key by hand names the last button.
+    `heals`, the record keeps the experience, and a key by hand names the last button: it is asked
+    once the recorded ways have been waited for.
     """
 
     data_dir: str
@@ -54,7 +55,7 @@ async def main(job: Job) -> None:
                 hansard.connect_async(job.workspace, data_dir=job.data_dir) as record,
                 record.run("doing", run=job.run, agent="ada", role="agent") as session,
             ):
-                browser = session.browser(page, timeout_s=5.0)
+                browser = session.browser(page, timeout_s=2.0 if job.heals else 5.0)
                 await browser.goto(job.address)
                 experience: Any = Path(job.folder)
                 if job.heals:

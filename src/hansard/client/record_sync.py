@@ -204,7 +204,8 @@ class Record(OnPortal):
         self, experience: Experience, *, because: str = "", by: str = PERSON
     ) -> int:
         """Keep what was learned in the record by its name, as its next version: that version's
-        number. One that says what the newest version says makes none. It has the label of the runs
+        number. One that says what the newest version says makes none, nor one of which that is a
+        heal, or that a person has confirmed since: it stays in use. It has the label of the runs
         that it was learned from.
 
         Args:

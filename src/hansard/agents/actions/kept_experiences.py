@@ -165,7 +165,7 @@ async def keep(
     scrub: Scrub | None = None,
 ) -> int:
     """Make what runs taught the next version of the experience of that name: its number, or that of
-    the newest, which is equal.
+    the newest, where that is equal, or only heals of it and a person's word on it have come since.
 
     Raises BadName, BadValue, Refused, Conflict after 50 lost races.
     """

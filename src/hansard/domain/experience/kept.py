@@ -438,7 +438,7 @@ def _decided(
     same = newest is not None and newest.digest == event.digest
     match event:
         case ExperienceDistilled():
-            if same:
+            if same or _taught(state) == event.digest:
                 return ()
             return (msgspec.structs.replace(event, version=number, parent=state.newest),)
         case ExperienceConfirmed():
@@ -454,6 +454,16 @@ def _decided(
             return (msgspec.structs.replace(event, version=number),)
         case _:
             assert_never(event)
+
+
+def _taught(state: KeptExperienceState) -> str:
+    """The digest of the version that the newest rests on: heals of it, and a person's word on it,
+    teach nothing new. Empty where there is none.
+    """
+    each = state.versions.get(state.newest)
+    while isinstance(each, ExperienceHealed | ExperienceConfirmed):
+        each = state.versions[each.parent]
+    return each.digest if isinstance(each, ExperienceDistilled) else ""
 
 
 def _demand_same_key(state: KeptExperienceState, event: ExperienceInstalled) -> None:
