@@ -23,6 +23,7 @@ from hansard.service.mcp.prompts import PROMPTS
 from hansard.service.mcp.resources import TEMPLATES
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
+from tests.experience import journeys
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
 from tests.service.support import House
@@ -740,6 +741,32 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
         log = await ada.get("action_cache_log", name="form")
         assert [each.get("author") for each in log[:-1]] == ["ada"] * 3
         assert "was not found" in await ada.refused("action_cache", name="none")
+
+
+@pytest.mark.slow
+async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: Setup):
+    """The files of one that fits, to be guided by, and each call of a run with what it was given;
+    what there is not is refused by its name.
+    """
+    async with (
+        hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
+        lines(setup, "ada") as ada,
+    ):
+        runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
+        await journeys.kept(record, "journey", runs)
+        [listed, _] = await ada.get("list_experiences")
+        assert (listed["experience"], listed["standing"]) == ("journey", "confirmed")
+        [hit, _] = await ada.get("find_experience", task=journeys.TASK)
+        assert (hit["experience"], hit["params"]) == ("journey", {"journey": "Linz"})
+        found = await ada.get("experience", name=hit["experience"])
+        assert (found["name"], found["version"]) == ("journey", 2)
+        assert "After `search`: `book`" in found["files"]["SKILL.md"]
+        assert "no version 9" in await ada.refused("experience", name="journey", version=9)
+        assert "was not found" in await ada.refused("experience", name="none")
+        left = await ada.get("what_left", run_id=runs[0])
+        told = [(each["tool"], each["arguments"]) for each in left]
+        assert told == [("search", {"city": "Ulm"}), ("book", {"city": "Ulm"})]
+        assert "was not found" in await ada.refused("what_left", run_id="none")
 
 
 async def in_a_run(client: Team) -> dict[str, Any]:
