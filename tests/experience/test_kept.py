@@ -244,6 +244,40 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     ]  # fmt: skip
 
 
+def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(
+    record: Record, call: Call, tmp_path: Path
+):
+    """Nothing of ours does either: it is what another program's words say. Each stays found when
+    somebody confirms the experience later; how much was looked at is said.
+    """
+
+    def tell(name: str, told: ExperienceReplayed) -> None:
+        record._portal.run(store.tell(record.workspace, name, told, by="ada"))
+
+    invite(record)
+    replays(record, 2, (1, True))
+    assert record.sql("FROM odd_experiences").rows == []
+    assert call("audit").out.count("experience: 1 replay") == 1
+    tell("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
+    record.publish_experience("invite", tmp_path / "invite.tar", license="Apache-2.0")
+    record.install_experience(tmp_path / "invite.tar", name="theirs")
+    tell("theirs", replay(1, 3, success=True))
+    found = "SELECT kind, fact FROM odd_experiences ORDER BY ALL"
+    told = record.sql(found).rows
+    assert [kind for kind, _ in told] == [
+        "replay of what nobody confirmed",
+        "replay without checks",
+    ]
+    assert "experience theirs came in a bundle" in told[0][1]
+    assert "experience invite was done without check functions" in told[1][1]
+    audited = call("audit").out
+    assert "Was every experience done under check functions?" in audited
+    assert "Was nothing from a bundle done before a person confirmed it?" in audited
+    _, theirs = record.experiences().experiences
+    record.confirm_experience("theirs", digest=theirs.digest)
+    assert record.sql(found).rows == told
+
+
 def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
     """Calls of models and tools that were made, with what they were given; a message is none."""
 
