@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from benchmarks import _world
 from hansard.agents.workspace import Workspace
+from hansard.bus.states.replay import States
+from hansard.bus.states.snapshots import Snapshots
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.client.record_sync import Record
@@ -60,6 +64,31 @@ def fresh(record: AsyncRecord) -> AsyncRecord:
     old = record.workspace
     made = Workspace(old.log, old.blobs, old.clock, _nothing, snapshots=old.snapshots)
     return AsyncRecord(made, Defaults(), None, Record)
+
+
+class Forgotten:
+    """A store of snapshots in which nobody finds any; they are made as ever."""
+
+    def __init__(self, kept: Snapshots) -> None:
+        self._kept = kept
+
+    async def put(self, subject: str, data: bytes) -> bool:
+        """The real one."""
+        return await self._kept.put(subject, data)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Asked, and dropped."""
+        await self._kept.get_many(keys)
+        return {}
+
+
+def first_reader(record: AsyncRecord) -> AsyncRecord:
+    """As `fresh`, of a run whose snapshots nobody has made."""
+    made = fresh(record)
+    old = record.workspace
+    assert old.snapshots is not None
+    made.workspace.states = States(old.log, Forgotten(old.snapshots))
+    return made
 
 
 async def _nothing() -> None:

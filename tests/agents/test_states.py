@@ -109,7 +109,8 @@ def test_with_and_without_snapshots_a_state_is_the_same(events, chunks):
         after = agents.fold(state, events[begin:end])
         chunk = _chunks.read(_chunks.make(state, after, 1))
         assert chunk is not None
-        rebuilt = _chunks.apply(state, chunk)
+        rebuilt = state.copy()
+        _chunks.apply(rebuilt, chunk)
         assert rebuilt == after
         state = rebuilt
     assert state == agents.fold(agents.initial(), events)

@@ -1,7 +1,8 @@
 """States at a point: with chunks or without, cached or not, they equal a fold from the start."""
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -216,12 +217,49 @@ class Counted:
 
 
 async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
-    """The first reader of a long run makes its chunks of one answer; the next one reads the commits
-    after its chunk, and nothing before.
+    """Where a chunk is missing, all that follows is one answer, after what would follow on the
+    newest chunk was asked for in vain, and the chunk is made; the next reader asks for that alone.
     """
     stream = AgentStream(world.runs[0], "r", "a")
     newest = len(folds(await world.states(chunks=False).commits(stream))) - 1
-    for keep in (None, world.snapshots):
+    await world.states().agent(stream, newest)
+    first = f"{stream_prefix(world, stream)}.1"
+    made = await until(world, first, lambda data: data is not None)
+    assert await world.snapshots.put(first, b"{not a chunk")
+    await until(world, first, lambda data: data != made)
+    for keep, reads in ((None, 1), (world.snapshots, 2), (world.snapshots, 1)):
         log = Counted(world.log)
         state = await States(log, keep).agent(stream, newest)
-        assert (state.version, log.reads) == (newest, 1)
+        assert (state.version, log.reads) == (newest, reads)
+        if reads == 2:
+            await until(world, first, lambda data: data == made)
+
+
+async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -> bytes | None:
+    """A snapshot, as soon as it is stored as it should be: nobody waits for that otherwise."""
+    assert world.snapshots is not None
+    async with asyncio.timeout(30):
+        while True:
+            data = (await world.snapshots.get_many([key])).get(key)
+            if holds(data):
+                return data
+            await asyncio.sleep(0.01)
+
+
+async def test_what_was_read_up_to_a_version_is_read_on(world):
+    """A first read takes no more than it needs; what is asked for after that is whole."""
+    stream = AgentStream(world.runs[0], "r", "a")
+    commits = await world.states(chunks=False).commits(stream)
+    expected = folds(commits)
+    newest = len(expected) - 1
+    for version in (1, 2, 63, 64, 65, 127, 130, 200, newest):
+        states = world.states()
+        assert await states.agent(stream, version) == expected[version]
+        position = await states.position_of(stream, version)
+        assert position is None or position <= await world.log.head()
+        for other in (version + 1, version + 3, version - 1, newest):
+            if 0 < other <= newest:
+                assert await states.agent(stream, other) == expected[other]
+        last = commits[-1]
+        view = await states.run(stream.run, AtPosition(_whole_at(last)))
+        assert view.agents["a"] == fold_agent(commits)

@@ -145,6 +145,11 @@ def check_versions(stream: StreamId, commits: Iterable[Stored], version: int) ->
         version = stored.commit.last_version + 1
 
 
+def first_version(commits: Sequence[Stored], after: int, *, inside: bool) -> int:
+    """The version that commits read after another must begin with."""
+    return commits[0].commit.version if inside and commits else after + 1
+
+
 def check_each(commits: Iterable[Stored]) -> None:
     """Raise Corrupt unless each stream's versions go on without a hole from its first one on."""
     following: dict[StreamId, int] = {}

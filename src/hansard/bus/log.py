@@ -199,12 +199,20 @@ class EventLog(Protocol):
         ...
 
     async def read(
-        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
     ) -> list[Stored]:
         """One stream's commits with versions in (after, to], in order.
 
         `after` must be the last version of a commit, `to` may be inside one (that commit is then
         returned whole). An unknown stream gives []. Raises Corrupt where a version is missing.
+        With `inside`, `after` may be inside a commit, too, which is then left out: whoever says so
+        compares the first version with what it follows.
         """
         ...
 

@@ -226,10 +226,16 @@ class CarriedLog:
         return self._base.durability
 
     async def read(
-        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
     ) -> list[Stored]:
         """As the port says."""
-        return await self._base.read(stream, after=after, to=to, up_to=up_to)
+        return await self._base.read(stream, after=after, to=to, up_to=up_to, inside=inside)
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
         """As the port says."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from hansard.bus import subjects
-from hansard.bus.commits import check_each, check_versions, position_of, until
+from hansard.bus.commits import check_each, check_versions, first_version, position_of, until
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
@@ -42,7 +42,13 @@ class Reader:
         self._screened = screened
 
     async def read(
-        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
     ) -> list[Stored]:
         """As the port says. 1 request up to 1,023 commits or with `to`, else 2 and more; of what is
         newest, 1 more with several replicas.
@@ -51,7 +57,7 @@ class Reader:
             return []
         cut = await self.cut(up_to)
         commits = await self._commits(stream, after, to, await self._wanted(cut))
-        check_versions(stream, commits, after + 1)
+        check_versions(stream, commits, first_version(commits, after, inside=inside))
         return commits if cut is None else until(commits, cut)
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:

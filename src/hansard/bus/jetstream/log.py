@@ -122,10 +122,18 @@ class JetStreamLog:
         return await self._appender.append_bulk(appends)
 
     async def read(
-        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
     ) -> list[Stored]:
         """One stream's commits. Raises Corrupt, Unreachable."""
-        return await self._sifted(await self._reader.read(stream, after=after, to=to, up_to=up_to))
+        return await self._sifted(
+            await self._reader.read(stream, after=after, to=to, up_to=up_to, inside=inside)
+        )
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
         """Several streams as one consistent read, by position."""

@@ -23,6 +23,7 @@ from hansard.bus.commits import (
     check_each,
     check_versions,
     enveloped,
+    first_version,
     stored_from,
     transaction,
     transactions,
@@ -153,7 +154,13 @@ class RecorderLog:
         return new
 
     async def read(
-        self, stream: StreamId, *, after: int = 0, to: int | None = None, up_to: UpTo = None
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
     ) -> list[Stored]:
         """One stream's commits. Raises Corrupt."""
         commits = [
@@ -162,7 +169,7 @@ class RecorderLog:
             if after < stored.commit.version and (to is None or stored.commit.version <= to)
         ]
         commits.sort(key=lambda stored: stored.commit.version)
-        check_versions(stream, commits, after + 1)
+        check_versions(stream, commits, first_version(commits, after, inside=inside))
         return self._cut(commits, up_to)
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:

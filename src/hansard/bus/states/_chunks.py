@@ -1,4 +1,4 @@
-"""An agent's state in chunks of 200 versions: what each added to the one before.
+"""An agent's state in chunks of 64 versions: what each added to the one before.
 
 A chunk holds what changed, never the whole state, so N versions cost O(N) bytes however many
 chunks are kept. Derived and outside the log: made by the first reader that misses one, thrown
@@ -18,8 +18,9 @@ from hansard.domain.fingerprint import digest
 from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, ToolDeclared
 
-CHUNK_VERSIONS = 200
-"""Versions a chunk: folding as many costs under a millisecond, fetching one as much as a commit."""
+CHUNK_VERSIONS = 64
+"""Versions a chunk: a reader fetches as many commits after one, at most, and each of them costs it
+what a chunk costs."""
 
 _PARTS = {"tools", "steps", "facts", "known", "refused"}
 
@@ -27,7 +28,8 @@ _PARTS = {"tools", "steps", "facts", "known", "refused"}
 def _layout() -> str:
     kinds = (AgentState, Step, Failure, ToolDeclared)
     names = [f"{kind.__name__}.{name}" for kind in kinds for name in kind.__struct_fields__]
-    return "agent-" + digest(SERVER_VERSION.encode(), *(name.encode() for name in names))[:12]
+    made_by = f"{SERVER_VERSION} {CHUNK_VERSIONS}"
+    return "agent-" + digest(made_by.encode(), *(name.encode() for name in names))[:12]
 
 
 LAYOUT = _layout()
@@ -87,9 +89,8 @@ def read(data: bytes) -> Chunk | None:
         return None
 
 
-def apply(state: AgentState, chunk: Chunk) -> AgentState:
-    """The state after a chunk; the given one is left as it is."""
-    state = state.copy()
+def apply(state: AgentState, chunk: Chunk) -> None:
+    """Go on to the state after a chunk; the caller owns the state."""
     for name, value in chunk.plain.items():
         setattr(state, name, value)
     state.tools = {tool.tool: tool for tool in chunk.tools}
@@ -100,4 +101,3 @@ def apply(state: AgentState, chunk: Chunk) -> AgentState:
         event = revive(Recorded(fact.tag, f"in a snapshot of {state.agent}", fact.data))
         state.facts.append(StatedFact(fact.version, event))  # type: ignore[arg-type] # `make` put a Fact there
         state.known.add(event.fingerprint)  # type: ignore[attr-defined] # as every Fact
-    return state

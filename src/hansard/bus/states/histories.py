@@ -7,8 +7,9 @@ the past does not change.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 from cachetools import LRUCache
@@ -28,7 +29,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, raised
 
 SEGMENTS_MAX = 256
-"""Most segments of 200 versions kept in memory, over all streams: some 50,000 events."""
+"""Most segments kept in memory, over all streams: some 16,000 events, and a state before each."""
 
 STREAMS_MAX = 1_024
 """Most streams whose chunk positions are remembered."""
@@ -57,6 +58,10 @@ class _Index(msgspec.Struct):
 CHUNKS_GUESSED_MAX = 1_000
 """Up to this many chunks are asked for by their numbers, without asking how many there are."""
 
+CHUNKS_FIRST = 64
+"""So many are asked for where only a position is known; where there are half of them, it is asked
+whether there are more. (All of a large commit is in one chunk: the next numbers have none.)"""
+
 AHEAD_VERSIONS_MAX = 2_000
 """So many versions are read at once where chunks are missing: some 1,000 commits of 1 KB."""
 
@@ -67,32 +72,41 @@ Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
 
 class _Tail:
     """A stream's commits up to a position, `head`, as they are read for one state: those up to
-    `wanted`, a version, are asked for together. `newest` is the stream's newest version, if known.
+    `wanted`, a version (None: the newest), are asked for together.
     """
 
-    def __init__(
-        self, log: EventLog, stream: AgentStream, head: int, newest: int | None, wanted: int
-    ) -> None:
+    def __init__(self, log: EventLog, stream: AgentStream, head: int, wanted: int | None) -> None:
         self.head = head
         self._log = log
         self._stream = stream
-        self._newest = newest
-        self._wanted = -(-wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
+        self._newest: int | None = None
+        self._wanted = wanted
         self._held: list[Stored] = []
         self._read_to = 0
 
+    async def newest(self) -> int:
+        """The stream's newest version, no older than the position."""
+        if self._newest is None:
+            last = await self._log.last(self._stream)
+            self._newest = last.commit.last_version if last is not None else 0
+        return self._newest
+
     async def take(self, after: int, to: int, *, ahead: bool) -> list[Stored]:
-        """The commits with first versions in (after, to]."""
-        if self._newest is not None and after >= self._newest:
-            return []
+        """The commits with first versions in (after, to]; `ahead`: what follows is wanted, too."""
         if self._read_to < to:
+            if ahead and self._wanted is None:
+                self._wanted = await self.newest()
+            if self._newest is not None and after >= self._newest:
+                return []
             self._read_to = to
-            if ahead:
-                self._read_to = max(to, min(self._wanted, after + AHEAD_VERSIONS_MAX))
+            if ahead and self._wanted is not None:
+                wanted = -(-self._wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
+                self._read_to = max(to, min(wanted, after + AHEAD_VERSIONS_MAX))
             self._held = await self._log.read(
                 self._stream, after=after, to=self._read_to, up_to=AtPosition(self.head)
             )
-        return [each for each in self._held if after < each.commit.version <= to]
+        first, end = (bisect.bisect_right(self._held, at, key=_version) for at in (after, to))
+        return self._held[first:end]
 
 
 class Histories:
@@ -109,16 +123,18 @@ class Histories:
         """An agent at a version, or its newest where it has fewer."""
         segment = self._cached_version(stream, version)
         if segment is None:
-            segment = await self._load(stream, version, None)
+            segment = await self._load_version(stream, version)
         return _fold(segment, version=version)
 
-    async def at_position(self, stream: AgentStream, position: int) -> AgentState:
-        """An agent at a position of the log."""
+    async def at_position(
+        self, stream: AgentStream, position: int, head: int | None = None
+    ) -> AgentState:
+        """An agent at a position of the log; `head` is one that the log has had, if known."""
         segment = self._cached_position(stream, position)
         if segment is None:
             segment = await self._grown(stream, position)
         if segment is None:
-            segment = await self._load(stream, None, position)
+            segment = await self._load_position(stream, position, head)
         return _fold(segment, position=position)
 
     async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
@@ -146,9 +162,9 @@ class Histories:
         self._segments[stream, number] = grown
         return grown
 
-    async def version_at(self, stream: AgentStream, position: int) -> int:
+    async def version_at(self, stream: AgentStream, position: int, head: int | None = None) -> int:
         """An agent's version at a position: from memory, else one point read where nothing came
-        after it.
+        after it. `head` as above.
         """
         segment = self._cached_position(stream, position)
         if segment is not None:
@@ -157,13 +173,13 @@ class Histories:
         last = await self._log.last(stream)
         if last is not None and whole_at(last) <= position:
             return last.commit.last_version
-        return (await self.at_position(stream, position)).version
+        return (await self.at_position(stream, position, head)).version
 
     async def position_of(self, stream: AgentStream, version: int) -> int | None:
         """The position of the commit that holds a version; None where there is none."""
         segment = self._cached_version(stream, version)
         if segment is None:
-            segment = await self._load(stream, version, None)
+            segment = await self._load_version(stream, version)
         if version == segment.base.version:
             return segment.position
         found = (position for position, end, *_ in segment.ends if end >= version)
@@ -193,30 +209,104 @@ class Histories:
         whole = number + 1 < len(index.positions)
         return segment if whole or segment.horizon is not None else None
 
-    async def _load(
-        self, stream: AgentStream, version: int | None, position: int | None
-    ) -> Segment:
-        """Read the segment a point lies in: its chunks, then its commits. What does not need the
-        answer to another is asked for at once.
+    async def _load_version(self, stream: AgentStream, version: int) -> Segment:
+        """Read the segment a version lies in: how the stream begins, its chunks, and what follows
+        the chunk that the version's number lets one expect, all at once.
+
+        Of a stream of which nothing was read yet, no more than up to the version.
         """
-        if version and version <= CHUNKS_GUESSED_MAX * CHUNK_VERSIONS:
-            head, (state, start), chunks = await asyncio.gather(
-                self._log.head(), self._begin(stream), self._chunks(stream, version)
-            )
-            tail = _Tail(self._log, stream, head, None, version)
-        else:
-            (head, newest), (state, start) = await asyncio.gather(
-                self._end(stream), self._begin(stream)
-            )
-            chunks = await self._chunks(stream, min(newest, version or newest))
-            tail = _Tail(self._log, stream, head, newest, version or newest)
+        if version > CHUNKS_GUESSED_MAX * CHUNK_VERSIONS:
+            tail = _Tail(self._log, stream, await self._log.head(), version)
+            begin, last = await asyncio.gather(self._begin(stream), tail.newest())
+            chunks = await self._chunks(stream, min(last, version) // CHUNK_VERSIONS + 1)
+            return await self._walk(stream, version, None, begin, chunks, tail)
+        after = version - version % CHUNK_VERSIONS
+        to = after + CHUNK_VERSIONS if stream in self._indexes else version
+        begin, chunks, follow = await asyncio.gather(
+            self._begin(stream),
+            self._chunks(stream, version // CHUNK_VERSIONS + 1 if after else 0),
+            self._follow(stream, after, to),
+        )
+        segment = self._expected(stream, version, begin, chunks, follow)
+        if segment is not None:
+            return segment
+        tail = _Tail(self._log, stream, await self._log.head(), version)
+        return await self._walk(stream, version, None, begin, chunks, tail)
+
+    async def _follow(self, stream: AgentStream, after: int, to: int) -> list[Stored]:
+        """What is expected to follow on a chunk; nothing where there can be no chunk."""
+        if self._snapshots is None and after:
+            return []
+        return await self._log.read(stream, after=after, to=to, inside=True)
+
+    async def _load_position(self, stream: AgentStream, position: int, head: int | None) -> Segment:
+        """Read the segment a position lies in: its chunks, then its commits."""
+        begin, chunks, newest = await asyncio.gather(
+            self._begin(stream),
+            self._chunks(stream, CHUNKS_FIRST),
+            self._log.head() if head is None else _now(head),
+        )
+        tail = _Tail(self._log, stream, newest, None)
+        if max(chunks, default=0) >= CHUNKS_FIRST // 2:
+            last = await tail.newest() // CHUNK_VERSIONS + 1
+            chunks |= await self._chunks(stream, last, CHUNKS_FIRST + 1)
+        return await self._walk(stream, None, position, begin, chunks, tail)
+
+    def _expected(
+        self,
+        stream: AgentStream,
+        version: int,
+        begin: tuple[AgentState, int],
+        chunks: dict[int, bytes],
+        follow: Sequence[Stored],
+    ) -> Segment | None:
+        """The segment of a version from what was asked for at once; None where a chunk is missing,
+        or something follows on it that was not asked for.
+        """
+        state, start = begin[0].copy(), begin[1]
+        index = [start]
+        chunk: Chunk | None = None
+        for number in itertools.count(1):
+            if number * CHUNK_VERSIONS > state.version:
+                chunk = _chunk(chunks, number, state)
+                if chunk is None or version < chunk.version:
+                    break
+                _chunks.apply(state, chunk)
+                start = chunk.position
+            index.append(start)
+        if chunk is not None:
+            index.append(chunk.position)
+        follow = [each for each in follow if each.commit.version > state.version]
+        if follow and follow[0].commit.version != state.version + 1:
+            return None
+        ends = _ends(quarantine.under(self._log.workspace, stream, follow, state.epoch))
+        if (ends[-1][1] if ends else state.version) < version:
+            return None
+        made = Segment(state, start, ends, ends[-1][0] if ends else start)
+        if self._is_whole(made, number):
+            made.horizon = None
+        return self._keep(stream, number - 1, index, made)
+
+    async def _walk(
+        self,
+        stream: AgentStream,
+        version: int | None,
+        position: int | None,
+        begin: tuple[AgentState, int],
+        chunks: dict[int, bytes],
+        tail: _Tail,
+    ) -> Segment:
+        """The segment a point lies in, from its chunks and, after those that are there, from the
+        commits: then the chunks that are missing are made.
+        """
+        state, start = begin[0].copy(), begin[1]
         index = [start]
         for number in itertools.count(1):
             if number * CHUNK_VERSIONS <= state.version:
                 index.append(start)
                 continue
-            chunk = chunks.get(number)
-            if chunk is None or chunk.base != state.version:
+            chunk = _chunk(chunks, number, state)
+            if chunk is None:
                 segment = await self._read(stream, state, start, number, tail, ahead=True)
                 if not self._is_whole(segment, number):
                     return self._keep(stream, number - 1, index, segment)
@@ -230,15 +320,10 @@ class Histories:
                 segment = await self._read(stream, state, start, number, tail)
                 return self._keep(stream, number - 1, [*index, chunk.position], segment)
             else:
-                state, start = _chunks.apply(state, chunk), chunk.position
+                _chunks.apply(state, chunk)
+                start = chunk.position
             index.append(start)
         raise AssertionError(index)  # the last segment is not whole
-
-    async def _end(self, stream: AgentStream) -> tuple[int, int]:
-        """A position, and a stream's newest version, which is no older than that."""
-        head = await self._log.head()
-        last = await self._log.last(stream)
-        return head, last.commit.last_version if last is not None else 0
 
     async def _read(
         self,
@@ -264,14 +349,14 @@ class Histories:
     def _is_whole(segment: Segment, number: int) -> bool:
         return bool(segment.ends) and segment.ends[-1][1] >= number * CHUNK_VERSIONS
 
-    async def _chunks(self, stream: AgentStream, version: int) -> dict[int, Chunk]:
-        if self._snapshots is None or version < CHUNK_VERSIONS:
+    async def _chunks(self, stream: AgentStream, to: int, first: int = 1) -> dict[int, bytes]:
+        """Those of a stream's chunks that there are, by number, which ends at `to`."""
+        if self._snapshots is None or to < first:
             return {}
         prefix = self._prefix(stream)
-        keys = {f"{prefix}.{n}": n for n in range(1, version // CHUNK_VERSIONS + 2)}
+        keys = {f"{prefix}.{n}": n for n in range(first, to + 1)}
         found = await self._snapshots.get_many(list(keys))
-        chunks = {keys[key]: _chunks.read(data) for key, data in found.items()}
-        return {number: chunk for number, chunk in chunks.items() if chunk is not None}
+        return {keys[key]: data for key, data in found.items()}
 
     async def _put(
         self, stream: AgentStream, number: int, before: AgentState, after: AgentState, position: int
@@ -291,6 +376,21 @@ class Histories:
             self._indexes[stream] = _Index(index)
         self._segments[stream, number] = segment
         return segment
+
+
+async def _now(head: int) -> int:
+    return head
+
+
+def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | None:
+    """The chunk of a number, if it goes on from a state."""
+    data = chunks.get(number)
+    chunk = _chunks.read(data) if data is not None else None
+    return chunk if chunk is not None and chunk.base == state.version else None
+
+
+def _version(stored: Stored) -> int:
+    return stored.commit.version
 
 
 def _epoch(segment: Segment) -> int:

@@ -155,7 +155,8 @@ class States:
     async def agent(self, stream: AgentStream, to: int | None = None) -> AgentState:
         """An agent at a version of its stream; None is the newest."""
         if to is None:
-            return await self._histories.at_position(stream, await self.log.end(None))
+            head = await self.log.end(None)
+            return await self._histories.at_position(stream, head, head)
         state: AgentState | None = None
         if stream.run not in self._begins:  # it is asked for together with the rest
             state = await self._histories.at_version(stream, to)
@@ -188,12 +189,14 @@ class States:
         """
         position = await self.log.end(up_to)
         newest = up_to is None
-        life, vector, streams, boards = await self._skeleton_at(run, position, newest=newest)
+        life, vector, streams, boards, horizon = await self._skeleton_at(
+            run, position, newest=newest
+        )
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
         members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
         states = await asyncio.gather(
-            *(self._histories.at_position(stream, position) for stream in members)
+            *(self._histories.at_position(stream, position, horizon) for stream in members)
         )
         found: dict[str, AgentState] = {}
         for stream, state in zip(members, states, strict=True):
@@ -209,7 +212,7 @@ class States:
     async def boards(self, run: str, up_to: UpTo = None) -> dict[str, BoardState]:
         """The keys of a run's shared state that are there at a point, by key."""
         position = await self.log.end(up_to)
-        *_, boards = await self._skeleton_at(run, position, newest=up_to is None)
+        *_, boards, _ = await self._skeleton_at(run, position, newest=up_to is None)
         return await self._standing(boards, position, up_to)
 
     async def _standing(
@@ -228,12 +231,12 @@ class States:
         Raises NotFound where it had not begun by then.
         """
         position = await self.log.end(up_to)
-        life, vector, *_ = await self._skeleton_at(run, position, newest=up_to is None)
+        life, vector, *_, horizon = await self._skeleton_at(run, position, newest=up_to is None)
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
         members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
         versions = await asyncio.gather(
-            *(self._histories.version_at(stream, position) for stream in members)
+            *(self._histories.version_at(stream, position, horizon) for stream in members)
         )
         for stream, version in zip(members, versions, strict=True):
             if version:
@@ -250,9 +253,9 @@ class States:
 
     async def _skeleton_at(
         self, run: str, position: int, *, newest: bool
-    ) -> tuple[RunState, dict[str, int], dict[str, StreamId], list[Stored]]:
+    ) -> tuple[RunState, dict[str, int], dict[str, StreamId], list[Stored], int]:
         """A run's life, the versions of it and its boards, and its boards' commits, at a position,
-        by position.
+        by position; and a position that the log has had.
         """
         skeleton = await self._skeleton(run, position, newest=newest)
         own = until(skeleton.commits, position)
@@ -267,7 +270,7 @@ class States:
             vector[name] = stored.commit.last_version
             streams[name] = in_run(stored.stream, run)
         boards = [stored for stored in (*before, *own) if isinstance(stored.stream, KeyStream)]
-        return fold_life(lives), vector, streams, boards
+        return fold_life(lives), vector, streams, boards, skeleton.horizon
 
     async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
         """Life and boards up to a position; `newest` says that it was the log's end just now."""
