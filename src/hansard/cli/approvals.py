@@ -14,8 +14,7 @@ from hansard.cli.common import Json, do, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.approval import ApprovalStatus
-from hansard.inspect.approvals import Approvals, Question, list_approvals, question
-from hansard.inspect.find import find_approval
+from hansard.inspect.approvals import Approvals, Question, find_approval, list_approvals, question
 from hansard.inspect.payloads import recorded
 
 app = noun(

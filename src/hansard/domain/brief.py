@@ -6,7 +6,6 @@ whatever the value. Nothing is asked of anyone for it.
 
 from __future__ import annotations
 
-import html
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -124,5 +123,7 @@ def _cut(text: str, letters: int = TEXT_MAX) -> str:
 
 def _escaped(text: str) -> str:
     """A text for a page: cut, what cannot be seen written out, and no markup."""
+    import html  # noqa: PLC0415 -- its table of entities takes longer than all of this module
+
     short = _cut(text)
     return html.escape(short if short.isprintable() else _cut(repr(short)[1:-1]))

@@ -10,8 +10,11 @@ import msgspec
 from hansard.agents.policy import approvals as asked
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
 from hansard.domain.approval import ApprovalStatus
+from hansard.domain.errors import BadName
 from hansard.inspect.answer import Answer
+from hansard.inspect.find import ID_CHARACTERS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,3 +82,20 @@ def question(each: ListedApproval) -> Question:
 def _time(stamp: int) -> str:
     """A log time in ns since 1970 as ISO 8601, whole microseconds."""
     return (_EPOCH + timedelta(microseconds=stamp // 1_000)).isoformat().replace("+00:00", "Z")
+
+
+async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
+    """A question by its id, or by a prefix that no other has: for that all questions are read.
+
+    Raises NotFound, BadName.
+    """
+    if len(text) == ID_CHARACTERS:
+        return await asked.find(workspace, text)
+    listed = await asked.listed(workspace)
+    found = [each for each in listed if each.approval.id.startswith(text)]
+    same = [each for each in found if each.approval.id == text]
+    if not text or not found:
+        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
+    if len(same or found) > 1:
+        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
+    return (same or found)[0]

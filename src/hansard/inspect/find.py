@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 from hansard.agents import run_index
-from hansard.agents.policy import approvals
-from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.counted import counted
-from hansard.domain.errors import BadName, CallerError
+from hansard.domain.errors import CallerError
 
 CANDIDATES_MAX = 8
 """How many runs an ambiguous prefix shows."""
@@ -66,20 +64,3 @@ def address(text: str) -> tuple[int, int] | None:
     """Position and index of an event's address; None for what is none."""
     found = _ADDRESS.fullmatch(text)
     return (int(found["position"]), int(found["index"])) if found is not None else None
-
-
-async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
-    """A question by its id, or by a prefix that no other has: for that all questions are read.
-
-    Raises NotFound, BadName.
-    """
-    if len(text) == ID_CHARACTERS:
-        return await approvals.find(workspace, text)
-    listed = await approvals.listed(workspace)
-    found = [each for each in listed if each.approval.id.startswith(text)]
-    same = [each for each in found if each.approval.id == text]
-    if not text or not found:
-        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
-    if len(same or found) > 1:
-        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
-    return (same or found)[0]
