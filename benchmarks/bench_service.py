@@ -2,7 +2,9 @@
 
 A restricted agent's call of a tool is two requests to the service (the call, and what its body came
 to), which records the intent and the outcome; a trusted agent records them itself. The same program
-with both, in turns, on a strict server, the service a process of its own (`hansard up`).
+with both, in turns, on a strict server, the service a process of its own (`hansard up`). Then what
+is asked of a record: a role's view of a run of 20 steps, which is put on record as served by both
+ways, and a question in SQL as of no news, which each answers from tables of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from hansard import settings as configuration
+from hansard.client.common import AsyncCommonRecord
 from hansard.client.credentials import Wanted, make
+from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncCommonSession
 from hansard.domain.roles import file as role_file
 
@@ -93,6 +97,43 @@ def tools(session: AsyncCommonSession) -> dict[str, Once]:
     }
 
 
+async def reads(found: Findings, trusted: AsyncRecord, restricted: AsyncCommonRecord) -> None:
+    """What is asked of a record, both ways, in turns."""
+    async with trusted.run("bench", agent="eve", role="writer") as session:
+        look = tools(session)["a pure tool"]
+        for number in range(20):
+            await look(session, number)
+    count = "SELECT count(*) FROM steps WHERE run = $1"
+    asked: dict[str, dict[str, Callable[[], Awaitable[object]]]] = {
+        "a view": {
+            "served": lambda: restricted.view(session.run),
+            "direct": lambda: trusted.view(session.run, role="writer", by="eve"),
+        },
+        "a question in SQL": {
+            "served": lambda: restricted.sql(count, session.run),
+            "direct": lambda: trusted.sql(count, session.run),
+        },
+    }
+    for what, ways in asked.items():
+        times: dict[str, list[float]] = {"direct": [], "served": []}
+        for number in range(sized(100, 3) + 1):
+            for side, ask in ways.items():
+                began = time.perf_counter()
+                await ask()
+                if number:
+                    times[side].append((time.perf_counter() - began) * 1_000)
+        note(found, what, times)
+
+
+def note(found: Findings, what: str, times: dict[str, list[float]]) -> None:
+    """Both ways' times, in milliseconds, and their ratio pair by pair."""
+    for side, taken in times.items():
+        found.results[f"{what}, {side}"] = summary(taken)
+    pairs = zip(times["served"], times["direct"], strict=True)
+    found.ratios[f"{what}: served / direct"] = median(a / b for a, b in pairs)
+    say(f"{what} done")
+
+
 async def measure(found: Findings) -> None:
     """Both ways, in turns."""
     async with (
@@ -112,11 +153,8 @@ async def measure(found: Findings) -> None:
                     await named[what](session, number)
                     if number:
                         times[side].append((time.perf_counter() - began) * 1_000)
-            for side, taken in times.items():
-                found.results[f"{what}, {side}"] = summary(taken)
-            pairs = zip(times["served"], times["direct"], strict=True)
-            found.ratios[f"{what}: served / direct"] = median(a / b for a, b in pairs)
-            say(f"{what} done")
+            note(found, what, times)
+        await reads(found, trusted, restricted)
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from hansard.agents.access import queries, roles
 from hansard.agents.access.carried import Carried
 from hansard.agents.policy import refusals
 from hansard.agents.policy.permits import Permit, trusts
+from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.client.opening import data_dir_of, open_workspace, reading_raw
@@ -53,34 +54,44 @@ def _unknown(role: str) -> NotFound:
 
 
 @contextlib.asynccontextmanager
+async def _opened(settings: Settings, workspace: Workspace | None) -> AsyncGenerator[Workspace]:
+    """A workspace that is open already, or else is for as long as the block runs."""
+    if workspace is not None:
+        yield workspace
+        return
+    workspace = await open_workspace(settings)
+    try:
+        yield workspace
+    finally:
+        await workspace.close()
+
+
+@contextlib.asynccontextmanager
 async def role_published(
-    settings: Settings, role: str, by: str | Actor
+    settings: Settings, role: str, by: str | Actor, within: Workspace | None = None
 ) -> AsyncGenerator[TableFiles]:
-    """A role's tables, published as it sees the log now; they are not removed meanwhile.
+    """A role's tables, published as it sees the log now; they are not removed meanwhile. `within`
+    is their workspace, if it is open.
 
     Raises NotFound (no such role, or not any more), RoleRefused, BadName, ProjectionError,
     BusError.
     """
     place = role_place(data_dir_of(settings), settings.workspace, role)
-    async with reading_raw(settings) as raw:
-        workspace = await open_workspace(settings)
-        try:
+    async with reading_raw(settings) as raw, _opened(settings, within) as workspace:
 
-            async def rules_at(position: int) -> RoleDefined | None:
-                state = await roles.read(workspace, role, AtPosition(position))
-                if state.rules is not None:
-                    permit = Permit(role, state.rules, enforced=True)
-                    await refusals.demand(workspace, permit, trusts(Trust.QUERY, "sql"), by)
-                return state.rules
+        async def rules_at(position: int) -> RoleDefined | None:
+            state = await roles.read(workspace, role, AtPosition(position))
+            if state.rules is not None:
+                permit = Permit(role, state.rules, enforced=True)
+                await refusals.demand(workspace, permit, trusts(Trust.QUERY, "sql"), by)
+            return state.rules
 
-            _, head = await raw.bounds()
-            is_defined = await rules_at(head) is not None
-            if not is_defined and not place.lock.exists():
-                raise _unknown(role)
-            if not await bring_up(raw, place, rules_at):
-                raise _unknown(role)
-        finally:
-            await workspace.close()
+        _, head = await raw.bounds()
+        is_defined = await rules_at(head) is not None
+        if not is_defined and not place.lock.exists():
+            raise _unknown(role)
+        if not await bring_up(raw, place, rules_at):
+            raise _unknown(role)
     with published.holding(place):
         yield place
 
@@ -97,6 +108,7 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     take: Callable[[Answer], None] | None = None,
     *,
     arrow: bool = False,
+    within: Workspace | None = None,
 ) -> Answer:
     """A question answered from a role's tables, and nothing else is within its reach; that it was
     answered is on record before the answer is given. Raises as `role_published`, and SqlError.
@@ -105,12 +117,13 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     and with nothing else. take, arrow: as of `Door.ask`; `take` is given rows before their answer
     is on record, so they may be handed on only when this is done. carried: that of a principal who
     asks: it counts as shown all that stands in the tables, since what an answer drew on is not
-    known.
+    known. within: as of `role_published`.
     """
     ids.name("by", Actor.of(by).agent)
-    async with (
-        role_published(settings, role, by) as place,
-        Door(place, ONE_QUESTION, arrow=ARROW and (arrow or bool(tables))) as door,
+    of_role = role_place(data_dir_of(settings), settings.workspace, role)
+    async with (  # the worker starts while the tables are brought up
+        Door(of_role, ONE_QUESTION, arrow=ARROW and (arrow or bool(tables))) as door,
+        role_published(settings, role, by, within) as place,
     ):
         kept = load(place)
         answer = await door.ask(
@@ -123,7 +136,8 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
         answer.rows,
         cut=answer.cut is not None,
     )
-    await _on_record(settings, role, told, by, carried, (kept, later))
+    async with _opened(settings, within) as workspace:
+        await _on_record(workspace, role, told, by, carried, (kept, later))
     return answer
 
 
@@ -134,14 +148,15 @@ async def read_as(
     reads: Callable[[Reader], R],
     by: str | Actor = "person",
     carried: Carried | None = None,
+    within: Workspace | None = None,
 ) -> R:
     """What one of our own reads finds in a role's tables; that it was answered is on record before
     it is given. Raises as `role_published`, TooCostly, and what `reads` raises.
 
-    asked: what was asked, for its digest. carried: as of `ask_as`.
+    asked: what was asked, for its digest. carried, within: as of `ask_as`.
     """
     ids.name("by", Actor.of(by).agent)
-    async with role_published(settings, role, by) as place:
+    async with role_published(settings, role, by, within) as place:
         kept = load(place)
         with published.holding(place) as generation:
             if generation is None:
@@ -157,7 +172,8 @@ async def read_as(
                 await asyncio.to_thread(store.close)
         later = load(place)
     told = _Told(queries.digest_of(asked, ()), generation.position, len([*found.lines()]))
-    await _on_record(settings, role, told, by, carried, (kept, later))
+    async with _opened(settings, within) as workspace:
+        await _on_record(workspace, role, told, by, carried, (kept, later))
     return found
 
 
@@ -171,7 +187,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 async def _on_record(
-    settings: Settings,
+    workspace: Workspace,
     role: str,
     told: _Told,
     by: str | Actor,
@@ -183,17 +199,13 @@ async def _on_record(
     if carried is not None:
         for each in stood:
             await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
-    workspace = await open_workspace(settings)
-    try:
-        await queries.answered(
-            workspace if carried is None else workspace.through(carried.log),
-            role,
-            told.asked,
-            head=kept.position if kept is not None else 0,
-            position=told.position,
-            rows=told.rows,
-            cut=told.cut,
-            by=by,
-        )
-    finally:
-        await workspace.close()
+    await queries.answered(
+        workspace if carried is None else workspace.through(carried.log),
+        role,
+        told.asked,
+        head=kept.position if kept is not None else 0,
+        position=told.position,
+        rows=told.rows,
+        cut=told.cut,
+        by=by,
+    )

@@ -36,10 +36,13 @@ LIMITS = Limits(bytes_max=256 * 1024)
 
 
 class Tables:
-    """Answers from the tables of roles, which stand where a data directory is."""
+    """Answers from the tables of roles, which stand where a data directory is; `workspace` is
+    theirs, if it is open.
+    """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, workspace: Workspace | None = None) -> None:
         self._settings = settings
+        self._workspace = workspace
 
     async def ask(
         self,
@@ -59,6 +62,7 @@ class Tables:
             carried=carried,
             parameters=parameters,
             tables=tables,
+            within=self._workspace,
         )
         if found.cut is not None:
             fact = f"the answer has more {found.cut} than one message holds"
@@ -68,7 +72,15 @@ class Tables:
     async def read(self, asker: Asker, asked: str, reads: Callable[[Reader], R]) -> R:
         """What one of our own reads finds."""
         who, carried = asker.who, asker.carried
-        return await read_as(self._settings, who.role, asked, reads, by=who.actor, carried=carried)
+        return await read_as(
+            self._settings,
+            who.role,
+            asked,
+            reads,
+            by=who.actor,
+            carried=carried,
+            within=self._workspace,
+        )
 
 
 @contextlib.asynccontextmanager
@@ -104,7 +116,7 @@ async def served(
             stack.push_async_callback(workspace.close)
             await stack.enter_async_context(telling(settings, workspace))
             await stack.enter_async_context(
-                serving(workspace, broker.runtime, tables=Tables(settings))
+                serving(workspace, broker.runtime, tables=Tables(settings, workspace))
             )
         except HansardError as error:
             tell(f"restricted agents are not served: {error}")

@@ -7,6 +7,7 @@ person in one of its own. A view that was served is derived again from what that
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
@@ -90,8 +91,10 @@ async def derive(
     BadValue where a mask needs the key.
     """
     position = await states.log.end(await Points(states).up_to(run, at))
-    rules, said_by = await rules_at(states, name, AtPosition(position))
-    history = await states.history(run, AtPosition(position))
+    end = AtPosition(position)
+    (rules, said_by), history = await asyncio.gather(
+        rules_at(states, name, end), states.history(run, end)
+    )
     steps = _shown(name, run, history, rules, said_by, position, key)
     async with Slices() as slices:
         while True:

@@ -282,5 +282,16 @@ def _of_offers(stream: WorkspaceStream, commit: Commit) -> str:
 
 
 def is_of_agents(commit: Commit) -> bool:
-    """Whether a commit to shared state must be by an agent of the roster."""
-    return any(recorded.type.startswith((*_OF_AGENTS, "view.")) for recorded in commit.events)
+    """Whether a commit to shared state must be by an agent of the roster. That a view was served
+    must be only where it says to which agent: a person is in no run.
+    """
+    return any(
+        recorded.type.startswith(_OF_AGENTS)
+        or (recorded.type == ViewServed.tag and _names_agent(recorded))
+        for recorded in commit.events
+    )
+
+
+def _names_agent(recorded: Recorded) -> bool:
+    said = _claimed(recorded)
+    return said is not None and bool(said.agent)
