@@ -20,6 +20,7 @@ from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.view import SEEN_BYTES_MAX, key_of, ranges, versions
 from tests.agents.twins import Lab, twins
 from tests.audit.support import Audited
+from tests.requests import counted
 from tests.roles.test_record import EXAMPLE, KEY, team
 
 READER = RoleDefined(
@@ -436,3 +437,17 @@ def test_what_knew_cannot_tell(decided, call, asked, said):
     found = call("knew", asked)
     assert (found.code, found.out) == (2, "")
     assert said in found.err
+
+
+async def test_who_was_shown_a_view_before_is_not_looked_up(data_dir: Path, workspace: str):
+    """A person is in no run: a view asks for the same, however often others were served before."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await record.apply_role("reader", READER)
+        async with record.run("papers", agent="ada", role="writer") as session:
+            await session.message("user", "hello")
+        asked: list[int] = []
+        for number in range(4):
+            with counted(record.workspace.log) as counting:
+                await record.view(session.run, role="reader", by=f"person {number}")
+            asked.append(len(counting.subjects))
+        assert asked == [6] * 4
