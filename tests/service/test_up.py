@@ -1,5 +1,6 @@
 """`hansard up` serves: SQL of a role's own tables, and the status that says so."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,14 @@ def status(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_sql(other: House, status: Status) -> None:
+def test_sql(other: House) -> None:
     """A role that may query asks its own tables, and no others; one that may not is told so."""
     other.apply(ALL.replace("writer", "reader").replace("query = true", ""))
     other.login("bob", "reader")
     other.login("ada")
     with other.trusted() as record, record.run("w", run="hidden", agent="eve") as eve:
         eve.message("user", "planted-4711")
-    assert status()["served"] is False
     with up(other):
-        assert status()["served"] is True
         with other.connect() as record:
             with record.run("w", run="r1") as session:
                 session.message("user", "seen")
@@ -67,4 +66,17 @@ def test_sql(other: House, status: Status) -> None:
                 record.sql("SELECT repeat('x', 10000000)")
         with other.connect("bob", "reader") as record, pytest.raises(hansard.Blocked):
             record.sql("SELECT 1")
-    assert status()["served"] is False
+
+
+@pytest.mark.slow
+def test_the_status_says_whether_a_service_answers(other: House, status: Status) -> None:
+    """One that is there and says nothing is not told as none."""
+    with other.trusted():
+        assert status()["served"] is False
+        with up(other) as process:
+            assert status()["served"] is True
+            process.send_signal(signal.SIGSTOP)
+            assert status()["served"] is None
+            process.send_signal(signal.SIGCONT)
+            assert status()["served"] is True
+        assert status()["served"] is False

@@ -36,6 +36,13 @@ QUORUM = {
 }
 """The same of a stream with several replicas."""
 
+SERVICE = {
+    True: "answers restricted agents",
+    False: "none: 'hansard up' is one",
+    None: "is there, and says nothing: it is busy, or hangs; ask again, or start 'hansard up' anew",
+}
+"""What restricted agents are told, by whether they are served."""
+
 OPEN_SHOWN_MAX = 3
 """Open runs that people are shown who has not left; `hansard runs` has all."""
 
@@ -147,7 +154,7 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
         ("at work", _at_work(held.open_runs)),
         ("projected", _projected(held.projection)),
         ("published", _published(held.published, running=held.projection.running)),
-        ("service", "answers restricted agents" if held.served else "none: 'hansard up' is one"),
+        ("service", SERVICE[held.served]),
         ("reflects", held.reflects or "never: HANSARD_REFLECT_AT says when 'hansard up' does"),
         ("quarantined", f"{held.quarantined:,}" if held.quarantined else None),
     ]

@@ -95,7 +95,9 @@ class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     projection: Projection
     published: Published
     quarantined: int | None
-    served: bool
+    served: bool | None
+    """None where a service is there and does not answer."""
+
     reflects: str = ""
 
 
@@ -114,7 +116,12 @@ class Status(Answer):
 
 
 async def workspace_status(
-    log: EventLog, place: TableFiles, figures: Sequence[Figures], *, replicas: int, served: bool
+    log: EventLog,
+    place: TableFiles,
+    figures: Sequence[Figures],
+    *,
+    replicas: int,
+    served: bool | None,
 ) -> WorkspaceStatus:
     """How a workspace stands whose streams have these figures and should have so many replicas."""
     lives = await run_index.read(log)

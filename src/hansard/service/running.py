@@ -30,7 +30,9 @@ from hansard.service.server import NOBODY, Service
 from hansard.service.workspace_requests import Asker, R, RoleTables
 from hansard.settings import Settings
 
-PING_S = 1.0
+PING_S = 5.0
+"""How long a service on a busy machine may take to say that it is there."""
+
 LIMITS = Limits(bytes_max=256 * 1024)
 """Of an answer to a restricted agent: it is one message."""
 
@@ -125,13 +127,19 @@ async def served(
             yield True
 
 
-async def is_served(runtime: BrokerOptions, workspace: str) -> bool:
-    """Whether a service answers restricted agents of a workspace. Raises Unreachable."""
+async def is_served(runtime: BrokerOptions, workspace: str) -> bool | None:
+    """Whether a service answers restricted agents of a workspace; None where one is there and says
+    nothing for PING_S. Raises Unreachable.
+    """
     inbox = subjects.restricted_inbox(NOBODY)
     requests = await Requests.open(msgspec.structs.replace(runtime, inbox_prefix=inbox))
     try:
         await requests.ask(wire.opening(workspace, "-", "-", "ping"), b"", PING_S)
-    except (NoResponders, NoAnswer, BusError):
+    except NoResponders:
+        return False
+    except NoAnswer:
+        return None
+    except BusError:
         return False
     finally:
         await requests.close()
