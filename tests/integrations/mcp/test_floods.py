@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 from hypothesis import given
@@ -24,6 +25,8 @@ from hansard.integrations.mcp import frames, upstream
 from hansard.integrations.mcp.bridge import NEW, Bridge
 from hansard.integrations.mcp.calls import VERSION_KEY
 from hansard.integrations.mcp.frames import BadFrame, Notification, Request
+from hansard.integrations.mcp.http.local import QUEUED_MAX, LocalServers
+from hansard.integrations.mcp.http.server import SESSION
 from hansard.integrations.mcp.upstream import (
     ASKED_MAX,
     HEARD_BYTES_MAX,
@@ -388,6 +391,34 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
         assert client.process.stdin is not None
         client.process.stdin.close()
         assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
+
+
+async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path: Path):
+    """Before a server of pipes a session's client that does not read holds nothing up: more than
+    `QUEUED_MAX` notifications are left out, the answer never.
+    """
+    kept, many = Kept(tmp_path / "kept"), 3 * QUEUED_MAX
+    servers = LocalServers(lambda: Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
+    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x"}}
+    call = {"name": "flood", "arguments": {"many": many}}
+    async with (
+        asyncio.timeout(WAIT_S),
+        httpx2.AsyncClient(transport=servers, base_url="http://localhost/mcp") as client,
+    ):
+        greeted = await client.post("", content=frames.request(1, "initialize", info))
+        session = {SESSION: greeted.headers[SESSION]}
+        raw = frames.request(2, "tools/call", call)
+        async with client.stream("POST", "", content=raw, headers=session) as answer:
+            while kept.told < many:  # noqa: ASYNC110 -- another process counts
+                await asyncio.sleep(0.05)
+            sound = frames.request(3, "tools/call", {"name": "sound"})
+            assert (await client.post("", content=sound, headers=session)).json()["id"] == 3
+            lines = [line async for line in answer.aiter_lines() if line.startswith("data: ")]
+    found = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert found[-1]["id"] == 2
+    assert QUEUED_MAX <= len(found) <= many
+    told = numbers(found)
+    assert told == sorted(set(told))
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ GREETING = {
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "flood", "version": "1"},
 }
-TOOLS = [{"name": name, "inputSchema": {}} for name in ("flood", "ask", "later", "sound")]
+NO_SCHEMA: dict = {}
+TOOLS = [{"name": name, "inputSchema": NO_SCHEMA} for name in ("flood", "ask", "later", "sound")]
 
 kept = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 counts = [os.getpid(), 0, 0, 0]
