@@ -153,7 +153,9 @@ def all_killed(
 def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
     browser, form, folder, data_dir, evidence
 ):
-    """The heal is one version, whole, or it is not there; each kill has a record of its own."""
+    """From when a model is asked on, and before and after the click that it names: the heal is one
+    version, whole, or it is not there; each kill has a record of its own.
+    """
     form.RequestHandlerClass = Twice
     job = Job(str(data_dir), "whole", "whole", browser, str(folder), form_of(form), heals=True)
     count = boundaries(job, form)
