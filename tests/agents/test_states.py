@@ -107,7 +107,7 @@ def test_with_and_without_snapshots_a_state_is_the_same(events, chunks):
     state = agents.initial()
     for begin, end in pairwise(cuts):
         after = agents.fold(state, events[begin:end])
-        chunk = _chunks.read(_chunks.make(state, after, 1))
+        chunk = _chunks.read(_chunks.make(state, after, 1, events[begin:end]))
         assert chunk is not None
         rebuilt = state.copy()
         _chunks.apply(rebuilt, chunk)

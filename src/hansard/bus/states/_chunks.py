@@ -8,12 +8,14 @@ version's are not read but made anew.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from hansard._version import SERVER_VERSION
 from hansard.bus.codec import record, revive
 from hansard.domain.agent import AgentState, StatedFact
-from hansard.domain.events import Recorded
+from hansard.domain.events import Event, Recorded
 from hansard.domain.fingerprint import digest
 from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, ToolDeclared
@@ -61,9 +63,11 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Chunk)
 
 
-def make(before: AgentState, after: AgentState, position: int) -> bytes:
-    """The chunk that leads from one state to a later one."""
+def make(before: AgentState, after: AgentState, position: int, events: Iterable[Event]) -> bytes:
+    """The chunk that leads from one state to a later one, by the events between them."""
     old = before.steps
+    named = dict.fromkeys(getattr(event, "step", None) for event in events)
+    steps = [after.steps[number] for number in named if number in after.steps]
     return _encoder.encode(
         Chunk(
             before.version,
@@ -71,7 +75,7 @@ def make(before: AgentState, after: AgentState, position: int) -> bytes:
             position,
             {name: getattr(after, name) for name in after.__struct_fields__ if name not in _PARTS},
             list(after.tools.values()),
-            [step for number, step in after.steps.items() if old.get(number) is not step],
+            [step for step in steps if old.get(step.number) is not step],
             [
                 _Fact(noted.version, noted.fact.tag, record(noted.fact, "").data)
                 for noted in after.facts[len(before.facts) :]

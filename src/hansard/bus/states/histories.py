@@ -62,6 +62,10 @@ CHUNKS_FIRST = 64
 """So many are asked for where only a position is known; where there are half of them, it is asked
 whether there are more. (All of a large commit is in one chunk: the next numbers have none.)"""
 
+CHUNKS_SENT = 32
+"""So many chunks that were made are sent at once: those of one read ahead, and fewer than may be
+unacknowledged."""
+
 AHEAD_VERSIONS_MAX = 2_000
 """So many versions are read at once where chunks are missing: some 1,000 commits of 1 KB."""
 
@@ -297,8 +301,10 @@ class Histories:
         tail: _Tail,
     ) -> Segment:
         """The segment a point lies in, from its chunks and, after those that are there, from the
-        commits: then the chunks that are missing are made.
+        commits: then the chunks that are missing are made. They are sent some at a time: whoever
+        waits for a state does not wait for the server to store each.
         """
+        made: list[tuple[int, bytes]] = []
         state, start = begin[0].copy(), begin[1]
         index = [start]
         for number in itertools.count(1):
@@ -309,15 +315,22 @@ class Histories:
             if chunk is None:
                 segment = await self._read(stream, state, start, number, tail, ahead=True)
                 if not self._is_whole(segment, number):
+                    await self._put(stream, made)
                     return self._keep(stream, number - 1, index, segment)
                 ended = _fold(segment)
                 position_end, version_end = segment.ends[-1][:2]
                 if _lies_in(version, position, version_end, position_end):
+                    await self._put(stream, made)
                     return self._keep(stream, number - 1, [*index, position_end], segment)
-                await self._put(stream, number, state, ended, position_end)
+                if self._snapshots is not None:
+                    made.append((number, _made(segment, ended)))
+                if len(made) >= CHUNKS_SENT:
+                    await self._put(stream, made)
+                    made = []
                 state, start = ended, position_end
             elif _lies_in(version, position, chunk.version, chunk.position):
                 segment = await self._read(stream, state, start, number, tail)
+                await self._put(stream, made)
                 return self._keep(stream, number - 1, [*index, chunk.position], segment)
             else:
                 _chunks.apply(state, chunk)
@@ -358,12 +371,10 @@ class Histories:
         found = await self._snapshots.get_many(list(keys))
         return {keys[key]: data for key, data in found.items()}
 
-    async def _put(
-        self, stream: AgentStream, number: int, before: AgentState, after: AgentState, position: int
-    ) -> None:
+    async def _put(self, stream: AgentStream, made: Sequence[tuple[int, bytes]]) -> None:
         if self._snapshots is not None:
-            data = _chunks.make(before, after, position)
-            await self._snapshots.put(f"{self._prefix(stream)}.{number}", data)
+            for number, data in made:
+                await self._snapshots.put(f"{self._prefix(stream)}.{number}", data)
 
     def _prefix(self, stream: AgentStream) -> str:
         return subjects.snapshot_prefix(self._log.workspace, stream, _chunks.LAYOUT)
@@ -387,6 +398,12 @@ def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | 
     data = chunks.get(number)
     chunk = _chunks.read(data) if data is not None else None
     return chunk if chunk is not None and chunk.base == state.version else None
+
+
+def _made(segment: Segment, ended: AgentState) -> bytes:
+    """The chunk of a whole segment, which leads to a state."""
+    events = (event for end in segment.ends for event in end[2])
+    return _chunks.make(segment.base, ended, segment.ends[-1][0], events)
 
 
 def _version(stored: Stored) -> int:
