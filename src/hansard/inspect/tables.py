@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
@@ -19,7 +19,7 @@ from hansard.domain.errors import Corrupt
 from hansard.projections.errors import Behind, Held
 from hansard.projections.publish import snapshots as generations
 from hansard.projections.publish.snapshots import PublishedSnapshot
-from hansard.projections.reader import Ask, Reader
+from hansard.projections.reader import Reader
 from hansard.projections.rows import digest
 from hansard.projections.sql_sandbox.errors import TooCostly
 from hansard.projections.table_files import TableFiles
@@ -78,10 +78,6 @@ class _Tables:
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """The same by the names of its columns. Raises ProjectionError."""
         return self._opened().rows(sql, given)
-
-    def together(self) -> AbstractContextManager[Ask]:
-        """Questions asked at once. Raises ProjectionError."""
-        return self._opened().together()
 
     def interrupt(self) -> None:
         """Have what is asked at this moment end."""

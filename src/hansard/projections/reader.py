@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
-
-Ask = Callable[[str, Sequence[object]], "Future[list[dict[str, Any]]]"]
-"""Asks a question beside others: SQL and its values; the rows by the names of their columns."""
 
 
 class _Reached(Protocol):
@@ -38,10 +33,6 @@ class Asked(Protocol):
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """The same by the names of its columns."""
-        ...
-
-    def together(self) -> AbstractContextManager[Ask]:
-        """Questions asked at once."""
         ...
 
     def interrupt(self) -> None:
@@ -81,9 +72,3 @@ class Reader:
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """Every row of an answer, by the names of its columns."""
         return self._store.rows(sql, given)
-
-    def together(self) -> AbstractContextManager[Ask]:
-        """Asks several questions beside each other: to plan one takes one core, and mostly longer
-        than to answer it. The block ends when all of them have; on an error no further one begins.
-        """
-        return self._store.together()

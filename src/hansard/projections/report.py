@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from hansard.domain.errors import CallerError
-from hansard.projections.reader import Ask, Reader
+from hansard.projections.reader import Reader
 
 GUARDRAILS = ("completion", "cost", "tokens", "latency_ms", "tool_error_rate")
 """Metrics of every experiment, shown beside those it is judged by."""
@@ -153,40 +153,28 @@ def report(reader: Reader, question: Question) -> Report:
     asked = _Asked(
         question.metric, baseline, question.by, said, question.missing, question.all_pairs
     )
+    judged = _parts(reader, question.experiment, asked)
+    taken = {part.metric for part in judged}
+    times = reader.rows(_TIMES, [question.experiment])
+    left_out = {*taken, LATENCY} if times else taken
+    others = [metric for metric in GUARDRAILS if metric not in left_out]
     how = question.missing or plan["missing"]
     recorded = "failure" if how == "worst-case" else question.missing  # beside: nothing assumed
-    of = [question.experiment]
-    worst = [question.experiment, question.metric, baseline, None, REGRESSIONS_MAX]
-    with reader.together() as ask:  # in this order: what others wait for comes first
-        whole = _Asking(ask, question.experiment, asked)
-        found = {
-            "times": ask(_TIMES, of),
-            "accounts": ask("FROM accounting($1) ORDER BY arm", of),
-            "ratio": ask("FROM sample_ratio($1) ORDER BY number", of),
-        }
-        whole.go_on()
-        judged = whole.parts()
-        taken = {part.metric for part in judged}
-        left_out = {*taken, LATENCY} if found["times"].result() else taken
-        others = [metric for metric in GUARDRAILS if metric not in left_out]
-        rest = msgspec.structs.replace(
-            asked, metric=None, by=None, each=others, missing=recorded, all_pairs=False
+    beside = [
+        part
+        for part in _parts(
+            reader,
+            question.experiment,
+            msgspec.structs.replace(
+                asked, metric=None, by=None, each=others, missing=recorded, all_pairs=False
+            ),
+            whole=False,
         )
-        apart = _Asking(ask, question.experiment, rest, whole=False)
-        found |= {
-            "regressions": ask(_REGRESSIONS, [*worst, said, question.missing]),
-            "tools": ask(_TOOLS, of),
-            "sequences": ask(_SEQUENCES, [*of, SEQUENCES_MAX]),
-        }
-        if question.all_pairs:
-            found["ranking"] = ask(_RANKING, [*of, question.metric, said, question.missing])
-        apart.go_on()
-        beside = [
-            part for part in apart.parts() if any(arm["mean"] is not None for arm in part.arms)
-        ]
-        rows = {name: answer.result() for name, answer in found.items()}
+        if any(arm["mean"] is not None for arm in part.arms)
+    ]
     beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
     order = _order(judged)
+    accounts = reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment])
     return Report(
         position=reader.position,
         digest=reader.digest,
@@ -195,13 +183,19 @@ def report(reader: Reader, question: Question) -> Report:
         baseline=baseline,
         judged=[_sorted(part, order) for part in judged],
         beside=[_sorted(part, order) for part in beside],
-        ratio=rows["ratio"],
-        accounts=_by_arm(rows["accounts"], order),
-        regressions=rows["regressions"],
-        tools=rows["tools"],
-        sequences=rows["sequences"],
-        times=rows["times"],
-        ranking=_by_arm(rows.get("ranking", []), order),
+        ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
+        accounts=_by_arm(accounts, order),
+        regressions=reader.rows(
+            _REGRESSIONS,
+            [
+                *(question.experiment, question.metric, baseline, None, REGRESSIONS_MAX),
+                *(said, question.missing),
+            ],
+        ),
+        tools=reader.rows(_TOOLS, [question.experiment]),
+        sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
+        times=times,
+        ranking=_by_arm(_ranking(reader, question), order),
     )
 
 
@@ -345,48 +339,40 @@ class _Asked(msgspec.Struct, frozen=True):
     each: list[str] | None = None
 
 
-class _Asking:
-    """The parts of a comparison, one a metric, as they are asked for beside other questions."""
+def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
+    if not question.all_pairs:
+        return []
+    asked = [question.experiment, question.metric, question.directions, question.missing]
+    return reader.rows(_RANKING, asked)
 
-    def __init__(self, ask: Ask, experiment: str, asked: _Asked, *, whole: bool = True) -> None:
-        """Asks at once for what needs no other answer; `whole`: with curves and pairs."""
-        metric, baseline, by, *how, pairwise, each = msgspec.structs.astuple(asked)
-        against = [metric, baseline, by, *how, each, pairwise]
-        self._ask = ask
-        self._whole = whole
-        self._given = (experiment, metric, by), (baseline, how, each)
-        self._answers = {"comparisons": ask(_COMPARISONS, [experiment, *against])}
-        if whole:
-            self._answers["pairs"] = ask(_PAIRS, [experiment, metric, baseline, *how])
 
-    def go_on(self) -> None:
-        """Ask for what is at the level of the comparisons, once they are there."""
-        compared = self._answers["comparisons"].result()
-        alpha = compared[0]["alpha"] if compared else 0.05
-        first, (baseline, how, each) = self._given
-        self._answers["arms"] = self._ask(_SUMMARY, [*first, alpha, baseline, *how, each])
-        if self._whole:
-            self._answers["curves"] = self._ask(_CURVES, [*first, alpha, *how, baseline])
+def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True) -> list[Part]:
+    """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
+    metric, baseline, by, *how, pairwise, each = msgspec.structs.astuple(asked)
+    against = [metric, baseline, by, *how, each, pairwise]
+    comparisons = reader.rows(_COMPARISONS, [experiment, *against])
+    alpha = comparisons[0]["alpha"] if comparisons else 0.05
+    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how, each])
+    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how, baseline]) if whole else []
+    pairs = reader.rows(_PAIRS, [experiment, metric, baseline, *how]) if whole else []
 
-    def parts(self) -> list[Part]:
-        """A part a metric, in the plan's order."""
-        arms = self._answers["arms"].result()
-        first = {arm["metric"]: arm for arm in reversed(arms)}
-        return [
-            Part(
-                name,
-                first[name]["better"],
-                first[name]["stated_by"],
-                first[name]["named"],
-                *(self._of(kind, name) for kind in ("arms", "comparisons", "curves", "pairs")),
-            )
-            for name in dict.fromkeys(arm["metric"] for arm in arms)
-        ]
+    def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+        return [row for row in rows if row["metric"] == name]
 
-    def _of(self, kind: str, metric: str) -> list[dict[str, Any]]:
-        answer = self._answers.get(kind)
-        rows = answer.result() if answer is not None else []
-        return [row for row in rows if row["metric"] == metric]
+    first = {arm["metric"]: arm for arm in reversed(arms)}
+    return [
+        Part(
+            name,
+            first[name]["better"],
+            first[name]["stated_by"],
+            first[name]["named"],
+            mine(arms, name),
+            mine(comparisons, name),
+            mine(curves, name),
+            mine(pairs, name),
+        )
+        for name in dict.fromkeys(arm["metric"] for arm in arms)
+    ]
 
 
 def task_labels(reader: Reader, experiment: str) -> list[dict[str, Any]]:

@@ -7,13 +7,10 @@ killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
@@ -31,7 +28,6 @@ from hansard.projections.columns import meaning
 from hansard.projections.empty_file import empty_file
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.migrations import Migration, migrations
-from hansard.projections.reader import Ask
 from hansard.projections.rows import (
     KNOWN_AS,
     LABEL,
@@ -51,9 +47,6 @@ MEMORY_MAX = "1GiB"
 
 THREADS_MAX = 2
 """Cores that a large batch may use: what else runs on the machine is agents at work."""
-
-TOGETHER_MAX = 2
-"""Most questions that are planned and answered at once, for the same reason."""
 
 LARGE_ROWS = 10_000
 """From this size on a batch is worth a second core. Of a small one every statement would wait for
@@ -103,7 +96,6 @@ class Store:
         self._partial = partial
         self._threads = THREADS_MAX
         self._looking = threading.Lock()
-        self._asking: set[duckdb.DuckDBPyConnection] = set()
         if not read_only:
             self._begin()
         self._con = self._connect(read_only=read_only)
@@ -154,8 +146,7 @@ class Store:
 
     def interrupt(self) -> None:
         """Have what is asked at this moment end, in whichever thread."""
-        for con in (self._con, *self._asking.copy()):
-            con.interrupt()
+        self._con.interrupt()
 
     # ------------------------------------------------------------ writing
 
@@ -377,26 +368,9 @@ class Store:
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """As `all`, each row by the names of its columns."""
-        return _rows(self._con, sql, given)
-
-    @contextmanager
-    def together(self) -> Generator[Ask]:
-        """As `hansard.projections.reader.Reader.together`."""
-        pool = ThreadPoolExecutor(TOGETHER_MAX, "hansard-tables")
-        try:
-            yield lambda sql, given: pool.submit(self._beside, sql, given)
-        finally:
-            pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
-
-    def _beside(self, sql: str, given: Sequence[object]) -> list[dict[str, Any]]:
-        """As `rows`, while others ask."""
-        with self._con.cursor() as con:
-            con.execute("SET TimeZone = 'UTC'").fetchall()
-            self._asking.add(con)
-            try:
-                return _rows(con, sql, given)
-            finally:
-                self._asking.discard(con)
+        answer = self._con.execute(sql, list(given))
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
     def tables(self) -> list[str]:
         """The names of the tables that follow from the log alone."""
@@ -459,14 +433,6 @@ class _Part(msgspec.Struct, frozen=True):
     rows: list[Row]
     problems: list[Problem]
     end: End
-
-
-def _rows(
-    con: duckdb.DuckDBPyConnection, sql: str, given: Sequence[object]
-) -> list[dict[str, Any]]:
-    answer = con.execute(sql, list(given))
-    names = [column[0] for column in answer.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
 
 def _parts(whole: _Part, ends: Iterable[End]) -> list[_Part]:
