@@ -129,6 +129,16 @@ def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: P
 
 
 @pytest.mark.slow
+def test_rows_stand_in_one_order_whichever_way_is_counted(place: Place):
+    """Of the worst case each pair has a row for each other way of counting, too."""
+    asked = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
+    told = [place.call(*asked, "--json").lines for _ in range(5)]
+    rows = _of(told[0], "comparison", part="judged")
+    assert {row["counting"] for row in rows} == {"worst-case", "failure", "excluded"}
+    assert all(each == told[0] for each in told)
+
+
+@pytest.mark.slow
 def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, Any]]):
     """The lines are rows of the macros, column for column, asked by somebody else."""
     store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)

@@ -241,7 +241,7 @@ _SUMMARY = """
 _COMPARISONS = """
     FROM comparisons($1, only_metric := $2, against := $3, by_label := $4,
         directions := $5, counted_as := $6, each := $7, all_pairs := $8)
-    ORDER BY slice, number, metric, arm, baseline, "default" DESC
+    ORDER BY slice, number, metric, arm, baseline, "default" DESC, counting
 """
 _RANKING = """
     FROM ranking($1, only_metric := $2, directions := $3, counted_as := $4)
