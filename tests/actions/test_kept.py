@@ -141,6 +141,33 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
         record.keep_actions("bad", cache(entry(0), entry(0)))
 
 
+def test_a_cache_of_a_run_with_a_label_has_it(record: Record):
+    """Of what is not in this record nothing is known; a version later keeps what the cache had."""
+    with record.run("w", run="told") as session:
+        session.message("user", "fill in", label="secret")
+    for name, run in (("open", ""), ("elsewhere", "no run"), ("form", "told")):
+        assert record.keep_actions(name, cache(entry(0), run=run)) == 1
+    assert record.keep_actions("form", cache(entry(0), entry(1))) == 2
+
+    def label_of(name: str) -> str:
+        return str(record._portal.run(store.label_of(record.workspace, name)) or "")
+
+    assert [*map(label_of, ("open", "elsewhere", "form"))] == ["", "", "secret"]
+
+
+async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
+    """From before the first action is done."""
+    async with hansard.connect_async("labels", data_dir=data_dir) as record:
+        async with record.run("w", run="told") as session:
+            await session.message("user", "fill in", label="secret")
+        await record.keep_actions("form", cache(entry(0, action_type="tool"), run="told"))
+        kept_form = await record.kept_actions("form")
+        async with record.run("w") as session:
+            with pytest.raises(BadValue):
+                await session.run_actions(kept_form)  # its tool is missing
+            assert str(session.label) == "secret"
+
+
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):

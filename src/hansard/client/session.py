@@ -483,6 +483,9 @@ class OnLoop(_Session):
         read, path = replay.opened(cache)
         if read.name and fallback is not None:
             await self._drive(self.engine.outcomes.demand(states(ActionsHealed.tag)))
+        if read.name:
+            with contextlib.suppress(NotFound):  # of another record's nothing is known
+                self.engine.ledger.shown(await store.label_of(self.engine.workspace, read.name))
         asked = replay.Asked(
             params=by_name("params", params),
             max_xpath_retries=max_xpath_retries,

@@ -24,11 +24,11 @@ from hansard.domain.actions.kept import (
     ActionsSaved,
     KeptState,
 )
-from hansard.domain.errors import Corrupt
+from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.label import LOWEST, Label, join
+from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.values import Scrub, recordable
 
 
@@ -52,7 +52,8 @@ async def save(
     scrub: Scrub | None = None,
     label: Label | None = None,
 ) -> int:
-    """Make a whole cache the next version: its number, or that of the newest, which is equal.
+    """Make a whole cache the next version: its number, or that of the newest, which is equal. It has
+    the label of the run that it is of, where that is in this record.
 
     Raises BadName, BadValue, Conflict after 50 lost races.
     """
@@ -67,7 +68,19 @@ async def save(
         because=recordable(because, scrub),
         run=cache.run,
     )
-    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
+    carried = join(label, await _of_run(workspace, cache.run)).stored
+    return await versions.tell(workspace, stream_of(name), kept, told, by, carried)
+
+
+async def _of_run(workspace: Workspace, run: str) -> Label | None:
+    """The label of all that the agents of a run were shown; None for one that is not here."""
+    if not run:
+        return None
+    try:
+        found = await workspace.states.run(run)
+    except (BadName, NotFound):
+        return None
+    return join(*(parse(agent.label) for agent in found.agents.values()))
 
 
 def file_of(cache: ActionCache) -> ActionCache:
