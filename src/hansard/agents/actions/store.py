@@ -52,8 +52,8 @@ async def save(
     scrub: Scrub | None = None,
     label: Label | None = None,
 ) -> int:
-    """Make a whole cache the next version: its number, or that of the newest, which is equal. It has
-    the label of the run that it is of, where that is in this record.
+    """Make a whole cache the next version: its number, or that of the newest, which is equal. It
+    has the label of the run that it is of, where that is in this record.
 
     Raises BadName, BadValue, Conflict after 50 lost races.
     """
