@@ -73,7 +73,7 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
     found: dict[str, Any] = {"experiences": len(made), "duplicates": 0, "duplicates_found": 0}
     found |= {"false_merges": 0, "found_at_1": 0, "found_at_5": 0, "task_at_1": 0, "task_at_5": 0}
     graphs = {each.name: msgspec.json.encode((each.wording, each.procedure)) for _, each in made}
-    async with hansard.connect_async("store", data_dir=data_dir) as record:
+    async with hansard.connect_async(f"store-{count}", data_dir=data_dir) as record:
         for begin in range(0, len(made), TOGETHER):
             part = [each for _, each in made[begin : begin + TOGETHER]]
             await asyncio.gather(*map(record.keep_experience, part))
