@@ -141,18 +141,22 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
         record.keep_actions("bad", cache(entry(0), entry(0)))
 
 
-def test_a_cache_of_a_run_with_a_label_has_it(record: Record):
+def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_path: Path):
     """Of what is not in this record nothing is known; a version later keeps what the cache had."""
     with record.run("w", run="told") as session:
         session.message("user", "fill in", label="secret")
     for name, run in (("open", ""), ("elsewhere", "no run"), ("form", "told")):
         assert record.keep_actions(name, cache(entry(0), run=run)) == 1
     assert record.keep_actions("form", cache(entry(0), entry(1))) == 2
+    file = tmp_path / "told.json"
+    file.write_bytes(encode(cache(entry(0), run="told")))
+    assert call("actions", "keep", file, "shell").code == 0
 
     def label_of(name: str) -> str:
         return str(record._portal.run(store.label_of(record.workspace, name)) or "")
 
-    assert [*map(label_of, ("open", "elsewhere", "form"))] == ["", "", "secret"]
+    labels = [*map(label_of, ("open", "elsewhere", "form", "shell"))]
+    assert labels == ["", "", "secret", "secret"]
 
 
 async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):

@@ -37,6 +37,8 @@ def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_pa
     house = Served(data_dir, "caches", tmp_path)
     house.apply(ALL + ROLES)
     house.begin()
+    with house.trusted() as trusted, trusted.run("w", run="told", agent="boss") as session:
+        session.message("user", "fill in", label="secret")
     said = cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))
     try:
         with house.connect("ada", "writer") as record:
@@ -57,6 +59,9 @@ def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_pa
                 record.keep_actions("form", cache(entry(0), entry(0)))
             with pytest.raises(hansard.NotFound, match="none"):
                 record.look_at_actions("none")
+            for run in ("told", "no run"):  # it learns nothing of a run by naming it
+                assert record.keep_actions(run, cache(entry(0), run=run)) == 1
+                assert record.kept_actions(run).run == run
         with house.connect("bob", "reader") as record:
             assert record.kept_actions("form").actions == said.actions
             for refused, needs in (

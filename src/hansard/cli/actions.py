@@ -217,7 +217,8 @@ async def keep(
 
     cache, _ = opened(file)
     async with beginning() as workspace:
-        version = await store.save(workspace, name, cache, because=because, by=by)
+        label = await store.label_of_run(workspace, cache)
+        version = await store.save(workspace, name, cache, because=because, by=by, label=label)
     said = f"{name} is at version {version}"
     shown.show(ActionsKept(cache=name, version=version), said, json=json)
 

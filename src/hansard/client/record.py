@@ -818,7 +818,8 @@ class AsyncRecord(OnLoop):
         self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON
     ) -> int:
         """Keep an action cache in the record by a name, as its next version: that version's number.
-        One that says what the newest version says makes none.
+        One that says what the newest version says makes none. It has the label of the run that it
+        is of, where that is in this record.
 
         Args:
             name: The name.
@@ -831,8 +832,11 @@ class AsyncRecord(OnLoop):
             BadName: It is no name.
         """
         scrub = clean(self._defaults, "keep_actions", name=name, by=by)
+        label = await kept_caches.label_of_run(self.workspace, cache)
         keep = kept_caches.save
-        return await keep(self.workspace, name, cache, because=because, by=by, scrub=scrub)
+        return await keep(
+            self.workspace, name, cache, because=because, by=by, scrub=scrub, label=label
+        )
 
     async def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
         """An action cache that the record keeps, the newest version if none is named. Replayed with

@@ -416,7 +416,8 @@ class Record(OnPortal):
         self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON
     ) -> int:
         """Keep an action cache in the record by a name, as its next version: that version's number.
-        One that says what the newest version says makes none.
+        One that says what the newest version says makes none. It has the label of the run that it
+        is of, where that is in this record.
 
         Args:
             name: The name.
@@ -429,9 +430,10 @@ class Record(OnPortal):
             BadName: It is no name.
         """
         scrub = clean(self._defaults, "keep_actions", name=name, by=by)
+        label = self._portal.run(kept_caches.label_of_run(self.workspace, cache))
         keep = kept_caches.save
         return self._portal.run(
-            keep(self.workspace, name, cache, because=because, by=by, scrub=scrub)
+            keep(self.workspace, name, cache, because=because, by=by, scrub=scrub, label=label)
         )
 
     def kept_actions(self, name: str, version: int | None = None) -> ActionCache:

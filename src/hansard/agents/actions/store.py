@@ -52,8 +52,7 @@ async def save(
     scrub: Scrub | None = None,
     label: Label | None = None,
 ) -> int:
-    """Make a whole cache the next version: its number, or that of the newest, which is equal. It
-    has the label of the run that it is of, where that is in this record.
+    """Make a whole cache the next version: its number, or that of the newest, which is equal.
 
     Raises BadName, BadValue, Conflict after 50 lost races.
     """
@@ -68,19 +67,21 @@ async def save(
         because=recordable(because, scrub),
         run=cache.run,
     )
-    carried = join(label, await _of_run(workspace, cache.run)).stored
-    return await versions.tell(workspace, stream_of(name), kept, told, by, carried)
+    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
-async def _of_run(workspace: Workspace, run: str) -> Label | None:
-    """The label of all that the agents of a run were shown; None for one that is not here."""
+async def label_of_run(workspace: Workspace, cache: ActionCache) -> Label | None:
+    """The label that a cache is kept with: of all that the agents of its run were shown; None where
+    that is not here. For those alone who may know of any run. Raises BadValue.
+    """
+    run = caches.checked(cache).run
     if not run:
         return None
     try:
         found = await workspace.states.run(run)
     except (BadName, NotFound):
         return None
-    return join(*(parse(agent.label) for agent in found.agents.values()))
+    return join(*(parse(agent.label) for agent in found.agents.values())).stored
 
 
 def file_of(cache: ActionCache) -> ActionCache:
