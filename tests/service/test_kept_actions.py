@@ -19,6 +19,13 @@ name = "what was saved alone"
 kinds = ["actions.saved"]
 [roles.few.may]
 tools = ["**"]
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "caches"
+kinds = ["actions.*"]
+[roles.clerk.may]
+tools = ["**"]
+kinds = ["actions.*"]
 [roles.reader]
 [[roles.reader.sees]]
 name = "caches"
@@ -59,6 +66,7 @@ def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_pa
                 record.keep_actions("form", cache(entry(0), entry(0)))
             with pytest.raises(hansard.NotFound, match="none"):
                 record.look_at_actions("none")
+        with house.connect("ida", "clerk") as record:
             for run in ("told", "no run"):  # it learns nothing of a run by naming it
                 assert record.keep_actions(run, cache(entry(0), run=run)) == 1
                 assert record.kept_actions(run).run == run
