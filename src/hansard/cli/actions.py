@@ -212,12 +212,12 @@ async def keep(
     file: File, name: Name, because: Because = "", by: By = "person", json: Json = False
 ) -> None:
     """Keep a file of actions in the record by a name, as its next version."""
-    from hansard.agents.actions import store
+    from hansard.agents.actions import store, versions
     from hansard.client.browser.replay import opened
 
     cache, _ = opened(file)
     async with beginning() as workspace:
-        label = await store.label_of_run(workspace, cache)
+        label = await versions.label_of_runs(workspace, [cache.run])
         version = await store.save(workspace, name, cache, because=because, by=by, label=label)
     said = f"{name} is at version {version}"
     shown.show(ActionsKept(cache=name, version=version), said, json=json)

@@ -103,7 +103,8 @@ async def distil(
     """Learn from runs of one kind of task, without a model: the next version of an experience."""
     from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import write_folder
-    from hansard.inspect.experience import label_of, learned
+    from hansard.agents.actions.versions import label_of_runs
+    from hansard.inspect.experience import learned
 
     texts = pairs(task, "--task")
     async with beginning() as workspace:
@@ -115,7 +116,7 @@ async def distil(
             {found[each]: text for each, text in texts.items()},
             about,
         )
-        label = await label_of(workspace, (*experience.sources, *experience.failed))
+        label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
         version = await kept.keep(workspace, experience, because=because, by=by, label=label)
         made = (await kept.get(workspace, name, version)).experience
     if output is not None:

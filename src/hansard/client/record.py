@@ -31,6 +31,7 @@ from hansard.agents.actions.experience_bundles import (
     install,
     publish,
 )
+from hansard.agents.actions.versions import label_of_runs
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.callables import is_coroutine_function
 from hansard.agents.experiments import plans as experiments
@@ -86,7 +87,7 @@ from hansard.client.session import AsyncCommonSession, AsyncSession, opened_asyn
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.cache import ActionCache, checked
 from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, by_name, chosen
@@ -107,7 +108,7 @@ from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
-from hansard.inspect.experience import Sentences, label_of, learned
+from hansard.inspect.experience import Sentences, learned
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.payloads import Payloads
@@ -628,7 +629,7 @@ class AsyncRecord(OnLoop):
         """
         name = experience.name
         scrub = clean(self._defaults, "keep_experience", name=name, by=by)
-        label = await label_of(self.workspace, (*experience.sources, *experience.failed))
+        label = await label_of_runs(self.workspace, (*experience.sources, *experience.failed))
         keep = kept_experiences.keep
         return await keep(
             self.workspace, experience, because=because, by=by, label=label, scrub=scrub
@@ -832,7 +833,7 @@ class AsyncRecord(OnLoop):
             BadName: It is no name.
         """
         scrub = clean(self._defaults, "keep_actions", name=name, by=by)
-        label = await kept_caches.label_of_run(self.workspace, cache)
+        label = await label_of_runs(self.workspace, [checked(cache).run])
         keep = kept_caches.save
         return await keep(
             self.workspace, name, cache, because=because, by=by, scrub=scrub, label=label

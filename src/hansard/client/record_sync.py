@@ -25,6 +25,7 @@ from hansard.agents.actions.experience_bundles import (
     install,
     publish,
 )
+from hansard.agents.actions.versions import label_of_runs
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
@@ -55,7 +56,7 @@ from hansard.client.reports import (
 )
 from hansard.client.session_sync import Session
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.cache import ActionCache, checked
 from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue
@@ -73,7 +74,7 @@ from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect.actions import action_cache
 from hansard.inspect.comparison import compare
-from hansard.inspect.experience import Sentences, label_of, learned
+from hansard.inspect.experience import Sentences, learned
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.payloads import Payloads
@@ -219,7 +220,7 @@ class Record(OnPortal):
         name = experience.name
         scrub = clean(self._defaults, "keep_experience", name=name, by=by)
         label = self._portal.run(
-            label_of(self.workspace, (*experience.sources, *experience.failed))
+            label_of_runs(self.workspace, (*experience.sources, *experience.failed))
         )
         keep = kept_experiences.keep
         return self._portal.run(
@@ -430,7 +431,7 @@ class Record(OnPortal):
             BadName: It is no name.
         """
         scrub = clean(self._defaults, "keep_actions", name=name, by=by)
-        label = self._portal.run(kept_caches.label_of_run(self.workspace, cache))
+        label = self._portal.run(label_of_runs(self.workspace, [checked(cache).run]))
         keep = kept_caches.save
         return self._portal.run(
             keep(self.workspace, name, cache, because=because, by=by, scrub=scrub, label=label)

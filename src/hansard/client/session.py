@@ -35,6 +35,7 @@ import msgspec
 
 from hansard.agents.access.views import View
 from hansard.agents.actions import kept_experiences, store
+from hansard.agents.actions.versions import label_of_runs
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
@@ -91,7 +92,7 @@ from hansard.domain.label import Label, join
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.values import Secret, recordable
 from hansard.inspect import snapshots
-from hansard.inspect.experience import label_of, learned
+from hansard.inspect.experience import learned
 from hansard.inspect.savings import Saved, saved
 
 T = TypeVar("T")
@@ -572,7 +573,7 @@ class OnLoop(_Session):
     async def _keep(self, learnt: Experience) -> None:
         """Keep what was learned as the next version of its name; equal, it is kept already."""
         ledger, workspace = self.engine.ledger, self.engine.workspace
-        label = await label_of(workspace, (*learnt.sources, *learnt.failed))
+        label = await label_of_runs(workspace, (*learnt.sources, *learnt.failed))
         why = f"learned from run {self.run}, which went on freely"
         label = join(label, ledger.label).stored
         await kept_experiences.keep(workspace, learnt, because=why, by=ledger.actor, label=label)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.errors import NotFound
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.demonstration import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience, Lesson
-from hansard.domain.label import Label, join, parse
 from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache
 from hansard.inspect.context import contexts
@@ -184,19 +181,6 @@ async def _said(what: str, asked: Sentences | None, material: LearnedFrom) -> li
             fact = f"it gave a {type(each).__name__}, not a hansard.Lesson"
             raise BadValue(what, fact, "give hansard.Lesson(says=..., rests_on=(step.ref, ...))")
     return said
-
-
-async def label_of(workspace: Workspace, runs: Sequence[str]) -> Label | None:
-    """The label of all that the agents of some runs were shown; of a run that is not in this record
-    nothing is known here. None for public and trusted.
-    """
-    labels = []
-    for run in dict.fromkeys(runs):
-        with contextlib.suppress(NotFound):
-            up_to = await workspace.points.up_to(run, None)
-            found = await contexts(workspace, run, up_to, None)
-            labels += [parse(each.state.label) for each in found.agents]
-    return join(*labels).stored
 
 
 async def _asked(workspace: Workspace, run: str, fetch: Payloads) -> str:

@@ -24,11 +24,11 @@ from hansard.domain.actions.kept import (
     ActionsSaved,
     KeptState,
 )
-from hansard.domain.errors import BadName, Corrupt
+from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.label import LOWEST, Label, join, parse
+from hansard.domain.label import Label, join
 from hansard.domain.values import Scrub, recordable
 
 
@@ -70,20 +70,6 @@ async def save(
     return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
-async def label_of_run(workspace: Workspace, cache: ActionCache) -> Label | None:
-    """The label that a cache is kept with: of all that the agents of its run were shown; None where
-    that is not here. For those alone who may know of any run. Raises BadValue.
-    """
-    run = caches.checked(cache).run
-    if not run:
-        return None
-    try:
-        found = await workspace.states.run(run)
-    except (BadName, NotFound):
-        return None
-    return join(*(parse(agent.label) for agent in found.agents.values())).stored
-
-
 def file_of(cache: ActionCache) -> ActionCache:
     """A cache without what the record says of it: its name, its version and its history."""
     made: ActionCache = msgspec.structs.replace(cache, name="", version=1, history=[])
@@ -101,8 +87,7 @@ async def read(workspace: Workspace, name: str) -> tuple[KeptState, list[Stored]
 async def label_of(workspace: Workspace, name: str) -> Label | None:
     """The label of what a cache's commits rest on. Raises NotFound, BadName."""
     _, stored = await read(workspace, name)
-    label = join(*(each.commit.label for each in stored))
-    return None if label == LOWEST else label
+    return join(*(each.commit.label for each in stored)).stored
 
 
 async def get(workspace: Workspace, name: str, version: int | None = None) -> ActionCache:

@@ -4,19 +4,35 @@ what an event refers to is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
+from hansard.bus.errors import NotFound
 from hansard.bus.fetching import drive_fetch
 from hansard.bus.log import Stored
+from hansard.domain.errors import BadName
 from hansard.domain.events import Actor, Event
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.label import Label
+from hansard.domain.label import Label, join, parse
 from hansard.domain.payload import references
+
+
+async def label_of_runs(workspace: Workspace, runs: Iterable[str]) -> Label | None:
+    """The label that what was learned from runs is kept with: of all that their agents were shown.
+    Of a run that is not in this record nothing is known here. None for public and trusted. For
+    those alone who may know of any run.
+    """
+    labels: list[Label] = []
+    for run in dict.fromkeys(each for each in runs if each):
+        with contextlib.suppress(BadName, NotFound):
+            found = await workspace.states.run(run)
+            labels += [parse(agent.label) for agent in found.agents.values()]
+    return join(*labels).stored
 
 
 class Rules(Protocol):

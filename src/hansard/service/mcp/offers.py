@@ -411,7 +411,7 @@ class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Left(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What went out of a run: each call of a model, a page or a tool that was made, in order, with
-    what it was given.
+    what it was given. Calls that your role is not shown are not among them.
     """
 
     run_id: str
