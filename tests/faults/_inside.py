@@ -11,18 +11,20 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 import hansard
 from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.jetstream.blocking import READ_BYTES
 from hansard.bus.log import Append, EventLog, Stored
 
 APPEND_LINE = Path(__file__).with_name("_append_line.py")
@@ -37,6 +39,17 @@ class Point(StrEnum):
     AFTER_EFFECT = "after_effect"
     BEFORE_RECEIPT = "before_receipt"
     AFTER_RECEIPT = "after_receipt"
+    HALF_SENT_INTENT = "half_sent_intent"
+    UNREAD_INTENT = "unread_intent"
+    HALF_SENT_RECEIPT = "half_sent_receipt"
+    UNREAD_RECEIPT = "unread_receipt"
+
+
+HALF_SENT = (Point.HALF_SENT_INTENT, Point.HALF_SENT_RECEIPT)
+"""Inside of the `send` of a thread that sends its commit itself: half of the bytes went out."""
+
+UNREAD = (Point.UNREAD_INTENT, Point.UNREAD_RECEIPT)
+"""Between that `send` and its `recv`: the server's answer has come, and nobody has read it."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +159,30 @@ class Stops:
             threading.Event().wait()
 
 
+class Halting:
+    """The real socket of a thread that sends its commit itself, which stops in the next `send`,
+    after half of the bytes, or after it, when the answer is there and unread.
+    """
+
+    def __init__(self, real: socket.socket, stops: Stops, point: Point, tool: str) -> None:
+        self._real = real
+        self._stops = stops
+        self._at = point, tool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def sendall(self, data: bytes) -> None:
+        """Send half of it, or wait for the answer to all of it; then stop for good."""
+        if self._at[0] in HALF_SENT:
+            self._real.sendall(data[: len(data) // 2])
+        else:
+            self._real.sendall(data)
+            while b"MSG " not in self._real.recv(READ_BYTES, socket.MSG_PEEK):
+                pass  # it may be a PING
+        self._stops.here(*self._at)
+
+
 class WatchedLog:
     """The real log; notes on disk what was acknowledged, and stops before or after an append."""
 
@@ -172,6 +209,7 @@ class WatchedLog:
         seen = self._steps(append)
         self._stop_here(seen, Point.BEFORE_INTENT, Point.BEFORE_RECEIPT)
         assert isinstance(self._log, JetStreamLog)
+        self._halt_inside(seen, self._log)
         stored = self._log.append_here(append)
         if stored is not None:
             self.here += 1
@@ -220,6 +258,16 @@ class WatchedLog:
     def _stop_here(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
         for kind, tool in seen:
             self._stops.here(intent if kind == "step.requested.v1" else receipt, tool)
+
+    def _halt_inside(self, seen: list[tuple[str, str]], log: JetStreamLog) -> None:
+        """Have the socket stop, if that is where to."""
+        for kind, tool in seen:
+            for point in (*HALF_SENT, *UNREAD):
+                intent = point in (Point.HALF_SENT_INTENT, Point.UNREAD_INTENT)
+                if intent == (kind == "step.requested.v1") and self._stops.wanted(point, tool):
+                    real = log._blocking._socket
+                    assert real is not None
+                    log._blocking._socket = cast("Any", Halting(real, self._stops, point, tool))
 
     async def _stop(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
         for kind, tool in seen:

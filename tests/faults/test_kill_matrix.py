@@ -119,6 +119,27 @@ def test_what_a_kill_leaves_where_the_loop_sends(stage, point):
 
 
 @pytest.mark.parametrize(
+    ("point", "cell"),
+    [
+        pytest.param(Point.HALF_SENT_INTENT, Cell(0, 1), id="half_sent_intent"),
+        pytest.param(Point.UNREAD_INTENT, Cell(0, 1, doubt=True), id="unread_intent"),
+        pytest.param(Point.HALF_SENT_RECEIPT, Cell(1, 1, doubt=True), id="half_sent_receipt"),
+        pytest.param(Point.UNREAD_RECEIPT, Cell(1, 1), id="unread_receipt"),
+    ],
+)
+def test_what_a_kill_leaves_inside_of_a_thread_s_own_publish(stage, point, cell):
+    """Half of a commit's bytes are nothing, as before it; a commit whose answer nobody read
+    stands, as after it.
+    """
+    stage.killed_at("matrix", point, policy="once")
+    assert len(stage.world.read()) == cell.killed
+    report = stage.go_on("matrix", policy="once")
+    assert (report.error == "InDoubt") is cell.doubt
+    assert len(stage.world.read()) == (cell.killed if cell.doubt else cell.done)
+    assert stage.lost() == []
+
+
+@pytest.mark.parametrize(
     ("point", "effects"),
     [
         pytest.param(Point.BEFORE_INTENT, 0, id="before_intent", marks=pytest.mark.thorough),
