@@ -7,6 +7,7 @@ looks for `.git`; nobody's but one's own is taken from above.
 
 from __future__ import annotations
 
+import functools
 import os
 import tomllib
 from collections.abc import Mapping
@@ -194,10 +195,16 @@ def names_workspace(environment: Mapping[str, str] | None = None, **given: Any) 
     return _variable("workspace") in _set(environment, given)
 
 
+@functools.cache
+def _known() -> Mapping[str, str]:
+    """The settings, by their variables."""
+    return {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
+
+
 def _set(environment: Mapping[str, str] | None, given: dict[str, Any]) -> dict[str, Any]:
     """What is set, by the names of the variables. Raises SettingsError."""
     source = os.environ if environment is None else environment
-    known = {field.encode_name: field.name for field in msgspec.structs.fields(Settings)}
+    known = _known()
     fields: dict[str, Any] = {name: source[name] for name in known if source.get(name)}
     fields |= {_variable(name): value for name, value in given.items() if value is not None}
     unknown = [name for name in fields if name not in known]

@@ -138,10 +138,7 @@ def begin_missing(data_dir: Path, store: Path, durability: str) -> None:
 
 def files_of(store: Path, stream: str) -> Path | None:
     """The folder of a stream in an embedded server's store, if it holds messages."""
-    for folder in _folders(store):
-        if folder.name == stream and any(_sizes(folder / "msgs")):
-            return folder
-    return None
+    return next((each for each in _folders(store, stream) if any(_sizes(each / "msgs"))), None)
 
 
 def workspace_of(stream: str) -> str | None:
@@ -156,13 +153,21 @@ def _workspaces(store: Path) -> Iterator[str]:
     """Those that the store has messages of."""
     for folder in _folders(store):
         workspace = workspace_of(folder.name)
-        if workspace is not None and files_of(store, folder.name) is not None:
+        if workspace is not None and any(_sizes(folder / "msgs")):
             yield workspace
 
 
-def _folders(store: Path) -> Iterator[Path]:
-    with contextlib.suppress(FileNotFoundError):
-        yield from (store / "jetstream").glob("*/streams/*")
+def _folders(store: Path, stream: str | None = None) -> Iterator[Path]:
+    """Those of all streams, or those of one, which are found by their name: a server has as many
+    streams as it likes.
+    """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for account in (store / "jetstream").iterdir():
+            streams = account / "streams"
+            if stream is None:
+                yield from streams.glob("*")
+            elif (streams / stream).is_dir():
+                yield streams / stream
 
 
 def _sizes(folder: Path) -> Iterator[int]:
