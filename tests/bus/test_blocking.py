@@ -238,3 +238,21 @@ def test_what_is_known_of_a_position_never_goes_back():
     finally:
         sys.setswitchinterval(interval)
     assert went_back == 0
+
+
+async def test_connecting_that_is_cut_off_leaves_nothing_that_goes_on(nats: Nats):
+    """A program that ends while its thread's connection is made: wherever that was, no task of
+    nats-py stays, which asyncio would tell of on stderr as "destroyed but it is pending".
+    """
+    log = await nats.log()
+    before = asyncio.all_tasks()
+    for turns in range(60):
+        connecting = asyncio.create_task(log._blocking._broker.plain_socket())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.wait({connecting})
+        if not connecting.cancelled() and (found := connecting.result()) is not None:
+            found[0].close()
+        assert asyncio.all_tasks() == before
+    await log.close()

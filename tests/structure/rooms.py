@@ -202,7 +202,7 @@ def private(files: dict[str, Path], packages: set[str]) -> Iterator[Private]:
     for importer, path in files.items():
         tree = _parsed(path.read_text(encoding="utf-8"))
         here = importer if importer in packages else importer.rpartition(".")[0]
-        for node in ast.walk(tree):
+        for node in _statements(tree):
             for taken in _taken(node):
                 owner = _owner(taken, files, packages)
                 if owner is not None and not within(here, owner):
@@ -249,10 +249,18 @@ def _parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements in one, however deep, and not what they are made of: a tenth of the nodes."""
+    for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for each in getattr(node, part, ()):
+            yield each
+            yield from _statements(each)
+
+
 def lines(text: str) -> int:
     """The lines with a token of the program on them."""
     quiet: set[int] = set()
-    for node in ast.walk(_parsed(text)):
+    for node in _statements(_parsed(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 quiet |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}

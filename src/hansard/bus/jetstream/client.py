@@ -99,10 +99,17 @@ class _Client(Client):
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
         await super()._connect_to_server(s)
 
-    def drop(self) -> None:
-        """Let go of the socket without a word, which would end what was taken, too."""
+    async def drop(self) -> None:
+        """Let go of the socket without a word, which would end what was taken, too; nothing of this
+        client goes on, wherever its connecting was cut off.
+        """
+        await self._still()
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
+
+    async def _still(self) -> None:
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            await _end(task)
 
     async def taken(self) -> socket.socket | None:
         """The socket, which nats-py gives up; None where it cannot be had: it is not plain TCP, or
@@ -111,8 +118,7 @@ class _Client(Client):
         transport = self._transport
         if type(transport) is not TcpTransport:
             return None
-        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
-            await _end(task)
+        await self._still()
         stream: Any = getattr(transport._io_writer, "transport", None)  # noqa: SLF001 -- nats-py's own, as all of this class
         unread = getattr(transport._io_reader, "_buffer", None)  # noqa: SLF001 -- nats-py's own, as all of this class
         if stream.get_extra_info("ssl_object") is not None or unread != b"":
@@ -391,7 +397,7 @@ class Broker:
         except (NatsError, OSError, ImportError, ValueError, AttributeError) as error:
             raise Unreachable(self.url, str(error) or repr(error)) from error
         finally:
-            client.drop()
+            await client.drop()
         if taken is None:
             return None
         whole, part = divmod(timeout_s, 1)
