@@ -96,7 +96,7 @@ def test_an_event_of_another_aggregate_is_refused(fold_of):
         fold_of.fold(fold_of.initial(), [RunJoined(run="r")])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # it draws until all were seen, which takes 12 s
 def test_the_generated_histories_reach_every_event_that_is_folded():
     """A law that is checked on histories without failures and settlements would say little."""
     of_others = {

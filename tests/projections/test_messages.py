@@ -138,12 +138,10 @@ REFERRING = ("step.requested.v1.full-4", "step.completed.v1.full-2")
 
 
 @pytest.mark.slow
-def test_golden_events_of_every_type_are_projected(golden: Store, tmp_path: Path):
+def test_golden_events_of_every_type_are_projected(golden: Store):
     """No type and no field of the storage format is a problem, but for what two refer to and is not
-    among them; each stands in `events` byte for byte; one batch or one a message, the tables are
-    the same.
+    among them; each stands in `events` byte for byte.
     """
-    messages = golden_messages()
     missing = [row["reason"] for row in selected(golden, "problems")]
     assert len(missing) == len(REFERRING)
     assert all("which is not on record" in reason for reason in missing)
@@ -153,7 +151,17 @@ def test_golden_events_of_every_type_are_projected(golden: Store, tmp_path: Path
     }
     assert {row["type"] for row in told.values()} == set(REGISTRY)
     assert all(row["known_as"] == row["type"] for row in told.values())
-    borders = range(1, messages.position)
+
+
+@pytest.mark.parametrize(
+    "size", [pytest.param(1, marks=pytest.mark.thorough), pytest.param(16, marks=pytest.mark.slow)]
+)
+def test_golden_events_are_the_same_tables_in_one_batch_or_in_many(
+    golden: Store, tmp_path: Path, size: int
+):
+    """Whatever is in a batch with an event: `make test-full` has each message alone."""
+    messages = golden_messages()
+    borders = range(size, messages.position, size)
     assert digests(tmp_path / "each.duckdb", messages.all, borders) == golden.digests()
 
 
