@@ -154,7 +154,7 @@ async def steps_sync(place: World, blocks: int, found: Findings) -> None:
     """The same with the sync twin, in a thread, block by block in turns with raw publishes."""
     nc = await place.raw()
     await _world.raw_stream(nc, "steps-raw")
-    times = await asyncio.to_thread(_in_turns, place.folder, blocks, _raw_block(nc))
+    times = await asyncio.to_thread(_in_turns, place.folder, blocks, raw_block(nc))
     await nc.close()
     for kind, taken in times.items():
         name = "raw publish, beside them" if kind == "raw" else f"step {kind}, sync"
@@ -172,7 +172,7 @@ async def steps_sync(place: World, blocks: int, found: Findings) -> None:
         found.goals[f"step {kind}, sync <= {goal} raw publishes, strict"] = ratio <= goal
 
 
-def _raw_block(nc: Client) -> Callable[[], list[float]]:
+def raw_block(nc: Client) -> Callable[[], list[float]]:
     """A function for another thread: milliseconds of each publish of a block, on this loop."""
     js, loop = nc.jetstream(), asyncio.get_running_loop()
     messages = map(
