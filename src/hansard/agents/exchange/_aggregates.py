@@ -7,14 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from hansard.agents.aggregates.operations import KIND as STEPS
+from hansard.agents.exchange import _events
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.states.aggregates import in_full
 from hansard.domain.aggregate import KIND, AggregateChanged, stream_of
-from hansard.domain.errors import RecordError
-from hansard.domain.ids import AgentStream, WorkspaceStream
-from hansard.domain.steps import StepCompleted, StepRequested
+from hansard.domain.ids import WorkspaceStream
 
 
 class _Told(msgspec.Struct):
@@ -37,23 +34,9 @@ async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, i
     version there.
     """
     found: dict[str, int] = {}
-    asked: set[tuple[AgentStream, int]] = set()
-    for stored in commits:
-        if not isinstance(stored.stream, AgentStream):
-            continue
-        for recorded in stored.commit.events:
-            if recorded.type not in (StepRequested.tag, StepCompleted.tag):
-                continue
-            try:
-                event = revive(recorded)
-            except RecordError:
-                continue
-            if isinstance(event, StepRequested) and event.kind == STEPS:
-                asked.add((stored.stream, event.step))
-            elif isinstance(event, StepCompleted) and (stored.stream, event.step) in asked:
-                plain = await in_full(workspace.blobs, event.result)
-                for told in _named(plain):
-                    found[told.id] = max(told.version, found.get(told.id, 0))
+    async for plain in _events.results(workspace, commits, STEPS):
+        for told in _named(plain):
+            found[told.id] = max(told.version, found.get(told.id, 0))
     return found
 
 
@@ -76,16 +59,7 @@ async def up_to_version(
 
 def runs_of(commits: list[Stored]) -> list[str]:
     """The runs whose steps saved what some commits say."""
-    found: dict[str, None] = {}
-    for stored in commits:
-        for recorded in stored.commit.events:
-            try:
-                event = revive(recorded)
-            except RecordError:
-                continue
-            if isinstance(event, AggregateChanged) and event.run:
-                found[event.run] = None
-    return list(found)
+    return _events.runs(commits, AggregateChanged)
 
 
 async def beside(workspace: Workspace, stored: Stored) -> dict[str, int]:

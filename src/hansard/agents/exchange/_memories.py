@@ -6,15 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from hansard.agents.exchange import _events
 from hansard.agents.memory.operations import KIND as STEPS
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.states.aggregates import in_full
-from hansard.domain.errors import RecordError
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.memory.events import KIND, MemoryChanged, MemoryRejected, stream_of
-from hansard.domain.steps import StepCompleted, StepRequested
 
 
 class _Result(msgspec.Struct):
@@ -25,30 +22,18 @@ class _Result(msgspec.Struct):
 
 async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
     """The spaces that a run's agents read or changed by its commits, with theirs up to its end."""
-    spaces: set[str] = set()
-    asked: set[tuple[AgentStream, int]] = set()
     end = 0
+    spaces: set[str] = set()
     for stored in commits:
         tx = stored.commit.tx
         first, count = (
             (stored.position, 1) if tx is None else (stored.position - tx.index, tx.count)
         )
         end = max(end, first + count - 1)
-        if not isinstance(stored.stream, AgentStream):
-            continue
-        if count > 1:
+        if isinstance(stored.stream, AgentStream) and count > 1:
             spaces |= await _beside(workspace, first, count)
-        for recorded in stored.commit.events:
-            if recorded.type not in (StepRequested.tag, StepCompleted.tag):
-                continue
-            try:
-                event = revive(recorded)
-            except RecordError:
-                continue
-            if isinstance(event, StepRequested) and event.kind == STEPS:
-                asked.add((stored.stream, event.step))
-            elif isinstance(event, StepCompleted) and (stored.stream, event.step) in asked:
-                spaces |= _named(await in_full(workspace.blobs, event.result))
+    async for plain in _events.results(workspace, commits, STEPS):
+        spaces |= _named(plain)
     return {
         space: await workspace.log.read(stream_of(space), up_to=AtPosition(end))
         for space in sorted(spaces)
@@ -75,13 +60,4 @@ def _named(plain: object) -> set[str]:
 
 def runs_of(commits: list[Stored]) -> list[str]:
     """The runs whose steps wrote what some commits say."""
-    found: dict[str, None] = {}
-    for stored in commits:
-        for recorded in stored.commit.events:
-            try:
-                event = revive(recorded)
-            except RecordError:
-                continue
-            if isinstance(event, MemoryChanged | MemoryRejected) and event.run:
-                found[event.run] = None
-    return list(found)
+    return _events.runs(commits, MemoryChanged, MemoryRejected)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hansard.agents.exchange import _events
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, Stored
-from hansard.domain.errors import RecordError
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.prompt import KIND
 from hansard.domain.steps import StepRequested
@@ -19,19 +18,12 @@ async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, l
     """The prompts that the steps among a run's commits name, with their own commits up to the last
     of the run's.
     """
-    names: set[str] = set()
-    for stored in commits:
-        if not isinstance(stored.stream, AgentStream) or _NAMED not in stored.body:
-            continue
-        for recorded in stored.commit.events:
-            if recorded.type != StepRequested.tag:
-                continue
-            try:
-                event = revive(recorded)
-            except RecordError:
-                continue
-            if isinstance(event, StepRequested):
-                names.update(use.prompt for use in event.prompts)
+    named = (
+        each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
+    )
+    names = {
+        use.prompt for _, event in _events.known(named, StepRequested) for use in event.prompts
+    }
     up_to = AtPosition(max((stored.position for stored in commits), default=0))
     return {
         name: await workspace.log.read(WorkspaceStream(KIND, name), up_to=up_to)

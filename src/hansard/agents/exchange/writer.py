@@ -13,19 +13,18 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hansard.agents.exchange import _aggregates, _memories, _prompts
+from hansard.agents.exchange import _aggregates, _events, _memories, _prompts
 from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
 from hansard.bus.commits import torn
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.bus.validation.quarantine import as_it_stands
 from hansard.domain import aggregate, conversation, experiment, prompt
 from hansard.domain.conversation import RunJoined
-from hansard.domain.errors import Corrupt, RecordError
-from hansard.domain.events import Event, Recorded, Tx
+from hansard.domain.errors import Corrupt
+from hansard.domain.events import Tx
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.memory import events as memory_events
 from hansard.domain.run import RunAssigned, RunForked, RunStarted
@@ -152,7 +151,7 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         for name, taken in (await _prompts.of_run(workspace, commits)).items():
             if len(taken) > len(needed.prompts.get(name, [])):
                 needed.prompts[name] = taken
-        match _known(life[0].commit.events[0]):
+        match next((event for _, event in _events.known(life[:1], RunForked, RunStarted)), None):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
             case RunStarted(conversation_id=str(name)):
@@ -164,14 +163,6 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
     return needed
 
 
-def _known(recorded: Recorded) -> Event | None:
-    """An event, where this version knows it: of others the bytes alone go along."""
-    try:
-        return revive(recorded)
-    except RecordError:
-        return None
-
-
 async def _conversation(
     workspace: Workspace, needed: _Needed, name: str, run: str, up_to: AtPosition
 ) -> list[str]:
@@ -180,9 +171,7 @@ async def _conversation(
     earlier: list[str] = []
     for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
         taken.append(stored)
-        joined = [
-            event.run for event in map(_known, stored.commit.events) if isinstance(event, RunJoined)
-        ]
+        joined = [event.run for _, event in _events.known([stored], RunJoined)]
         if run in joined:
             if len(taken) > len(needed.conversations.get(name, ())):
                 needed.conversations[name] = taken
@@ -195,13 +184,11 @@ async def _experiments(
     workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
 ) -> None:
     """The experiments that a run is a trial of are needed, where they are registered."""
-    for event in (_known(recorded) for stored in life for recorded in stored.commit.events):
-        match event:
-            case RunAssigned(experiment=name) if name and name not in needed.experiments:
-                stream = WorkspaceStream(EXPERIMENT, name)
-                needed.experiments[name] = await workspace.log.read(stream, up_to=up_to)
-            case _:
-                pass
+    for _, event in _events.known(life, RunAssigned):
+        name = event.experiment
+        if name and name not in needed.experiments:
+            stream = WorkspaceStream(EXPERIMENT, name)
+            needed.experiments[name] = await workspace.log.read(stream, up_to=up_to)
 
 
 async def _of_aggregates(
