@@ -582,49 +582,51 @@ async def _demand_cache(sessions: Sessions, name: str) -> None:
         await sessions.shown(await kept_caches.label_of(sessions.workspace, name))
 
 
-async def _says(sessions: Sessions, tag: str) -> dict[str, Any] | None:
-    """By whom, with which label, a trusted client states something of an action cache; None of a
-    restricted one, whose service knows.
+async def _state(
+    sessions: Sessions,
+    tag: str,
+    by_record: Callable[..., Awaitable[int]],
+    by_session: Callable[..., Awaitable[int]],
+    *told: object,
+    because: str,
+) -> Answer:
+    """State something of an action cache: the version that it is at then. A trusted client states
+    it as its own session, with the label of that; a restricted one's service knows both.
     """
     for need in (permits.actions(), permits.states(tag)):
         await sessions.demand(need)
     if sessions.workspace is None:
-        return None
-    session = (await sessions.own()).session
-    engine = session.engine
-    label, scrub = engine.ledger.label.stored, engine.settings.scrub
-    return {"by": session.agent, "label": label, "scrub": scrub}
+        version = await by_record(*told, because=because)
+    else:
+        session = (await sessions.own()).session
+        engine = session.engine
+        version = await by_session(
+            sessions.workspace,
+            *told,
+            because=because,
+            by=session.agent,
+            label=engine.ledger.label.stored,
+            scrub=engine.settings.scrub,
+        )
+    return Answer({"version": version}, replayable=False)
 
 
 async def _keep(sessions: Sessions, asked: KeepCache) -> Answer:
     cache = decode(msgspec.json.encode(asked.cache), "keep_actions(cache)")
-    told = (asked.name, cache)
-    if (says := await _says(sessions, ActionsSaved.tag)) is None:
-        version = await sessions.record.keep_actions(*told, because=asked.because)
-    else:
-        keep = kept_caches.save
-        version = await keep(sessions.workspace, *told, because=asked.because, **says)
-    return Answer({"version": version}, replayable=False)
+    ways = (sessions.record.keep_actions, kept_caches.save)
+    return await _state(sessions, ActionsSaved.tag, *ways, asked.name, cache, because=asked.because)
 
 
 async def _revert(sessions: Sessions, asked: RevertCache) -> Answer:
+    ways = (sessions.record.revert_actions, kept_caches.revert)
     told = (asked.name, asked.to)
-    if (says := await _says(sessions, ActionsReverted.tag)) is None:
-        version = await sessions.record.revert_actions(*told, because=asked.because)
-    else:
-        revert = kept_caches.revert
-        version = await revert(sessions.workspace, *told, because=asked.because, **says)
-    return Answer({"version": version}, replayable=False)
+    return await _state(sessions, ActionsReverted.tag, *ways, *told, because=asked.because)
 
 
 async def _look_at(sessions: Sessions, asked: LookAtCache) -> Answer:
+    ways = (sessions.record.look_at_actions, kept_caches.look_at)
     told = (asked.name, asked.version)
-    if (says := await _says(sessions, ActionsLookedAt.tag)) is None:
-        version = await sessions.record.look_at_actions(*told, because=asked.because)
-    else:
-        look_at = kept_caches.look_at
-        version = await look_at(sessions.workspace, *told, because=asked.because, **says)
-    return Answer({"version": version}, replayable=False)
+    return await _state(sessions, ActionsLookedAt.tag, *ways, *told, because=asked.because)
 
 
 async def _left(sessions: Sessions, asked: Left) -> Answer:
