@@ -124,7 +124,7 @@ from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
-from hansard.inspect.what_left import SentOut, WhatLeft
+from hansard.inspect.what_left import SentOut
 from hansard.inspect.why import why
 from hansard.projections.reader import Reader
 from hansard.projections.search.files import FileWords
@@ -381,18 +381,17 @@ class WorkspaceRequests:
         """The arms of an experiment beside each other, by the role's own database. Raises
         NotOffered.
         """
-        question = asked.question
-        words = f"compare {msgspec.json.encode(question).decode()}"
 
         def reads(reader: Reader) -> ComparisonReport:
-            return shown(compare(reader, question), ComparisonReport)
+            return shown(compare(reader, asked.question), ComparisonReport)
 
-        return await self._its_tables("compare").read(asker, words, reads)
+        said = msgspec.json.encode(asked.question).decode()
+        return await self._from_tables(asker, "compare", (said,), reads)
 
     async def audit(self, asker: Asker, asked: RecordAudit) -> AuditReport:
         """What is missing or odd, by the role's own database. Raises NotOffered."""
-        words = f"audit {msgspec.json.encode(asked.question).decode()}"
-        return await self._its_tables("audit").read(asker, words, asked.question.answer)
+        said = msgspec.json.encode(asked.question).decode()
+        return await self._from_tables(asker, "audit", (said,), asked.question.answer)
 
     async def why(self, asker: Asker, asked: RecordWhy) -> DecisionReport | DecisionList:
         """Why something was decided, by the role's own database. Raises NotOffered, NotFound."""
@@ -400,7 +399,7 @@ class WorkspaceRequests:
         def reads(reader: Reader) -> DecisionReport | DecisionList:
             return explained(why(reader, asked.decision))
 
-        return await self._its_tables("why").read(asker, f"why {asked.decision}", reads)
+        return await self._from_tables(asker, "why", (asked.decision,), reads)
 
     async def prompt(self, asker: Asker, asked: RecordPrompt) -> Prompt:
         """A version of a prompt, on record as shown."""
@@ -473,17 +472,14 @@ class WorkspaceRequests:
 
     async def prompt_report(self, asker: Asker, asked: RecordPromptReport) -> PromptReport:
         """How the versions of prompts did, by the role's own database. Raises NotOffered."""
-
-        def reads(reader: Reader) -> PromptReport:
-            return inspected.report(reader, asked.name, asked.alpha)
-
-        words = f"prompt report {asked.name or ''} {asked.alpha}"
-        return await self._its_tables("prompt_report").read(asker, words, reads)
+        said = (asked.name or "", f"{asked.alpha}")
+        reads = partial(inspected.report, name=asked.name, alpha=asked.alpha)
+        return await self._from_tables(asker, "prompt_report", said, reads)
 
     async def experiences(self, asker: Asker, _asked: RecordExperiences) -> KeptExperiences:
         """The experiences that are kept, by the role's own database. Raises NotOffered."""
-        tables = self._its_tables("experiences")
-        return await tables.read(asker, "experiences", found_experiences.experiences)
+        reads = found_experiences.experiences
+        return await self._from_tables(asker, "experiences", (), reads)
 
     async def find_experience(self, asker: Asker, asked: RecordFindExperience) -> ExperienceHits:
         """The experiences that fit, by the role's own database. Raises NotOffered."""
@@ -500,17 +496,13 @@ class WorkspaceRequests:
             with closing(index):  # of the role's own: no rank tells of others
                 return found_experiences.find(reader, wanted, index)
 
-        words = f"find experience {asked.task} {asked.address}"
-        return await self._its_tables("find_experience").read(asker, words, reads)
+        said = (asked.task, asked.address)
+        return await self._from_tables(asker, "find_experience", said, reads)
 
     async def what_left(self, asker: Asker, asked: RecordWhatLeft) -> list[SentOut]:
         """What went out of a run, by the role's own database. Raises NotOffered, NotFound."""
-
-        def reads(reader: Reader) -> WhatLeft:
-            return left.by_tables(reader, asked.run)
-
-        tables = self._its_tables("what_left")
-        return (await tables.read(asker, f"what left {asked.run}", reads)).sent
+        reads = partial(left.by_tables, run=asked.run)
+        return (await self._from_tables(asker, "what_left", (asked.run,), reads)).sent
 
     async def kept_experience(self, asker: Asker, asked: RecordKeptExperience) -> KeptVersion:
         """A version of an experience, on record as shown."""
@@ -521,12 +513,8 @@ class WorkspaceRequests:
         """What is on record of an experience, by the role's own database. Raises NotOffered,
         NotFound.
         """
-
-        def reads(reader: Reader) -> ExperienceLog:
-            return found_experiences.log(reader, asked.name)
-
-        tables = self._its_tables("experience_log")
-        return await tables.read(asker, f"experience log {asked.name}", reads)
+        reads = partial(found_experiences.log, name=asked.name)
+        return await self._from_tables(asker, "experience_log", (asked.name,), reads)
 
     async def confirm_experience(self, asker: Asker, asked: RecordConfirmExperience) -> int:
         """Confirm the check functions of an experience."""
@@ -560,10 +548,11 @@ class WorkspaceRequests:
         await self._demand_shown(asker, asked.reference)
 
         async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
-            words = f"promote {asked.reference} {asked.experiment or ''}"
-            tables = self._its_tables("promote")
-            found = await tables.read(asker, words, lambda reader: _Said(said=reads(reader)))
-            return found.said
+            said = (asked.reference, asked.experiment or "")
+            wrapped = await self._from_tables(
+                asker, "promote", said, lambda reader: _Said(said=reads(reader))
+            )
+            return wrapped.said
 
         given = (asked.reference, asked.alias, asked.experiment, asked.because)
         move = Promotion(*given, by=asker.who.actor)
@@ -605,17 +594,12 @@ class WorkspaceRequests:
     async def action_caches(self, asker: Asker, asked: RecordActionCaches) -> KeptCaches:
         """The action caches, by the role's own database. Raises NotOffered."""
         del asked
-        tables = self._its_tables("action_caches")
-        return await tables.read(asker, "action caches", kept_actions.caches)
+        return await self._from_tables(asker, "action_caches", (), kept_actions.caches)
 
     async def actions_log(self, asker: Asker, asked: RecordActionsLog) -> ActionsLog:
         """The versions of a cache, by the role's own database. Raises NotOffered, NotFound."""
-
-        def reads(reader: Reader) -> ActionsLog:
-            return kept_actions.log(reader, asked.name)
-
-        tables = self._its_tables("actions_log")
-        return await tables.read(asker, f"actions log {asked.name}", reads)
+        reads = partial(kept_actions.log, name=asked.name)
+        return await self._from_tables(asker, "actions_log", (asked.name,), reads)
 
     async def revert_actions(self, asker: Asker, asked: RecordRevertActions) -> int:
         """Have an earlier version be the next one."""
@@ -695,6 +679,15 @@ class WorkspaceRequests:
         permit = await permits.read(asker.workspace, role, restricted=True)
         sight = Sight(permit, partial(clearance_of, log, role), lambda: asker.carried.label)
         return MemoryStore(asker.workspace, space, sight=sight)
+
+    async def _from_tables(
+        self, asker: Asker, what: str, said: tuple[str, ...], reads: Callable[[Reader], R]
+    ) -> R:
+        """What one of our own reads finds in the role's own tables; on record is what was asked,
+        of what it `said`. Raises NotOffered, and what the read raises.
+        """
+        words = " ".join([what.replace("_", " "), *said])
+        return await self._its_tables(what).read(asker, words, reads)
 
     def _its_tables(self, what: str) -> RoleTables:
         """Raises NotOffered where there are none."""
