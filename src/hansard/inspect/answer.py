@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -27,3 +27,22 @@ class Answer(msgspec.Struct, kw_only=True):
     def lines(self) -> Iterable[object]:
         """One object a line: what programs are told of it."""
         return (self,)
+
+
+class Listed(Answer):
+    """Things of a kind, as of a position of the log.
+
+    Attributes:
+        position: As of which position.
+    """
+
+    _listed: ClassVar[str]
+    """The field that holds them."""
+
+    position: int
+
+    def lines(self) -> Iterator[object]:
+        """Each of them, then how many there are, and the position."""
+        found = getattr(self, self._listed)
+        yield from found
+        yield {"kind": self._listed, "count": len(found), "position": self.position}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
+from typing import ClassVar
 
 import msgspec
 
 from hansard.bus.errors import NotFound
 from hansard.domain.actions.kept import REMEDY
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Listed
 from hansard.projections.reader import Reader
 
 
@@ -33,7 +33,7 @@ class KeptCache(msgspec.Struct, tag_field="kind", tag="cache", kw_only=True):
     changed_at: datetime
 
 
-class KeptCaches(Answer):
+class KeptCaches(Listed):
     """The caches that are kept.
 
     Attributes:
@@ -41,13 +41,8 @@ class KeptCaches(Answer):
         caches: By their names.
     """
 
-    position: int
+    _listed: ClassVar[str] = "caches"
     caches: list[KeptCache]
-
-    def lines(self) -> Iterator[object]:
-        """Each cache, then the position."""
-        yield from self.caches
-        yield {"kind": "caches", "count": len(self.caches), "position": self.position}
 
 
 class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
@@ -78,7 +73,7 @@ class KeptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True)
     looked_at: bool
 
 
-class ActionsLog(Answer):
+class ActionsLog(Listed):
     """The versions of a cache.
 
     Attributes:
@@ -86,13 +81,8 @@ class ActionsLog(Answer):
         versions: The oldest first.
     """
 
-    position: int
+    _listed: ClassVar[str] = "versions"
     versions: list[KeptVersion]
-
-    def lines(self) -> Iterator[object]:
-        """Each version, then the position."""
-        yield from self.versions
-        yield {"kind": "versions", "count": len(self.versions), "position": self.position}
 
 
 _CACHES = """

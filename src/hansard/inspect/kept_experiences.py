@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,7 +19,7 @@ from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import REMEDY, ExperienceStanding
 from hansard.domain.experience.wording import Wording, tokens
 from hansard.domain.urls import host_in
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, Listed
 from hansard.projections.reader import Reader
 
 HITS_MAX = 10
@@ -133,7 +133,7 @@ class ExperienceChange(msgspec.Struct, tag_field="kind", tag="change", kw_only=T
     at: datetime
 
 
-class ExperienceLog(Answer):
+class ExperienceLog(Listed):
     """What is on record of an experience.
 
     Attributes:
@@ -141,13 +141,8 @@ class ExperienceLog(Answer):
         changes: The oldest first.
     """
 
-    position: int
+    _listed: ClassVar[str] = "changes"
     changes: list[ExperienceChange]
-
-    def lines(self) -> Iterator[object]:
-        """Each change, then the position."""
-        yield from self.changes
-        yield {"kind": "changes", "count": len(self.changes), "position": self.position}
 
 
 class ShownExperience(Answer, kw_only=True):

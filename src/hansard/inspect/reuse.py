@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from math import fsum
+from typing import ClassVar
 
 import msgspec
 
 from hansard.domain.counted import counted
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, Listed
 from hansard.projections.reader import Reader
 
 
@@ -41,16 +42,11 @@ class OfferedAnswer(msgspec.Struct, tag_field="kind", tag="answer", kw_only=True
     stale_because: str | None
 
 
-class OfferedAnswers(Answer):
+class OfferedAnswers(Listed):
     """The answers that there are, as of a position."""
 
-    position: int
+    _listed: ClassVar[str] = "answers"
     answers: list[OfferedAnswer]
-
-    def lines(self) -> Iterator[object]:
-        """Each answer, then the position."""
-        yield from self.answers
-        yield {"kind": "answers", "count": len(self.answers), "position": self.position}
 
 
 class ReusedAnswer(msgspec.Struct, tag_field="kind", tag="reused", kw_only=True):
