@@ -207,7 +207,7 @@ AgentEvent = (
 )
 
 
-class StatedFact(msgspec.Struct, frozen=True):
+class StatedFact(msgspec.Struct, frozen=True, gc=False):
     """A fact and the version at which it was recorded.
 
     Attributes:

@@ -19,7 +19,7 @@ from hansard.domain.label import Label
 TAG_PATTERN = r"^[a-z_]+(\.[a-z_]+)+\.v[0-9]+$"
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Base of every event: frozen, in the past tense, known by an explicit versioned tag."""
 
     tag: ClassVar[str] = ""
@@ -52,7 +52,7 @@ def event(tag: str) -> Callable[[EventType], EventType]:
     return register
 
 
-class Actor(msgspec.Struct, frozen=True, omit_defaults=True):
+class Actor(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Who wrote a commit, and for whom (nearest principal first)."""
 
     agent: str
@@ -64,7 +64,7 @@ class Actor(msgspec.Struct, frozen=True, omit_defaults=True):
         return who if isinstance(who, Actor) else cls(who)
 
 
-class Tx(msgspec.Struct, frozen=True):
+class Tx(msgspec.Struct, frozen=True, gc=False):
     """The commit's place in a transaction over several streams: `index` of `count`, from 0."""
 
     id: str
@@ -79,7 +79,7 @@ class Encryption(msgspec.Struct, frozen=True):
     alg: str
 
 
-class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
+class Recorded(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One event inside a commit: its tag, its id, and its data as the exact JSON bytes.
 
     `occurred_at` is when the source of an imported event claims that it happened: ISO 8601 as the
@@ -93,7 +93,7 @@ class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
     occurred_at: str | None = None
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The body of one JetStream message.
 
     `version` is the version of the first event; event i has version `version + i`.

@@ -317,7 +317,7 @@ class StepStatus(StrEnum):
     NOT_DONE = "not_done"
 
 
-class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True):
+class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A step as folded so far. Versions are those of its events in the agent's stream. `approvals`
     are those that its intents name, the newest last. `late`: its outcome came when its agent had
     left. `happened` says of one in doubt that its effect happened, and only its result could not be

@@ -12,6 +12,7 @@ import re
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, cast
 from uuid import uuid4
@@ -38,6 +39,7 @@ from hansard.bus.jetstream.wire import (
     status,
 )
 from hansard.bus.loggers import logger
+from hansard.bus.slices import SLICE_S
 
 PENDING_BYTES_MAX = 8 * 1024 * 1024
 """What may wait to be written to the socket: one batch of 1,000 messages fits."""
@@ -64,14 +66,17 @@ _log = logger(__name__)
 
 
 class _Parser(Parser):
-    """nats-py's parser. Others on the loop go on after each buffer (32 KiB): nats-py reads on
-    without a pause for as long as there is something to read.
+    """nats-py's parser. Others on the loop go on after a full buffer (32 KiB) that ends a slice of
+    half a millisecond: nats-py reads on without a pause for as long as there is something to read.
     """
+
+    _until_s = 0.0
 
     async def parse(self, data: bytes = b"") -> None:
         await super().parse(data)
-        if len(data) >= DEFAULT_BUFFER_SIZE:
+        if len(data) >= DEFAULT_BUFFER_SIZE and time.perf_counter() >= self._until_s:
             await asyncio.sleep(0)
+            self._until_s = time.perf_counter() + SLICE_S
 
 
 class _Client(Client):
