@@ -111,6 +111,7 @@ def test_with_and_without_snapshots_a_state_is_the_same(events, chunks):
         assert chunk is not None
         rebuilt = state.copy()
         _chunks.apply(rebuilt, chunk)
+        assert _chunks.finish(rebuilt, chunk)
         assert rebuilt == after
         state = rebuilt
     assert state == agents.fold(agents.initial(), events)

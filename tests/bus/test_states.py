@@ -167,8 +167,13 @@ async def test_chunks_thrown_away_cost_nothing_but_time(world):
     expected = await world.states(chunks=False).agent(stream)
     await world.states().agent(stream)
     prefix = f"{stream_prefix(world, stream)}.1"
-    assert await world.snapshots.put(prefix, b"{not a chunk")
-    assert await world.states().agent(stream) == expected
+    whole = (await world.snapshots.get_many([prefix]))[prefix]
+    for damaged in (b"{not a chunk", whole.replace(b'"tools":[', b'"tools":[7,')):
+        assert damaged != whole
+        assert await world.snapshots.put(prefix, damaged)
+        assert await world.states().agent(stream, 100) == folds(await world.log.read(stream))[100]
+        assert await world.snapshots.put(prefix, damaged)
+        assert await world.states().agent(stream) == expected
     assert await world.states().agent(stream, 205) == folds(await world.log.read(stream))[205]
 
 

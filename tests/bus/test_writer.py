@@ -8,6 +8,7 @@ from eventsourcing.popo import POPOApplicationRecorder
 
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
+from hansard.bus.log import Stored
 from hansard.bus.recorder.log import RecorderLog
 from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter
 from hansard.domain.errors import BadValue
@@ -68,6 +69,26 @@ async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
     writer.put([writer.recorded(RunCancelled())], late)
     with pytest.raises(OSError, match="No space left"):
         await _wait(late)
+
+
+async def test_each_commit_is_told_once_it_is_stored_and_no_other():
+    """In the order of their versions; what could not be written never."""
+    recorder = FullDisk()
+    told: list[Stored] = []
+    log = RecorderLog("lab", recorder)
+    writer = StreamWriter(log, STREAM, 0, Identity(Actor("ada")), Clock(), None, told.append)
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        future = loop.create_future()
+        writer.put([writer.recorded(RunCancelled())], future)
+        await _wait(future)
+    recorder.full = True
+    late = loop.create_future()
+    writer.put([writer.recorded(RunCancelled())], late)
+    with pytest.raises(OSError, match="No space left"):
+        await _wait(late)
+    assert [stored.commit for stored in told] == [s.commit for s in await log.read(STREAM)]
+    assert len(told) == 3
 
 
 async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():

@@ -447,6 +447,7 @@ def _opened(
             identity,
             workspace.clock,
             found.label.stored,
+            workspace.states.written(stream),
         )
     ledger = Ledger(stream, found.state, writer, post, pending)
     ledger.shown(found.label.stored)

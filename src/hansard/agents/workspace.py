@@ -59,6 +59,7 @@ class Workspace:
         """Let go of the broker."""
         while self.closing:
             await self.closing.pop()()
+        await self.states.close()
         await self.memories.close()
         await self._close()
 

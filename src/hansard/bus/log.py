@@ -41,7 +41,7 @@ class Origin(msgspec.Struct, frozen=True):
     at: str
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """A commit as it stands in the log.
 
     `position` orders the workspace (the JetStream sequence). `stamp` is the log's own time of the
@@ -289,3 +289,16 @@ class AppendsHere(Protocol):
 def appends_here(log: EventLog) -> AppendsHere | None:
     """The log, if it can do that; one that stands before another cannot because that can."""
     return cast("AppendsHere", log) if hasattr(type(log), "append_here") else None
+
+
+class ReadsBack(Protocol):
+    """What some logs can do besides: say how readers are given what was just written."""
+
+    async def as_read(self, commits: list[Stored]) -> list[Stored]:
+        """Commits of one stream, in order, as a read gives them."""
+        ...
+
+
+def as_read(log: EventLog) -> ReadsBack | None:
+    """The log, if it can do that."""
+    return cast("ReadsBack", log) if hasattr(type(log), "as_read") else None

@@ -160,7 +160,11 @@ class StreamWriter:
         identity: Identity,
         clock: Clock,
         label: Label | None = None,
+        written: Callable[[Stored], None] | None = None,
     ) -> None:
+        """`written` is told each commit once it is acknowledged, in order, in whichever thread: it
+        must be quick.
+        """
         self.stream = stream
         self.version = version
         self.identity = identity
@@ -168,6 +172,7 @@ class StreamWriter:
         self.label = label
         self._log = log
         self._clock = clock
+        self._written = written
         self._queue: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._sending = ""
@@ -285,7 +290,7 @@ class StreamWriter:
                 return
             self._holder = None
             if stored is not None:
-                self.version += len(held.entry.events)
+                self._went_on(stored)
             elif lost is not None:
                 self.lost = lost
             else:
@@ -429,8 +434,14 @@ class StreamWriter:
             if winner is not None and winner.commit.epoch > self.identity.epoch:
                 raise Fenced(self.stream, self.identity.epoch, winner.commit.epoch) from conflict
             raise
-        self.version += len(mine.commit.events)
+        self._went_on(stored[0])
         return stored
+
+    def _went_on(self, stored: Stored) -> None:
+        """A commit of the stream is stored."""
+        self.version = stored.commit.last_version
+        if self._written is not None:
+            self._written(stored)
 
     def _log_lost(self, error: Exception) -> None:
         """Say that this writer writes no more, and whose stream it was."""

@@ -131,25 +131,25 @@ class JetStreamLog:
         inside: bool = False,
     ) -> list[Stored]:
         """One stream's commits. Raises Corrupt, Unreachable."""
-        return await self._sifted(
+        return await self.as_read(
             await self._reader.read(stream, after=after, to=to, up_to=up_to, inside=inside)
         )
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
         """Several streams as one consistent read, by position."""
-        return await self._sifted(await self._reader.read_streams(streams, up_to))
+        return await self.as_read(await self._reader.read_streams(streams, up_to))
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """All streams of a run as one consistent read, by position."""
-        return await self._sifted(await self._reader.read_run(run, up_to))
+        return await self.as_read(await self._reader.read_run(run, up_to))
 
     async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """The streams of a run's shared state and budgets, by position."""
-        return await self._sifted(await self._reader.read_boards(run, up_to))
+        return await self.as_read(await self._reader.read_boards(run, up_to))
 
     async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
         """All streams of a kind that outlives runs, by position."""
-        return await self._sifted(await self._reader.read_kind(kind, up_to))
+        return await self.as_read(await self._reader.read_kind(kind, up_to))
 
     async def end(self, up_to: UpTo) -> int:
         """The position where a read up to a point ends."""
@@ -159,7 +159,7 @@ class JetStreamLog:
     async def last(self, stream: StreamId) -> Stored | None:
         """The newest commit of a stream."""
         last = await self._reader.last(stream)
-        return last if last is None else (await self._sifted([last]))[0]
+        return last if last is None else (await self.as_read([last]))[0]
 
     async def at(self, position: int) -> Stored:
         """The commit at a position. Raises NotFound."""
@@ -167,7 +167,7 @@ class JetStreamLog:
         if stored is None:
             head = await self.head()
             raise NotFound(f"position {position}", f"the log ends at {head}")
-        return (await self._sifted([stored]))[0]
+        return (await self.as_read([stored]))[0]
 
     async def runs(self, key: str | None = None) -> list[str]:
         """The ids of all runs, or of those whose board has had a key."""
@@ -210,7 +210,8 @@ class JetStreamLog:
         if of is None:
             raise Corrupt(f"stream {name!r}", f"positions {push.position + 1} to {until} are gone")
 
-    async def _sifted(self, commits: list[Stored]) -> list[Stored]:
+    async def as_read(self, commits: list[Stored]) -> list[Stored]:
+        """As `hansard.bus.log.ReadsBack` says."""
         return commits if self._screen is None else await self._screen.sift(commits)
 
     async def _lives(self, runs: Sequence[str]) -> list[Stored]:

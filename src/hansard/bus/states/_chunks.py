@@ -46,21 +46,25 @@ class _Fact(msgspec.Struct, array_like=True):
 class Chunk(msgspec.Struct):
     """What the versions after the chunk before added. Ends with a whole commit.
 
-    `version` and `position` are those of that commit's end; `base` the version it follows.
+    `version` and `position` are those of that commit's end; `base` the version it follows. What it
+    has whole, and not as what was added, is decoded of the last one alone: see `finish`.
     """
 
     base: int
     version: int
     position: int
-    plain: dict[str, int | str | None]
-    tools: list[ToolDeclared]
+    plain: msgspec.Raw
+    tools: msgspec.Raw
     steps: list[Step]
     facts: list[_Fact]
-    refused: dict[str, Refusal] = {}
+    refused: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Chunk)
+_plain = msgspec.json.Decoder(dict[str, int | str | None])
+_tools = msgspec.json.Decoder(list[ToolDeclared])
+_refused = msgspec.json.Decoder(dict[str, Refusal])
 
 
 def make(before: AgentState, after: AgentState, position: int, events: Iterable[Event]) -> bytes:
@@ -73,16 +77,26 @@ def make(before: AgentState, after: AgentState, position: int, events: Iterable[
             before.version,
             after.version,
             position,
-            {name: getattr(after, name) for name in after.__struct_fields__ if name not in _PARTS},
-            list(after.tools.values()),
+            _raw(
+                {
+                    name: getattr(after, name)
+                    for name in after.__struct_fields__
+                    if name not in _PARTS
+                }
+            ),
+            _raw(list(after.tools.values())),
             [step for step in steps if old.get(step.number) is not step],
             [
                 _Fact(noted.version, noted.fact.tag, record(noted.fact, "").data)
                 for noted in after.facts[len(before.facts) :]
             ],
-            after.refused,
+            _raw(after.refused),
         )
     )
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(_encoder.encode(value))
 
 
 def read(data: bytes) -> Chunk | None:
@@ -94,14 +108,28 @@ def read(data: bytes) -> Chunk | None:
 
 
 def apply(state: AgentState, chunk: Chunk) -> None:
-    """Go on to the state after a chunk; the caller owns the state."""
-    for name, value in chunk.plain.items():
-        setattr(state, name, value)
-    state.tools = {tool.tool: tool for tool in chunk.tools}
-    state.refused = dict(chunk.refused)
+    """Add what a chunk says to a state, which the caller owns: after the last one, `finish` it."""
+    state.version = chunk.version
     for step in chunk.steps:
         state.steps[step.number] = step
     for fact in chunk.facts:
         event = revive(Recorded(fact.tag, f"in a snapshot of {state.agent}", fact.data))
         state.facts.append(StatedFact(fact.version, event))  # type: ignore[arg-type] # `make` put a Fact there
         state.known.add(event.fingerprint)  # type: ignore[attr-defined] # as every Fact
+
+
+def finish(state: AgentState, chunk: Chunk | None) -> bool:
+    """Make a state, to which all of some chunks were added, that after the last one (None: there
+    was none); False where that is not one.
+    """
+    if chunk is None:
+        return True
+    try:
+        plain, tools = _plain.decode(chunk.plain), _tools.decode(chunk.tools)
+        state.refused = _refused.decode(chunk.refused)
+    except msgspec.DecodeError:
+        return False
+    for name, value in plain.items():
+        setattr(state, name, value)
+    state.tools = {tool.tool: tool for tool in tools}
+    return True

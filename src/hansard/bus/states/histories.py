@@ -48,6 +48,15 @@ class Segment(msgspec.Struct):
     ends: list[tuple[int, int, list[Event], Label | None]]
     horizon: int | None
 
+    @property
+    def epoch(self) -> int:
+        """The agent's epoch at its end."""
+        for _, _, events, _ in reversed(self.ends):
+            for event in reversed(events):
+                if isinstance(event, SessionBegan):
+                    return event.epoch
+        return self.base.epoch
+
 
 class _Index(msgspec.Struct):
     """Where a stream's chunks end: position by number, from 0 (the stream's begin)."""
@@ -125,10 +134,14 @@ class Histories:
 
     async def at_version(self, stream: AgentStream, version: int) -> AgentState:
         """An agent at a version, or its newest where it has fewer."""
+        return folded(await self.segment_of(stream, version), version=version)
+
+    async def segment_of(self, stream: AgentStream, version: int) -> Segment:
+        """The segment that a version lies in, or the newest where there are fewer: not the
+        caller's own.
+        """
         segment = self._cached_version(stream, version)
-        if segment is None:
-            segment = await self._load_version(stream, version)
-        return _fold(segment, version=version)
+        return segment if segment is not None else await self._load_version(stream, version)
 
     async def at_position(
         self, stream: AgentStream, position: int, head: int | None = None
@@ -139,7 +152,7 @@ class Histories:
             segment = await self._grown(stream, position)
         if segment is None:
             segment = await self._load_position(stream, position, head)
-        return _fold(segment, position=position)
+        return folded(segment, position=position)
 
     async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
         """The newest segment in memory, with what came since; None where it is not there or a
@@ -160,7 +173,7 @@ class Histories:
         if newest > known and last is not None:
             head = max(head, whole_at(last))
             tail = await self._log.read(stream, after=known, to=newest)
-            tail = quarantine.under(self._log.workspace, stream, tail, _epoch(segment))
+            tail = quarantine.under(self._log.workspace, stream, tail, segment.epoch)
             grown = Segment(segment.base, segment.position, [*segment.ends, *_ends(tail)], None)
         grown.horizon = max(head, segment.horizon)
         self._segments[stream, number] = grown
@@ -181,9 +194,7 @@ class Histories:
 
     async def position_of(self, stream: AgentStream, version: int) -> int | None:
         """The position of the commit that holds a version; None where there is none."""
-        segment = self._cached_version(stream, version)
-        if segment is None:
-            segment = await self._load_version(stream, version)
+        segment = await self.segment_of(stream, version)
         if version == segment.base.version:
             return segment.position
         found = (position for position, end, *_ in segment.ends if end >= version)
@@ -270,14 +281,17 @@ class Histories:
         state, start = begin[0].copy(), begin[1]
         index = [start]
         chunk: Chunk | None = None
+        last: Chunk | None = None
         for number in itertools.count(1):
             if number * CHUNK_VERSIONS > state.version:
                 chunk = _chunk(chunks, number, state)
                 if chunk is None or version < chunk.version:
                     break
                 _chunks.apply(state, chunk)
-                start = chunk.position
+                last, start = chunk, chunk.position
             index.append(start)
+        if not _chunks.finish(state, last):
+            return None
         if chunk is not None:
             index.append(chunk.position)
         follow = [each for each in follow if each.commit.version > state.version]
@@ -307,34 +321,39 @@ class Histories:
         made: list[tuple[int, bytes]] = []
         state, start = begin[0].copy(), begin[1]
         index = [start]
+        last: tuple[int, Chunk | None] = (0, None)
         for number in itertools.count(1):
             if number * CHUNK_VERSIONS <= state.version:
                 index.append(start)
                 continue
             chunk = _chunk(chunks, number, state)
+            is_last = chunk is None or _lies_in(version, position, chunk.version, chunk.position)
+            if is_last and not _chunks.finish(state, last[1]):  # as if it were not there
+                less = {each: data for each, data in chunks.items() if each != last[0]}
+                return await self._walk(stream, version, position, begin, less, tail)
             if chunk is None:
                 segment = await self._read(stream, state, start, number, tail, ahead=True)
                 if not self._is_whole(segment, number):
-                    await self._put(stream, made)
+                    await self.put(stream, made)
                     return self._keep(stream, number - 1, index, segment)
-                ended = _fold(segment)
+                ended = folded(segment)
                 position_end, version_end = segment.ends[-1][:2]
                 if _lies_in(version, position, version_end, position_end):
-                    await self._put(stream, made)
+                    await self.put(stream, made)
                     return self._keep(stream, number - 1, [*index, position_end], segment)
                 if self._snapshots is not None:
-                    made.append((number, _made(segment, ended)))
+                    made.append((number, made_chunk(segment, ended)))
                 if len(made) >= CHUNKS_SENT:
-                    await self._put(stream, made)
+                    await self.put(stream, made)
                     made = []
-                state, start = ended, position_end
-            elif _lies_in(version, position, chunk.version, chunk.position):
+                state, start, last = ended, position_end, (0, None)
+            elif is_last:
                 segment = await self._read(stream, state, start, number, tail)
-                await self._put(stream, made)
+                await self.put(stream, made)
                 return self._keep(stream, number - 1, [*index, chunk.position], segment)
             else:
                 _chunks.apply(state, chunk)
-                start = chunk.position
+                start, last = chunk.position, (number, chunk)
             index.append(start)
         raise AssertionError(index)  # the last segment is not whole
 
@@ -371,7 +390,8 @@ class Histories:
         found = await self._snapshots.get_many(list(keys))
         return {keys[key]: data for key, data in found.items()}
 
-    async def _put(self, stream: AgentStream, made: Sequence[tuple[int, bytes]]) -> None:
+    async def put(self, stream: AgentStream, made: Sequence[tuple[int, bytes]]) -> None:
+        """Send chunks of a stream, by their numbers; nobody waits for them to be stored."""
         if self._snapshots is not None:
             for number, data in made:
                 await self._snapshots.put(f"{self._prefix(stream)}.{number}", data)
@@ -400,7 +420,7 @@ def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | 
     return chunk if chunk is not None and chunk.base == state.version else None
 
 
-def _made(segment: Segment, ended: AgentState) -> bytes:
+def made_chunk(segment: Segment, ended: AgentState) -> bytes:
     """The chunk of a whole segment, which leads to a state."""
     events = (event for end in segment.ends for event in end[2])
     return _chunks.make(segment.base, ended, segment.ends[-1][0], events)
@@ -410,24 +430,14 @@ def _version(stored: Stored) -> int:
     return stored.commit.version
 
 
-def _epoch(segment: Segment) -> int:
-    """The agent's epoch at a segment's end."""
-    began = [
-        event.epoch for end in segment.ends for event in end[2] if isinstance(event, SessionBegan)
-    ]
-    return began[-1] if began else segment.base.epoch
+def ended_by(stored: Stored) -> tuple[int, int, list[Event], Label | None]:
+    """A commit as one of a segment's ends."""
+    commit = stored.commit
+    return whole_at(stored), commit.last_version, [*map(revive, commit.events)], commit.label
 
 
 def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event], Label | None]]:
-    return [
-        (
-            whole_at(item),
-            item.commit.last_version,
-            [revive(e) for e in item.commit.events],
-            item.commit.label,
-        )
-        for item in stored
-    ]
+    return [ended_by(item) for item in stored]
 
 
 def _lies_in(
@@ -439,7 +449,8 @@ def _lies_in(
     return position is not None and position < position_end
 
 
-def _fold(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
+def folded(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
+    """The state at a segment's end, or at a point in it."""
     state = segment.base.copy()
     for end_position, _, events, label in segment.ends:
         if position is not None and end_position > position:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -19,6 +19,7 @@ from hansard.bus.codec import revive
 from hansard.bus.commits import until
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored, UpTo
+from hansard.bus.states.chunk_maker import ChunkMaker
 from hansard.bus.states.histories import Histories
 from hansard.bus.states.snapshots import Snapshots
 from hansard.bus.states.teams import fold_team
@@ -113,6 +114,7 @@ class States:
     def __init__(self, log: EventLog, snapshots: Snapshots | None = None) -> None:
         self.log = log
         self._histories = Histories(log, snapshots, self._begin)
+        self._maker = ChunkMaker(log, self._histories) if snapshots is not None else None
         self._skeletons: LRUCache[str, _Skeleton] = LRUCache(SKELETONS_MAX)
         self._begins: LRUCache[str, RunForked | None] = LRUCache(BEGINS_MAX)
 
@@ -121,6 +123,17 @@ class States:
         made = copy.copy(self)
         made.log = log
         return made
+
+    def written(self, stream: AgentStream) -> Callable[[Stored], None] | None:
+        """What the writer of an agent's stream is to tell its commits to, as they are acknowledged,
+        so that their chunks are made (`hansard.bus.states.chunk_maker`); None where none are.
+        """
+        return self._maker.written(stream) if self._maker is not None else None
+
+    async def close(self) -> None:
+        """Make no more chunks."""
+        if self._maker is not None:
+            await self._maker.close()
 
     async def forked(self, run: str) -> RunForked | None:
         """How a run began, if as a fork. That does not change, so it is asked once."""

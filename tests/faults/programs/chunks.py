@@ -1,0 +1,53 @@
+"""Calls enough for a chunk of the agent's versions, cut by a kill before or after that is sent."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from hansard.bus.states.snapshots import Snapshots
+from tests.faults._inside import Inside, Point, run_program
+
+CALLS = 50
+
+
+class Watched:
+    """The real store of snapshots; stops before or after one is sent."""
+
+    def __init__(self, kept: Snapshots, inside: Inside) -> None:
+        self._kept = kept
+        self._stops = inside.stops
+
+    async def put(self, subject: str, data: bytes) -> bool:
+        """The real one, watched."""
+        await self._stop(Point.BEFORE_RECEIPT)
+        sent = await self._kept.put(subject, data)
+        await self._stop(Point.AFTER_RECEIPT)
+        return sent
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The real one."""
+        return await self._kept.get_many(keys)
+
+    async def _stop(self, point: Point) -> None:
+        if self._stops.wanted(point, "chunk") and not self._stops.reach():
+            await asyncio.Event().wait()
+
+
+def main(inside: Inside) -> list[Any]:
+    """What the calls gave."""
+    with inside.connect() as record:
+        assert record.workspace.snapshots is not None
+        histories = record.workspace.states._histories
+        histories._snapshots = Watched(record.workspace.snapshots, inside)
+        with record.run("chunks", run=inside.job.run, agent="worker", role="worker") as session:
+
+            @session.tool(effects="pure")
+            def double(number: int) -> int:
+                inside.world.note("bodies", number=number)
+                return 2 * number
+
+            return [double(number) for number in range(CALLS)]
+
+
+if __name__ == "__main__":
+    run_program(main)
