@@ -161,6 +161,13 @@ def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):
             assert _same(read, told.given[number - 1])
         if resumes:
             told.resume()
+    _told_in_full(told)
+
+
+def _told_in_full(told: Told) -> None:
+    """The values of events that come by, one after the other, are what was given, and so are those
+    of the steps that they come to.
+    """
     line = PartsLine()
     for version, event in enumerate(told.events, 1):
         recorded = record(event, "e")
@@ -174,6 +181,17 @@ def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):
         step = told.state.steps[number]
         read = (msgspec.json.decode(step.arguments), msgspec.json.decode(step.result))
         assert _same(read, (arguments, result))
+
+
+def test_arguments_and_results_are_told_in_full():
+    """The law above, of one history in which both are told by parts."""
+    told = Told()
+    for n in range(3):
+        said = [f"message {i} " * 40 for i in range(n + 1)]
+        told.step({"prompt": said}, {"said": said})
+    last = told.state.steps[3]
+    assert all(parts.MARK in bytes(raw) for raw in (last.arguments, last.result))
+    _told_in_full(told)
 
 
 def _same(read: Any, given_: Any) -> bool:

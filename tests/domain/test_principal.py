@@ -1,5 +1,7 @@
 """Chains of principals: who may act for whom, and that a token's terms never change."""
 
+from datetime import datetime, timedelta
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 from hansard.domain import principal
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event
-from hansard.domain.principal import CHAIN_MAX, PrincipalKind, PrincipalRegistered, TokenIssued
+from hansard.domain.principal import (
+    CHAIN_MAX,
+    PrincipalKind,
+    PrincipalRegistered,
+    PrincipalShown,
+    Token,
+    TokenIssued,
+    TokenRevoked,
+)
 from tests.domain import strategies
 
 names = st.sampled_from(["ada", "alice", "lead", "ü", "a/b", "*", "import"])
@@ -76,6 +86,36 @@ def test_who_acts_for_whom_is_what_was_issued(events: list[Event], name: str):
     for token_id, token in state.tokens.items():
         assert token.issued == issued[token_id]
         assert principal.acts_for(token, name) is (name in issued[token_id].on_behalf_of)
+
+
+def test_a_token_is_revoked_once():
+    """What there is is revoked, once; what there is not is refused."""
+    issued = principal.fold(REGISTERED, [_issued(())])
+    revoked = TokenRevoked(token="1" * 32, because="it leaked")
+    assert principal.decide(issued, revoked) == (revoked,)
+    assert principal.decide(principal.fold(issued, [revoked]), revoked) == ()
+    with pytest.raises(Refused, match="it has no token '2222"):
+        principal.decide(issued, TokenRevoked(token="2" * 32))
+
+
+def test_a_token_is_valid_until_it_ends_or_is_revoked():
+    """At the moment that it ends it is not; one without an end is for as long as it stands."""
+    ends = datetime.fromisoformat("2026-11-21T10:00:00+00:00")
+    for expires, now, valid in (
+        (None, ends, True),
+        ("2026-11-21T10:00:00Z", ends - timedelta(microseconds=1), True),
+        ("2026-11-21T10:00:00Z", ends, False),
+    ):
+        issued = msgspec.structs.replace(_issued(()), expires=expires)
+        assert Token(issued).is_valid(now) is valid
+        assert not Token(issued, revoked=True).is_valid(now)
+
+
+def test_who_is_not_registered_is_shown_nothing():
+    """The refusal says what to do."""
+    shown = PrincipalShown(label="confidential", role="writer")
+    with pytest.raises(Refused, match="it is not registered: register it before"):
+        principal.decide(principal.initial(), shown)
 
 
 def test_no_chain_is_what_it_was_before():
