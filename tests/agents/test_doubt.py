@@ -62,6 +62,27 @@ async def test_once_waits_for_a_person(lab: Lab):
 
 
 @twins
+async def test_an_equal_call_is_the_one_in_doubt(lab: Lab):
+    """In the session that it happened in, too, however often it is made; another call is another
+    effect.
+    """
+    world = World()
+    async with lab.connect() as record, record.run(run="r") as session:
+
+        @session.tool(effects="once")
+        async def send(to: str) -> str:
+            return await world.send(to)
+
+        with pytest.raises(ConnectionError):
+            await send("bob")
+        for _ in range(2):
+            with pytest.raises(hansard.InDoubt):
+                await send("bob")
+        assert await send("eve") == "sent to eve"
+    assert world.effects == ["bob", "eve"]
+
+
+@twins
 @pytest.mark.parametrize("step", ["1", "ada#1"])
 async def test_a_person_says_that_it_happened(lab: Lab, step):
     """`happened` with a result completes the step: no body runs, replay returns what was said."""
