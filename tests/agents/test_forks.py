@@ -261,6 +261,31 @@ async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: L
 
 
 @twins
+async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
+    """Nobody knows what the parent's call came to, so nothing runs before somebody says."""
+    effects: list[str] = []
+
+    async def work(record, run):
+        async with record.run(run=run) as session:
+
+            @session.tool(effects="once")
+            async def send(to: str) -> str:
+                effects.append(to)
+                raise ConnectionResetError
+
+            await send("a")
+
+    async with lab.connect() as record:
+        with pytest.raises(ConnectionError):
+            await work(record, "r")
+        for options in ({}, {"effects": "live"}):
+            child = await record.fork("r", **options)
+            with pytest.raises(hansard.InDoubt):
+                await work(record, child)
+    assert effects == ["a"]
+
+
+@twins
 async def test_a_fork_of_a_fork_reads_through(lab: Lab):
     """Two cuts deep, each stretch comes from the run that made it."""
     world = World()
