@@ -5,6 +5,7 @@ Each side is imported by who uses it: a process of one pays for no other's impor
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import sys
@@ -12,10 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 WORKFLOW, AGENT = "bench", "caller"
 OURS, DBOS, LANGGRAPH = "Hansard", "DBOS", "LangGraph @task"
 SIDES = (OURS, DBOS, LANGGRAPH)
+EVENTSOURCING, ZYMI = "eventsourcing SQLite insert", "zymi-core append"
 PUT_S = 1.0
 """Time for what LangGraph's thread still has to put, before its process ends."""
 
@@ -60,6 +63,102 @@ def langgraph_flow(con: sqlite3.Connection, body: Callable[[Step], object]) -> A
         return body(lambda number: look(query(number), number).result())
 
     return entrypoint(checkpointer=SqliteSaver(con))(flow)
+
+
+# ---------------------------------------------------------------- steps, in turns
+
+Turns = Callable[[dict[str, Step]], None]
+
+
+def turns_of(each: int) -> Turns:
+    """For each line on stdin so many steps of each kind: a line with their milliseconds."""
+
+    def turns(works: dict[str, Step]) -> None:
+        number = 0
+        for _ in sys.stdin:
+            times: dict[str, list[float]] = {name: [] for name in works}
+            for name, step in works.items():
+                for _ in range(each):
+                    number += 1
+                    start = time.perf_counter()
+                    step(number)
+                    times[name].append((time.perf_counter() - start) * 1e3)
+            print(json.dumps(times), flush=True)
+
+    return turns
+
+
+def steps_of_ours(folder: Path, turns: Turns) -> None:
+    """A session, under two policies."""
+    import hansard  # noqa: PLC0415 -- see the module's docstring
+
+    with (
+        hansard.connect("bench", data_dir=folder) as record,
+        record.run(WORKFLOW, agent=AGENT) as session,
+    ):
+        pure = session.tool(effects="pure", name="pure")(look_up)
+        once = session.tool(effects="once", name="once")(look_up)
+        turns(
+            {
+                "Hansard, pure": lambda number: pure(query(number), number),
+                "Hansard, once": lambda number: once(query(number), number),
+            }
+        )
+
+
+def steps_of_dbos(folder: Path, turns: Turns) -> None:
+    """Steps of one workflow."""
+    dbos = dbos_over(folder)
+    look = dbos.step()(look_up)
+    work = dbos.workflow()(lambda: turns({DBOS: lambda number: look(query(number), number)}))
+    dbos.launch()
+    work()
+
+
+def steps_of_langgraph(folder: Path, turns: Turns) -> None:
+    """Tasks of one entrypoint."""
+    flow = langgraph_flow(full(folder, "steps.sqlite"), lambda task: turns({LANGGRAPH: task}))
+    flow.invoke(0, {"configurable": {"thread_id": "t"}}, durability="sync")
+
+
+def steps_of_eventsourcing(folder: Path, turns: Turns) -> None:
+    """Events of a recorder."""
+    from eventsourcing.persistence import StoredEvent  # noqa: PLC0415 -- see above
+    from eventsourcing.sqlite import (  # noqa: PLC0415 -- see above
+        SQLiteApplicationRecorder,
+        SQLiteDatastore,
+    )
+
+    recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(folder / "events.sqlite")))
+    recorder.create_table()
+
+    def insert(number: int) -> None:
+        body = json.dumps(look_up(query(number), number)).encode()
+        recorder.insert_events([StoredEvent(UUID(int=number), 1, "looked.up", body)])
+
+    turns({EVENTSOURCING: insert})
+
+
+def steps_of_zymi(folder: Path, turns: Turns) -> None:
+    """Events of a store."""
+    from zymi import Event, EventStore  # type: ignore[import-not-found]  # noqa: PLC0415 -- of bench.txt
+
+    store = EventStore(str(folder / "zymi.sqlite"))
+
+    def append(number: int) -> None:
+        data = {"content": {"User": query(number)}, "connector": "bench"}
+        store.append(Event("bench", {"type": "UserMessageReceived", "data": data}, "bench"))
+
+    turns({ZYMI: append})
+
+
+STEPPING = {
+    OURS: steps_of_ours,
+    DBOS: steps_of_dbos,
+    LANGGRAPH: steps_of_langgraph,
+    EVENTSOURCING: steps_of_eventsourcing,
+    ZYMI: steps_of_zymi,
+}
 
 
 # ---------------------------------------------------------------- a run that is gone on with
@@ -129,5 +228,11 @@ def of_langgraph(folder: Path, run: str, calls: Callable[[Step], int], dies: boo
 
 
 if __name__ == "__main__":
-    name, place, number, of, ends = sys.argv[1:]
-    print(resumed(name, Path(place), int(number), of, dies=ends == "die"))
+    name, place, number, *more = sys.argv[1:]
+    if more:
+        took_s = resumed(name, Path(place), int(number), more[0], dies=more[1] == "die")
+        print(took_s)
+    else:
+        STEPPING[name](Path(place), turns_of(int(number)))
+        sys.stdout.flush()
+        os._exit(0)  # threads of a side may wait for work

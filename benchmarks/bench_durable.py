@@ -30,23 +30,11 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, TypedDict, cast
-from uuid import UUID
+from typing import Annotated, Any, TypedDict
 
 import hansard
 from benchmarks import _world
-from benchmarks._durable_sides import (
-    AGENT,
-    OURS,
-    SIDES,
-    WORKFLOW,
-    Step,
-    dbos_over,
-    full,
-    langgraph_flow,
-    look_up,
-    query,
-)
+from benchmarks._durable_sides import OURS, SIDES, STEPPING, full
 from benchmarks._report import Findings, say, sized, summary
 from benchmarks._states import fresh, record_run
 from benchmarks.bench_append import raw_block
@@ -54,6 +42,7 @@ from benchmarks.bench_append import raw_block
 RUN = "durable"
 PUBLISH = "nats-py publish"
 
+SIDE = (sys.executable, "-m", "benchmarks._durable_sides")
 BOUND_S = 300
 """For one process of a side."""
 
@@ -68,98 +57,55 @@ def timed(work: Callable[[], object]) -> float:
 # ---------------------------------------------------------------- a step
 
 
-class Steps:
-    """Blocks of steps of each, in turn."""
+class Side:
+    """A process that makes steps of one side when it is told to."""
 
-    def __init__(self, blocks: int, each: int) -> None:
-        self.blocks = blocks
-        self.each = each
-        self.times: dict[str, list[float]] = {}
-        self._number = 0
+    def __init__(self, name: str, folder: Path, each: int) -> None:
+        self._process = subprocess.Popen(
+            [*SIDE, name, str(folder), str(each)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
-    def block(self, name: str, step: Step) -> None:
-        """So many steps of one; those of the first block do not count."""
-        times = []
-        for _ in range(self.each):
-            self._number += 1
-            number = self._number
-            times.append(timed(lambda: step(number)))  # noqa: B023 -- called at once
-        self.keep(name, times)
+    def turn(self) -> dict[str, list[float]]:
+        """A block of its steps: milliseconds of each, by kind."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(file=self._process.stdin, flush=True)
+        found: dict[str, list[float]] = json.loads(self._process.stdout.readline())
+        return found
 
-    def keep(self, name: str, times: list[float]) -> None:
-        """Milliseconds of a block."""
-        if name in self.times:
-            self.times[name].extend(times)
-        else:
-            self.times[name] = []
-
-
-def recorders(folder: Path) -> dict[str, Step]:
-    """An event of those that only keep events."""
-    from eventsourcing.persistence import StoredEvent  # noqa: PLC0415 -- see above
-    from eventsourcing.sqlite import (  # noqa: PLC0415 -- see above
-        SQLiteApplicationRecorder,
-        SQLiteDatastore,
-    )
-    from zymi import Event, EventStore  # type: ignore[import-not-found]  # noqa: PLC0415 -- see above
-
-    recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(folder / "events.sqlite")))
-    recorder.create_table()
-    store = EventStore(str(folder / "zymi.sqlite"))
-
-    def insert(number: int) -> None:
-        body = json.dumps(look_up(query(number), number)).encode()
-        recorder.insert_events([StoredEvent(UUID(int=number), 1, "looked.up", body)])
-
-    def append(number: int) -> None:
-        data = {"content": {"User": query(number)}, "connector": "bench"}
-        kind = {"type": "UserMessageReceived", "data": data}
-        store.append(Event("bench", kind, "bench"))
-
-    return {"eventsourcing SQLite insert": insert, "zymi-core append": append}
-
-
-def called(tool: Callable[[str, int], object], number: int) -> object:
-    """One step of a session."""
-    return tool(query(number), number)
+    def end(self) -> None:
+        """It has no more to do."""
+        self._process.communicate(timeout=BOUND_S)
 
 
 def measure_steps(
     found: Findings, folder: Path, data_dir: Path, publishes: Callable[[], list[float]]
 ) -> None:
-    """Blocks of all in turn: DBOS's and LangGraph's inside of one workflow of theirs each."""
-    steps = Steps(blocks=sized(20, 2) + 1, each=sized(20, 3))
+    """Blocks of all in turn, each side in a process of its own; the first blocks do not count."""
+    times: dict[str, list[list[float]]] = {}
+    each = sized(20, 3)
     with contextlib.ExitStack() as stack:
-        record = stack.enter_context(hansard.connect("bench", data_dir=data_dir))
-        session = stack.enter_context(record.run(WORKFLOW, agent=AGENT))
-        works: dict[str, Step] = {}
-        for policy in ("pure", "once"):
-            tool = cast("Any", session.tool(effects=policy, name=policy)(look_up))
-            works[f"Hansard, {policy}"] = partial(called, tool)
-        works |= recorders(folder)
-        dbos = dbos_over(folder)
-        look = dbos.step()(look_up)
-
-        def all_in_turn(task: Step) -> None:
-            works["LangGraph task"] = task
-            works["DBOS step"] = lambda number: look(query(number), number)
-            for _ in range(steps.blocks):
-                steps.keep(PUBLISH, publishes())
-                for name, step in works.items():
-                    steps.block(name, step)
-
-        flow = langgraph_flow(stack.enter_context(full(folder, "steps.sqlite")), all_in_turn)
-        workflow = dbos.workflow()(
-            lambda: flow.invoke(0, {"configurable": {"thread_id": "t"}}, durability="sync")
-        )
-        dbos.launch()
-        stack.callback(dbos.destroy)
-        workflow()
-    for name, times in steps.times.items():
-        found.results[f"a step: {name}"] = summary(times)
-    raw = median(steps.times[PUBLISH])
+        sides = []
+        for number, name in enumerate(STEPPING):
+            place = folder / f"steps-{number}"
+            place.mkdir()
+            side = Side(name, data_dir if name == OURS else place, each)
+            stack.callback(side.end)
+            sides.append(side)
+        for _ in range(sized(20, 2) + 1):
+            times.setdefault(PUBLISH, []).append(publishes())
+            for side in sides:
+                for kind, taken in side.turn().items():
+                    times.setdefault(kind, []).append(taken)
+    flat = {name: [ms for block in blocks[1:] for ms in block] for name, blocks in times.items()}
+    for name, taken in flat.items():
+        found.results[f"a step: {name}"] = summary(taken)
+    raw = median(flat[PUBLISH])
     for name, goal in (("Hansard, pure", 1.25), ("Hansard, once", 2.5)):
-        ratio = median(steps.times[name]) / raw
+        ratio = median(flat[name]) / raw
         found.ratios[f"{name} / {PUBLISH}"] = ratio
         found.goals[f"{name} <= {goal} of a publish"] = ratio <= goal
 
@@ -265,7 +211,7 @@ def process(*words: str) -> tuple[float, float]:
     """Milliseconds of such a process, whole and after its imports."""
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks._durable_sides", *words],
+        [*SIDE, *words],
         stdout=subprocess.PIPE,
         text=True,
         timeout=BOUND_S,
