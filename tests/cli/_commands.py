@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from hansard.cli import main
+from hansard.cli import run_line
 
 
 def run(arguments: list[str]) -> dict[str, object]:
@@ -19,7 +19,7 @@ def run(arguments: list[str]) -> dict[str, object]:
     sys.argv = ["hansard", *arguments]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main()
+            run_line()
         except SystemExit as left:
             code = left.code
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}

@@ -14,7 +14,7 @@ import pytest
 from tenacity import wait_none
 
 import hansard
-from hansard.cli import main
+from hansard.cli import run_line
 
 SRC = Path(hansard.__file__).parents[1]
 WORKSPACE = "lab"
@@ -66,7 +66,7 @@ def ran(
     monkeypatch.setattr(sys, "argv", ["hansard", *map(str, arguments)])
     capture.readouterr()
     with log_of_its_own(), pytest.raises(SystemExit) as left:
-        main()
+        run_line()
     told = capture.readouterr()
     code = left.value.code
     out = told.out.decode(encoding) if isinstance(told.out, bytes) else told.out

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import hansard
 from hansard import cli
 from hansard._version import __version__
 from hansard.cli import hoisted
@@ -141,6 +142,55 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     ).stdout.split()
     assert "hansard.projections.sql_sandbox.files" in loaded
     assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & set(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
+def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
+    data_dir: Path, workspace: str, asked: list[str]
+):
+    """A table in a pipe waits for no rich; who reads for no JetStream of nats-py's, and of DuckDB
+    for its engine alone.
+    """
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for arm in "ab":
+            with record.run("w", experiment="e", task="t", arm=arm):
+                pass
+        record.sql("SELECT 1")  # the tables stand: who makes them loads more
+    code = (
+        "import atexit, sys\n"
+        "from hansard.cli import main\n"
+        f"sys.argv = ['hansard', *{asked}]\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(data_dir, HANSARD_WORKSPACE=workspace),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout
+    loaded = set(done.stderr.split())
+    assert "nats.aio.client" in loaded
+    assert ("_duckdb" in loaded) == (asked[0] == "compare")
+    assert not {"rich.text", "rich.console", "nats.js", "nats.js.api", "duckdb"} & loaded
+
+
+def test_what_of_nats_py_is_not_loaded_is_there_for_whoever_asks():
+    """Also by the way that loads it first, and as one module however it is asked for."""
+    code = (
+        "import sys, hansard.bus.jetstream, nats\n"
+        "assert 'nats.js' not in sys.modules\n"
+        "from nats.js.errors import NotFoundError\n"
+        "assert nats.js.errors.NotFoundError is NotFoundError\n"
+        "assert nats.js is sys.modules['nats.js']\n"
+        "assert nats.js.JetStreamContext is sys.modules['nats.js.client'].JetStreamContext\n"
+        "print('asked')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("asked\n", "")
 
 
 def test_the_version(call: Call):

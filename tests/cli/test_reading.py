@@ -1,14 +1,20 @@
 """`runs`, `run show`, `run trace` and `status` over real runs."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import hansard
+from hansard.bus.errors import NotFound
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.server import lease as server
+from hansard.client import opening
 from hansard.domain.agent import Moment
 from hansard.domain.snapshot import Snapshot
+from hansard.settings import load
 from tests.cli.support import BIG, Call, Runs
 
 
@@ -377,3 +383,29 @@ def test_status_starts_no_broker(call: Call, tmp_path):
     broker, workspace = started.lines
     assert broker["durability"] == "strict"
     assert workspace["exists"] is False
+
+
+async def test_who_reads_has_one_connection_and_makes_nothing(
+    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A workspace that is there is read over one connection; one that is not is not made."""
+    opened: list[str] = []
+    opens = Broker.open
+
+    async def counted(options: BrokerOptions) -> Broker:
+        opened.append(options.name)
+        return await opens(options)
+
+    async with await hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with record.run("w"):
+            pass
+        monkeypatch.setattr(Broker, "open", counted)
+        found = load(data_dir=data_dir, workspace=workspace)
+        async with opening.reading(found) as reading:
+            assert len(await reading.log.runs()) == 1
+        assert len(opened) == 1
+        absent = load(data_dir=data_dir, workspace=f"{workspace}-absent")
+        for _ in range(2):
+            with pytest.raises(NotFound, match="there are"):
+                async with opening.reading(absent):
+                    pass

@@ -62,6 +62,7 @@ def test_a_file_that_is_brought_up_says_what_a_new_one_does(tmp_path: Path, comm
     path = tmp_path / "older.duckdb"
     with monkeypatch.context() as older:
         older.setattr(stores, "migrations", lambda: migrations()[:-1])
+        older.setattr(stores, "newest_step", lambda: len(migrations()) - 1)
         before = Store(path)
         before.all("COMMENT ON COLUMN runs.run IS NULL")
         before.close()

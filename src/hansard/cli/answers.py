@@ -9,7 +9,6 @@ from hansard.cli.opening import reading_raw, settings
 from hansard.client.opening import data_dir_of
 from hansard.inspect import tables
 from hansard.inspect.find import address
-from hansard.inspect.find_in_tables import find_event
 from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
 from hansard.projections.table_files import TableFiles
@@ -35,6 +34,8 @@ async def address_of(text: str) -> tuple[int, int]:
     """Where an event stands, from its address or its id. Raises NotFound."""
     found = address(text)
     if found is None:
+        from hansard.inspect.find_in_tables import find_event
+
         async with answering() as reader:
             found = find_event(reader, text)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, ParamSpec
@@ -64,6 +65,14 @@ def _run(
     return run
 
 
+def keep() -> None:
+    """Have nothing of what there is be looked at for garbage any more, to the end of the process:
+    unless DuckDB is there, which would say at the end that it leaks.
+    """
+    if "_duckdb" not in sys.modules:
+        gc.freeze()
+
+
 def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = False) -> None:
     """Run a command to its end and exit with its code."""
     import asyncio
@@ -79,6 +88,9 @@ def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = Fa
 
                 stream = stack.enter_context(log_stream(sys.stderr))
             logging.setup(json=json, debug=Given.debug, service=service, stream=stream)
+            if not gc.isenabled():  # by `main`, for what was imported until here
+                keep()
+                gc.enable()
             code = asyncio.run(doing)
         sys.stdout.flush()
     except BrokenPipeError:

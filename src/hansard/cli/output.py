@@ -5,35 +5,38 @@ people are to read of it. That alone knows which of the two is wanted.
 
 Recorded text is shown, never obeyed: control characters are escaped and markup is not read.
 
-rich is imported by what is shown to people: programs, which take NDJSON, wait for none of it.
+rich is imported by what is shown to people: programs, which take NDJSON, wait for none of it. Nor
+does a table, or a line, in a pipe.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from hansard.bus.whole_file import write_whole
 from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
-from hansard.domain.steps import Failure, Step
 from hansard.inspect.answer import Answer
-from hansard.inspect.payloads import Payloads
 from hansard.inspect.texts import plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
+
+    from hansard.domain.steps import Failure, Step
+    from hansard.inspect.payloads import Payloads
 
 T = TypeVar("T")
 
@@ -64,6 +67,43 @@ STYLES = {
     "open": "yellow",
     "cancelled": "yellow",
 }
+
+
+class _Plain:
+    """What a table takes of rich's Text, where no colour is shown."""
+
+    def __init__(self, plain: str = "") -> None:
+        self.plain = plain
+
+    @property
+    def cell_len(self) -> int:
+        from rich.cells import cell_len
+
+        return cell_len(self.plain)
+
+    def append(self, text: str) -> None:
+        self.plain += text
+
+    def append_text(self, text: Text) -> None:
+        self.plain += text.plain
+
+
+def _text(plain: str = "", style: str = "") -> Text:
+    """A text in a style; where stdout shows none, one without."""
+    if not _may_show_styles():
+        return cast("Text", _Plain(plain))
+    from rich.text import Text
+
+    return Text(plain, style=style)
+
+
+def _may_show_styles() -> bool:
+    """Whether rich may show a style on stdout; where it may, rich decides."""
+    return sys.stdout.isatty() or not os.environ.keys().isdisjoint(_SHOWN_ANYWHERE)
+
+
+_SHOWN_ANYWHERE = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""Variables by which rich shows styles also where there is no terminal."""
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -141,11 +181,6 @@ def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
 
     Texts are escaped as `plain_text` does.
     """
-    from rich.console import Console
-
-    console = Console(
-        file=sys.stdout, width=LINE_COLUMNS, highlight=False, markup=False, emoji=False
-    )
     for part in parts:
         if isinstance(part, Bytes):
             sys.stdout.flush()
@@ -154,6 +189,14 @@ def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
             continue
         if isinstance(part, str):
             part = styled(part, style)  # noqa: PLW2901 -- a text is its lines
+        if isinstance(part, Lines) and not _may_show_styles():
+            sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in part.lines)
+            continue
+        from rich.console import Console
+
+        console = Console(
+            file=sys.stdout, width=LINE_COLUMNS, highlight=False, markup=False, emoji=False
+        )
         if isinstance(part, Lines) and console.color_system is None:
             sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in part.lines)
             continue
@@ -165,9 +208,7 @@ def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
 
 def styled(text: str, style: str = "") -> Lines:
     """A text's lines in one style, escaped."""
-    from rich.text import Text
-
-    return Lines([Text(line, style) for line in plain_text(text, lines=True).split("\n")])
+    return Lines([_text(line, style) for line in plain_text(text, lines=True).split("\n")])
 
 
 def hint(text: str) -> None:
@@ -242,6 +283,11 @@ def cell(text: object, style: str = "") -> Text:
     return Text(plain_text("" if text is None else str(text)), style=style)
 
 
+def _cell(text: str, style: str = "") -> Text:
+    """A cell of a table that is shown as lines."""
+    return _text(plain_text(text), style)
+
+
 def status_cell(status: str) -> Text:
     """A status in its colour."""
     return cell(status, STYLES.get(status, ""))
@@ -264,13 +310,11 @@ class Column(msgspec.Struct, frozen=True):
 
     def cell(self, row: Any) -> Text:
         """What stands in this column of a row."""
-        from rich.text import Text
-
         value = self.of(row) if self.of else getattr(row, self.name.replace(" ", "_"))
-        if isinstance(value, Text):
-            return value
+        if hasattr(value, "plain"):
+            return cast("Text", value)
         text = _in_words(value)
-        return cell(cut(text) if self.short else text, self.styles.get(text, ""))
+        return _cell(cut(text) if self.short else text, self.styles.get(text, ""))
 
 
 def _in_words(value: object) -> str:
@@ -295,20 +339,18 @@ def listing(columns: Sequence[Column], rows: Iterable[object]) -> Lines:
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Lines:
     """A table without lines. On a narrow terminal, what may be cut is cut, and nothing else."""
-    cells = [[cell(item) if isinstance(item, str) else item for item in row] for row in rows]
+    cells = [[_cell(item) if isinstance(item, str) else item for item in row] for row in rows]
     for index, width in _cuts(columns, cells).items():
         for row in cells:
             row[index].truncate(width, overflow="ellipsis")
-    cells.insert(0, [cell(column.name, "bold") for column in columns])
+    cells.insert(0, [_cell(column.name, "bold") for column in columns])
     widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
     return Lines([_line(row, columns, widths) for row in cells])
 
 
 def _line(row: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
     """A table's cells side by side."""
-    from rich.text import Text
-
-    made = Text()
+    made = _text()
     for item, column, width in zip(row, columns, widths, strict=True):
         missing = " " * (width - item.cell_len)
         gap = " " * _PADDING[1]

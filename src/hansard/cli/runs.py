@@ -74,13 +74,13 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
 
 
 def _people(made: Runs) -> list[Part]:
-    def status(run: Run) -> object:
-        return output.status_cell("unreadable" if run.run in made.lost else run.status)
+    def status(run: Run) -> str:
+        return "unreadable" if run.run in made.lost else run.status
 
     columns = (
         Column("run", whole=True),
         Column("workflow", lambda run: run.workflow + (" (probe)" if run.probe else "")),
-        Column("status", status, whole=True),
+        Column("status", status, whole=True, styles=output.STYLES),
         Column("agents"),
         Column("at work", short=True),
         Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),

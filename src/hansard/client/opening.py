@@ -148,9 +148,17 @@ async def open_workspace(settings: Settings) -> Workspace:
     return opened
 
 
-async def open_with_tables(settings: Settings) -> tuple[Workspace, OpenTables]:
-    """A workspace, open, and what opens its tables. Raises as `open_workspace`."""
+async def open_with_tables(
+    settings: Settings, *, only_read: bool = False
+) -> tuple[Workspace, OpenTables]:
+    """A workspace, open, and what opens its tables. `only_read`: for who reads, over one
+    connection; it has to be there. Raises as `open_workspace`, and then NotFound.
+    """
     broker = await find_broker(settings)
+
+    async def check_there(raw: RawWorkspace) -> None:
+        await check_workspace(raw, broker.witness)
+
     try:
         log = await open_log(
             broker.runtime,
@@ -160,6 +168,7 @@ async def open_with_tables(settings: Settings) -> tuple[Workspace, OpenTables]:
             screened=True,
             replicas=settings.nats_replicas,
             witness=broker.witness,
+            reading=check_there if only_read else None,
         )
     except BaseException:
         await broker.release()
@@ -240,8 +249,12 @@ async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGene
 @contextlib.asynccontextmanager
 async def reading(settings: Settings) -> AsyncGenerator[Workspace]:
     """A workspace that exists. Raises as `reading_raw`, and Contradiction."""
-    async with reading_raw(settings), beginning(settings) as workspace:
+    check_data_dir(settings)
+    workspace, _ = await open_with_tables(settings, only_read=True)
+    try:
         yield workspace
+    finally:
+        await workspace.close()
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -14,6 +15,9 @@ from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure
 from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
+
+AT_ONCE_MAX = 10
+"""Runs that are read at once: what waits is the broker's answers, and each is held whole."""
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -69,13 +73,22 @@ async def list_runs(
     found = [life for life in taken if probes or life.probe is None]
     given = found[:limit] if limit > 0 else found
     return Runs(
-        runs=[await _run(workspace, life) for life in given],
+        runs=await _all(workspace, given),
         found=len(found),
         all=len(lives),
         probed=len(taken) - len(found),
         lost={life.run for life in given if life.problem},
         unknown=list(wanted.unknown(lives)) if not found else [],
     )
+
+
+async def _all(workspace: Workspace, lives: Sequence[RunLife]) -> list[Run]:
+    """Runs in short; some are asked for at once."""
+    made: list[Run] = []
+    for start in range(0, len(lives), AT_ONCE_MAX):
+        some = lives[start : start + AT_ONCE_MAX]
+        made += await asyncio.gather(*(_run(workspace, life) for life in some))
+    return made
 
 
 async def _run(workspace: Workspace, life: RunLife) -> Run:

@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import msgspec
+
+from hansard.projections._engine import engine as duckdb
 
 LABELLED = "labelled"
 """What fillers are about that take whatever has a label."""

@@ -32,11 +32,25 @@ class Migration(msgspec.Struct, frozen=True):
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Every step of the schema, in order."""
-    found: list[Migration] = []
+    return tuple(
+        Migration(number, name, path.read_text(encoding="utf-8"))
+        for number, (name, path) in enumerate(_named(), 1)
+    )
+
+
+@cache
+def newest_step() -> int:
+    """The number of the newest step; none is read for it."""
+    return len(_named())
+
+
+def _named() -> list[tuple[str, Path]]:
+    """The name of each step and its file, in order."""
+    found: list[tuple[str, Path]] = []
     for path in sorted((_HERE / "schema").glob("*.sql")):
         named = _NUMBERED.fullmatch(path.name)
         if named is None or int(named["number"]) != len(found) + 1:
             message = f"{path.name} does not follow on migration {len(found)}"
             raise ValueError(message)
-        found.append(Migration(len(found) + 1, named["name"], path.read_text(encoding="utf-8")))
-    return tuple(found)
+        found.append((named["name"], path))
+    return found

@@ -17,17 +17,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import msgspec
 
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.integrity.membership import TELLING, Told
 from hansard.projections._arrow import Shape
+from hansard.projections._engine import engine as duckdb
 from hansard.projections._loaders import LABELLED, fillers
 from hansard.projections.columns import meaning
 from hansard.projections.empty_file import empty_file
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
-from hansard.projections.migrations import Migration, migrations
+from hansard.projections.migrations import Migration, migrations, newest_step
 from hansard.projections.rows import (
     KNOWN_AS,
     LABEL,
@@ -97,6 +97,8 @@ class Store:
         self._threads = THREADS_MAX
         self._looking = threading.Lock()
         if not read_only:
+            import duckdb as _  # noqa: PLC0415, F401 -- has Arrow taken, which rows come in
+
             self._begin()
         self._con = self._connect(read_only=read_only)
         try:
@@ -106,7 +108,9 @@ class Store:
             if partial and not read_only:
                 self._allow_unknown()
             self.progress = self._progress()
-            self._forked = {run for (run,) in self.all("SELECT DISTINCT run FROM lineage")}
+            self._forked: set[str] = set()
+            if not read_only:
+                self._forked |= {run for (run,) in self.all("SELECT DISTINCT run FROM lineage")}
         except BaseException as error:
             self._con.close()
             if isinstance(error, duckdb.Error) and not isinstance(error, duckdb.ProgrammingError):
@@ -131,13 +135,18 @@ class Store:
             raise unusable(self.path, error) from error
 
     def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        config: dict[str, Any] = {"memory_limit": MEMORY_MAX, "threads": THREADS_MAX}
+        config: dict[str, Any] = {
+            "memory_limit": MEMORY_MAX,
+            "threads": THREADS_MAX,
+            "python_enable_replacements": "false",  # of a name that is no table, none of ours
+        }
         try:
             con = duckdb.connect(self.path, read_only=read_only, config=config)
         except duckdb.Error as error:
             raise unusable(self.path, error) from error
         con.execute("SET TimeZone = 'UTC'").fetchall()
-        con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
+        if not read_only:
+            con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
         return con
 
     def close(self) -> None:
@@ -301,18 +310,18 @@ class Store:
     # ------------------------------------------------------------ schema
 
     def _migrate(self, *, read_only: bool) -> None:
-        """Bring the file to this version's schema. Raises Newer, Unusable."""
-        tables = {name for (name,) in self.all("SELECT table_name FROM duckdb_tables()")}
-        found = 0
-        if "migrations" in tables:
-            found = int(self.all("SELECT coalesce(max(number), 0) FROM migrations")[0][0])
-        elif tables:
-            raise Unusable(self.path, "it holds other tables")
+        """Bring the file to this version's schema, or see that it has it where it is only read.
+        Raises Newer, Older, Unusable.
+        """
+        found = self._schema()
+        newest = newest_step()
+        if found > newest:
+            raise Newer(self.path, found, newest)
+        if read_only and found < newest:
+            raise Older(self.path, f"it has schema {found} of {newest} and is only read")
+        if found == newest:
+            return
         known = migrations()
-        if found > len(known):
-            raise Newer(self.path, found, len(known))
-        if read_only and found < len(known):
-            raise Older(self.path, f"it has schema {found} of {len(known)} and is only read")
         if found and any(step.refills for step in known[found:]):
             found = self._empty()
         for step in known[found:]:
@@ -325,6 +334,15 @@ class Store:
                 "INSERT INTO migrations VALUES ($1, $2)", [step.number, step.name]
             ).fetchall()
             self._run("COMMIT")
+
+    def _schema(self) -> int:
+        """The newest step that the file was made by. Raises Unusable."""
+        try:
+            return int(self.all("SELECT coalesce(max(number), 0) FROM migrations")[0][0])
+        except duckdb.CatalogException:
+            if self.all("SELECT table_name FROM duckdb_tables()"):  # of all that there is
+                raise Unusable(self.path, "it holds other tables") from None
+            return 0
 
     def _comment(self) -> None:
         """Have each column say what it means."""
@@ -494,7 +512,9 @@ def _blank(steps: tuple[Migration, ...], *, partial: bool) -> bytes:
             _First(path, partial=partial).close()
             return path.read_bytes()
 
-    return empty_file(make, duckdb.__version__, steps, partial)
+    from duckdb import __version__  # noqa: PLC0415 -- who only reads waits for none of it
+
+    return empty_file(make, __version__, steps, partial)
 
 
 _TELLING = (

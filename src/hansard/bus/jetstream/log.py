@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.push import Push
+from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.jetstream.snapshots import JetStreamSnapshots
 from hansard.bus.jetstream.wire import Message
 from hansard.bus.log import Append, Kind, Stored, UpTo
@@ -34,7 +35,8 @@ _log = logger(__name__)
 
 
 class JetStreamLog:
-    """An `EventLog` over two connections: one for writes, one for reads and following.
+    """An `EventLog` over two connections: one for writes, one for reads and following; or over one,
+    given for both.
 
     `blobs` and `snapshots` are the workspace's. Made by `open_log`; close it with `close()`.
     """
@@ -219,7 +221,7 @@ class JetStreamLog:
         return await self._reader.read_streams([RunStream(run) for run in runs])
 
     async def close(self) -> None:
-        """Close both connections; what is on its way is then unknown to its sender."""
+        """Close the connections; what is on its way is then unknown to its sender."""
         await self._committer.close()
         await self._blocking.close()
         await self._writes.close()
@@ -235,6 +237,7 @@ async def open_log(
     screened: bool = False,
     replicas: int | None = None,
     witness: Witness | None = None,
+    reading: Callable[[RawWorkspace], Awaitable[None]] | None = None,
 ) -> JetStreamLog:
     """Open a workspace's log, making its streams where they are missing, which is logged.
 
@@ -242,17 +245,21 @@ async def open_log(
     `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`;
     `screened` as in JetStreamLog; `witness` knows what was on the disk of an embedded server.
     `replicas` is how many the streams are made with (None: as the server has it); where they are
-    found with fewer, a warning is logged, since raising them is the operator's. Raises
-    Unreachable, BrokerError (refused, no rights, no JetStream, not as many servers as replicas),
-    Contradiction, BadName, StoreGone, and Corrupt where something of what was on the disk is gone.
+    found with fewer, a warning is logged, since raising them is the operator's. `reading` is given
+    by who only reads: it is awaited before anything is made, and raises where nothing is to be; and
+    one connection does. Raises Unreachable, BrokerError (refused, no rights, no JetStream, not as
+    many servers as replicas), Contradiction, BadName, StoreGone, and Corrupt where something of
+    what was on the disk is gone.
     """
     workspace_name(workspace)
-    writes = await Broker.open(named(runtime, "writes"))
+    writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
     try:
         if witness is not None:
             await refuse_loss(writes, workspace, witness)
         made = False
         if not await jetstream_streams.present(writes, workspace, replicas):
+            if reading is not None:
+                await reading(RawWorkspace(workspace, writes))
             administrator = await Broker.open(named(admin or runtime, "setup"))
             try:
                 await jetstream_streams.ensure(administrator, workspace, replicas)
@@ -260,7 +267,9 @@ async def open_log(
                 await administrator.close()
             made = True
             _log.info("a workspace was made", workspace=workspace, broker=writes.url)
-        reads = await Broker.open(named(runtime, "reads"))
+        reads = writes
+        if reading is None:
+            reads = await Broker.open(named(runtime, "reads"))
     except BaseException:
         await writes.close()
         raise

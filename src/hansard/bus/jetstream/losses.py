@@ -25,8 +25,8 @@ async def refuse_loss(broker: Broker, workspace: str, witness: Witness) -> None:
     kept = witness.kept(workspace)
     last: dict[str, int] = {}
     names = subjects.log_stream(workspace), subjects.blob_stream(workspace)
-    for name in names:
-        state = await _state(broker, name, witness)
+    states = await asyncio.gather(*(_state(broker, name, witness) for name in names))
+    for name, state in zip(names, states, strict=True):
         if state is not None:
             last[name] = state["last_seq"]
             continue

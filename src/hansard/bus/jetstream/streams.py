@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from hansard.bus import subjects
@@ -89,8 +90,9 @@ async def present(broker: Broker, workspace: str, replicas: int | None = None) -
             f"the server at {broker.url}",
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
-    for wanted in _configs(workspace):
-        existing = await config_of(broker, wanted["name"])
+    configs = _configs(workspace)
+    found = await asyncio.gather(*(config_of(broker, wanted["name"]) for wanted in configs))
+    for wanted, existing in zip(configs, found, strict=True):
         if existing is None:
             return False
         compare(wanted, existing)

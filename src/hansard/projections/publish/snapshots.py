@@ -31,7 +31,7 @@ import msgspec
 
 from hansard.bus.file_lock import take
 from hansard.projections.errors import Behind, ProjectionError
-from hansard.projections.migrations import migrations
+from hansard.projections.migrations import newest_step
 from hansard.projections.table_files import (
     COPY_BYTES,
     PRIVATE_DIR,
@@ -112,7 +112,7 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
     """The newest whole generation that this version can read; None where there is none."""
     for _, folder in sorted(_folders(place), reverse=True):
         found = _read(folder)
-        if found is not None and found.schema == len(migrations()):
+        if found is not None and found.schema == newest_step():
             return found
     return None
 
@@ -301,7 +301,7 @@ class Publisher:
             progress.position,
             max(head, progress.position),
             progress.digest,
-            len(migrations()),
+            newest_step(),
             progress.messages,
             progress.chain,
         )

@@ -25,7 +25,7 @@ from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
 from hansard.domain.roles.model import Masking, RoleDefined
 from hansard.domain.roles.view import KEY_BYTES_MIN
-from hansard.projections.migrations import migrations
+from hansard.projections.migrations import newest_step
 from hansard.projections.roles.feed import Seen
 from hansard.projections.table_files import PRIVATE_FILE, TableFiles
 
@@ -62,7 +62,7 @@ def under(rules: RoleDefined, key: bytes | None) -> str:
     Hansard make others.
     """
     kinds = "\n".join(sorted(REGISTRY))
-    schema = b"%d" % len(migrations())
+    schema = b"%d" % newest_step()
     return digest(FORMAT.encode(), _encoder.encode(rules), key or b"", kinds.encode(), schema)
 
 

@@ -235,6 +235,7 @@ class _Arrow:
     """pyarrow, and what is answered in it."""
 
     def __init__(self) -> None:
+        import duckdb as _  # noqa: PLC0415, F401 -- has Arrow taken and given
         import pyarrow as pa  # noqa: PLC0415 -- its threads are made in the namespace, too
         from pyarrow import ipc  # noqa: PLC0415 -- its threads, too
 
@@ -288,9 +289,9 @@ class _Engine:
         # Arrow would import it, which takes half of the start, and no answer needs it.
         sys.modules["numpy"] = None  # type: ignore[assignment]  # how an import is refused
 
-        import duckdb  # noqa: PLC0415 -- its threads are made in the namespace entered before
+        from hansard.projections import _engine  # noqa: PLC0415 -- its threads are made in there
 
-        self._duckdb = duckdb
+        self._duckdb = duckdb = _engine.engine
         self._arrow = _Arrow() if arrow else None
         self._open: tuple[Path, int, Any] | None = None
         for key in ("UTC", "Etc/UTC"):
