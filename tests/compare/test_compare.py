@@ -157,6 +157,52 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ([], ""),
+        (["--missing", "worst-case"], ", counted_as := 'worst-case'"),
+        (["--by", "domain", "--metric", "cost"], ", by_label := 'domain', only_metric := 'cost'"),
+        (["--all-pairs"], ", all_pairs := true"),
+    ],
+)
+def test_what_is_asked_for_together_is_what_each_macro_says_alone(
+    place: Place, said: list[str], given: str
+):
+    """Whatever is asked: comparisons, arms, curves and what went worse, judged and beside."""
+    lines = place.call("compare", "greeting", "--json", *said).lines
+    alone = given.replace(", all_pairs := true", "")
+    beside = "" if "worst" not in given else ", counted_as := 'failure'"
+    others = ["completion", "cost", "tokens", "latency_ms", "tool_error_rate"]
+    found = {(line["part"], line["metric"]) for line in _of(lines, "arm")}
+    each = sorted(metric for part, metric in found if part == "beside")
+    assert each
+    assert set(each) <= set(others)
+    asked = {
+        ("comparison", "judged"): f"comparisons('greeting'{given})",
+        ("arm", "judged"): f"arm_summary('greeting'{alone})",
+        ("curve", "judged"): f"pass_curves('greeting'{alone})",
+        ("regression", None): f"regressions('greeting'{alone}) WHERE slice = ''",
+        ("comparison", "beside"): f"comparisons('greeting', each := {each}{beside})",
+        ("arm", "beside"): f"arm_summary('greeting', each := {each}{beside})",
+    }
+    store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)
+    try:
+        for (kind, part), sql in asked.items():
+            rows = store.rows(f"FROM {sql}")
+            told = _of(lines, kind, part=part) if part else _of(lines, kind)
+            if kind == "regression":  # of which some are shown
+                assert told
+                assert all({name: row[name] for name in rows[0]} in rows for row in told)
+                continue
+            assert bool(rows) == bool(told), sql
+            mine = [{name: row[name] for name in rows[0]} for row in told]
+            assert sorted(mine, key=repr) == sorted(rows, key=repr), sql
+    finally:
+        store.close()
+
+
+@pytest.mark.slow
 def test_slices_have_a_family_of_their_own(place: Place):
     """By a label: the whole as without it, and all values as a family of their own."""
     told = place.call("compare", "greeting", "--by", "domain", "--json")

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
@@ -78,6 +78,10 @@ class _Tables:
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """The same by the names of its columns. Raises ProjectionError."""
         return self._opened().rows(sql, given)
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Ask meanwhile beside temporary tables and macros, which go at its end."""
+        return self._opened().aside()
 
     def interrupt(self) -> None:
         """Have what is asked at this moment end."""

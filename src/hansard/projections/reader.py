@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +36,10 @@ class Asked(Protocol):
         """The same by the names of its columns."""
         ...
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Ask meanwhile beside temporary tables and macros, which go at its end."""
+        ...
+
     def interrupt(self) -> None:
         """Have what is asked at this moment end."""
         ...
@@ -60,6 +65,12 @@ class Reader:
     def path(self) -> Path:
         """The file that is asked."""
         return self._store.path
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Ask meanwhile beside temporary tables and macros, which go at its end. A macro hides that
+        of the tables which has its name, also where another one of theirs asks for it.
+        """
+        return self._store.aside()
 
     def interrupt(self) -> None:
         """Have what is asked at this moment end, in whichever thread."""

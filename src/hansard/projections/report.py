@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -149,29 +150,17 @@ def report(reader: Reader, question: Question) -> Report:
         raise Unknown("arm", baseline, arms)
     _check(reader, question)
     _check_directions(reader, question)
-    said = question.directions
-    asked = _Asked(
-        question.metric, baseline, question.by, said, question.missing, question.all_pairs
-    )
-    judged = _parts(reader, question.experiment, asked)
-    taken = {part.metric for part in judged}
     times = reader.rows(_TIMES, [question.experiment])
-    left_out = {*taken, LATENCY} if times else taken
-    others = [metric for metric in GUARDRAILS if metric not in left_out]
-    how = question.missing or plan["missing"]
-    recorded = "failure" if how == "worst-case" else question.missing  # beside: nothing assumed
-    beside = [
-        part
-        for part in _parts(
-            reader,
-            question.experiment,
-            msgspec.structs.replace(
-                asked, metric=None, by=None, each=others, missing=recorded, all_pairs=False
-            ),
-            whole=False,
-        )
-        if any(arm["mean"] is not None for arm in part.arms)
-    ]
+    judged, beside, regressions = _compared(
+        reader,
+        question,
+        _Asked(
+            *(question.metric, baseline, question.by, question.directions),
+            *(question.missing, question.all_pairs),
+        ),
+        missing=question.missing or plan["missing"],
+        left_out={LATENCY} if times else set(),
+    )
     beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
     order = _order(judged)
     accounts = reader.rows("FROM accounting($1) ORDER BY arm", [question.experiment])
@@ -185,13 +174,7 @@ def report(reader: Reader, question: Question) -> Report:
         beside=[_sorted(part, order) for part in beside],
         ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
         accounts=_by_arm(accounts, order),
-        regressions=reader.rows(
-            _REGRESSIONS,
-            [
-                *(question.experiment, question.metric, baseline, None, REGRESSIONS_MAX),
-                *(said, question.missing),
-            ],
-        ),
+        regressions=regressions,
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
         times=times,
@@ -232,15 +215,13 @@ _LABELS = """
     WHERE experiment = $1 ORDER BY 1
 """
 _SUMMARY = """
-    FROM arm_summary($1, only_metric := $2, by_label := $3, at_alpha := $4,
-        directions := $6, counted_as := $7, each := $8, against := $5)
+    FROM arm_summary($1, at_alpha := $2, against := $3)
     ORDER BY slice, number, metric,
         CASE better WHEN 'higher' THEN -mean WHEN 'lower' THEN mean END NULLS LAST,
-        arm = $5 DESC, arm
+        arm = $3 DESC, arm
 """
 _COMPARISONS = """
-    FROM comparisons($1, only_metric := $2, against := $3, by_label := $4,
-        directions := $5, counted_as := $6, each := $7, all_pairs := $8)
+    FROM comparisons($1, each := $2)
     ORDER BY slice, number, metric, arm, baseline, "default" DESC, counting
 """
 _RANKING = """
@@ -248,14 +229,14 @@ _RANKING = """
     ORDER BY metric, rank_low, rank_high, arm
 """
 _CURVES = """
-    FROM pass_curves($1, only_metric := $2, by_label := $3, at_alpha := $4,
-        directions := $5, counted_as := $6, against := $7)
+    FROM pass_curves($1, at_alpha := $2, against := $3) WHERE metric = ANY($4)
     ORDER BY slice, metric, arm, k
 """
 _PAIRS = """
     SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score, p.difference, p.base_runs, p.arm_runs
-    FROM task_pairs($1, only_metric := $2, against := $3, directions := $4, counted_as := $5) AS p
-    WHERE p.counting = p.missing AND p.difference IS NOT NULL
+    FROM task_pairs($1) AS p
+    WHERE p.metric = ANY($2) AND p.slice = ''
+        AND p.counting = p.missing AND p.difference IS NOT NULL
     ORDER BY p.metric, p.arm, p.task
 """
 _TASK_LABELS = """
@@ -277,9 +258,19 @@ _SEQUENCES = """
     ORDER BY arm, role, runs DESC, sequence
 """
 _REGRESSIONS = """
-    FROM regressions($1, only_metric := $2, against := $3, by_label := $4,
-        directions := $6, counted_as := $7)
-    ORDER BY worse_by DESC, metric, arm, task LIMIT $5
+    FROM regressions($1) WHERE metric = ANY($2) AND slice = ''
+    ORDER BY worse_by DESC, metric, arm, task LIMIT $3
+"""
+_SCORES = """
+    FROM trial_scores($1, only_metric := $2, by_label := $3, directions := $4, counted_as := $5,
+        each := $6)
+"""
+_TOTALS = "FROM task_totals($1)"
+_TASK_PAIRS = "FROM task_pairs($1, against := $2, all_pairs := $3)"
+_HIDING = """
+    CREATE OR REPLACE TEMP MACRO {0}(the_experiment, only_metric := NULL, against := NULL,
+        by_label := NULL, directions := NULL, counted_as := NULL, each := NULL, all_pairs := NULL)
+    AS TABLE FROM temp.kept_{0}
 """
 
 
@@ -338,6 +329,11 @@ class _Asked(msgspec.Struct, frozen=True):
     all_pairs: bool = False
     each: list[str] | None = None
 
+    @property
+    def scores(self) -> list[Any]:
+        """What the trials' scores follow from, as the macro takes it."""
+        return [self.metric, self.by, self.said, self.missing, self.each]
+
 
 def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
     if not question.all_pairs:
@@ -346,15 +342,69 @@ def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
     return reader.rows(_RANKING, asked)
 
 
-def _parts(reader: Reader, experiment: str, asked: _Asked, *, whole: bool = True) -> list[Part]:
-    """A part a metric, in the plan's order; curves and pairs only where it is to be whole."""
-    metric, baseline, by, *how, pairwise, each = msgspec.structs.astuple(asked)
-    against = [metric, baseline, by, *how, each, pairwise]
-    comparisons = reader.rows(_COMPARISONS, [experiment, *against])
+def _compared(
+    reader: Reader, question: Question, asked: _Asked, *, missing: str, left_out: set[str]
+) -> tuple[list[Part], list[Part], list[dict[str, Any]]]:
+    """What is judged by, what stands beside it, and the regressions. `missing` is what counts;
+    `left_out` what is not to stand beside.
+
+    What macros are made of is kept beside the tables, and hides them: planning all of it anew for
+    each takes several times what it does. One metric that is judged by is asked for together with
+    those beside it, each of which is a family of its own, too; of several all are one.
+    """
+    experiment = question.experiment
+    with reader.aside():
+        reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", [experiment, *asked.scores])
+        named = reader.all("SELECT DISTINCT metric FROM kept_trial_scores ORDER BY 1")
+        judged = [metric for (metric,) in named]
+        others = [metric for metric in GUARDRAILS if metric not in {*judged, *left_out}]
+        # Beside, nothing is assumed.
+        recorded = "failure" if missing == "worst-case" else question.missing
+        aside = _Asked(None, asked.baseline, None, asked.said, recorded, each=others)
+        alike = (asked.by, asked.missing, asked.all_pairs) == (None, aside.missing, False)
+        together = len(judged) == 1 and alike
+        if together:
+            reader.all(f"INSERT INTO kept_trial_scores {_SCORES}", [experiment, *aside.scores])
+            asked = msgspec.structs.replace(asked, each=[*judged, *others])
+        parts = _parts(reader, experiment, asked, judged)
+        regressions = reader.rows(_REGRESSIONS, [experiment, judged, REGRESSIONS_MAX])
+    if not together:
+        with reader.aside():
+            scores = [experiment, *aside.scores]
+            reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", scores)
+            parts += _parts(reader, experiment, aside, [])
+    beside = [
+        part
+        for part in parts
+        if part.metric not in judged and any(arm["mean"] is not None for arm in part.arms)
+    ]
+    return [part for part in parts if part.metric in judged], beside, regressions
+
+
+def _keep(reader: Reader, name: str, sql: str, *given: object) -> None:
+    """Have a macro be what it comes to now, for those that are made of it."""
+    reader.all(f"DROP MACRO TABLE IF EXISTS temp.{name}")
+    reader.all(f"CREATE OR REPLACE TEMP TABLE kept_{name} AS {sql}", given)
+    reader.all(_HIDING.format(name))
+
+
+def _parts(reader: Reader, experiment: str, asked: _Asked, judged: Sequence[str]) -> list[Part]:
+    """A part a metric of those whose scores are kept, in the plan's order; curves and pairs only of
+    those that are judged by. The pairs with the baseline are left there.
+    """
+    reader.all(_HIDING.format("trial_scores"))
+    _keep(reader, "task_totals", _TOTALS, experiment)
+    _keep(reader, "task_pairs", _TASK_PAIRS, experiment, asked.baseline, asked.all_pairs)
+    comparisons = reader.rows(_COMPARISONS, [experiment, asked.each])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, metric, by, alpha, baseline, *how, each])
-    curves = reader.rows(_CURVES, [experiment, metric, by, alpha, *how, baseline]) if whole else []
-    pairs = reader.rows(_PAIRS, [experiment, metric, baseline, *how]) if whole else []
+    arms = reader.rows(_SUMMARY, [experiment, alpha, asked.baseline])
+    curves: list[dict[str, Any]] = []
+    pairs: list[dict[str, Any]] = []
+    if judged:
+        if asked.all_pairs:
+            _keep(reader, "task_pairs", _TASK_PAIRS, experiment, asked.baseline, False)  # noqa: FBT003 -- a parameter of SQL
+        curves = reader.rows(_CURVES, [experiment, alpha, asked.baseline, judged])
+        pairs = reader.rows(_PAIRS, [experiment, judged])
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         return [row for row in rows if row["metric"] == name]

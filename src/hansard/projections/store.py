@@ -6,11 +6,12 @@ killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
@@ -374,6 +375,18 @@ class Store:
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
         return self._con.execute(sql, list(given)).fetchall()
+
+    @contextlib.contextmanager
+    def aside(self) -> Generator[None]:
+        """Ask of a connection of its own meanwhile: temporary tables and macros that are made go
+        with it, and a macro hides that of the file that has its name.
+        """
+        before, self._con = self._con, self._con.cursor()
+        try:
+            yield
+        finally:
+            cursor, self._con = self._con, before
+            cursor.close()
 
     def apart(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """As `all`, of what is committed: another thread may write meanwhile."""
