@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hansard.projections.publish.snapshots import newest
 from hansard.projections.sql_sandbox import rows
 from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
 from hansard.projections.sql_sandbox.errors import QueryFailed
@@ -79,6 +80,39 @@ async def test_both_forms_have_the_same_values(place: TableFiles):
     assert told["[INTERVAL '1 month']"] == ["1 month"]
     assert told["'101'::BIT"] == "101"
     assert told["MAP {[1, 2]: 'x'}"] == [[[1, 2], "x"]]
+
+
+NOTHING = """
+import json, sys
+from pathlib import Path
+from hansard.projections.sql_sandbox import worker
+from hansard.projections.sql_sandbox._wire import Ask
+from hansard.projections.sql_sandbox.limits import Limits
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        raise ImportError(name)
+
+path, position, asked, given = json.loads(sys.argv[1])
+engine = worker._Engine(arrow=False)
+sys.meta_path.insert(0, Nothing())
+said, body = engine.answer(Ask("", position, asked, Limits(), given), Path(path), {}, None)
+sys.stdout.write(f"{said.wrong} {said.rows} {said.text}")
+"""
+
+
+def test_an_answer_imports_nothing(place: TableFiles):
+    """Of any type, with parameters: a worker sees no files when it answers."""
+    generation = newest(place)
+    assert generation is not None
+    chosen = ", ".join(f"{value} AS v{at}" for at, value in enumerate(VALUES))
+    asked = f"SELECT {chosen}, ?, ?, ?, ? ORDER BY 1"
+    given = ["x", 1.5, None, [1]]
+    told = json.dumps([str(generation.path), generation.position, asked, given])
+    done = subprocess.run(
+        [sys.executable, "-c", NOTHING, told], check=False, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("None 1 ", "")
 
 
 async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: TableFiles):

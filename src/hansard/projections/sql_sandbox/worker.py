@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import resource
 import signal
@@ -198,7 +199,12 @@ _TRIED = """
         current_date AS f, MAP {'k': 1} AS g, INTERVAL 1 DAY AS h, '10:11'::TIME AS i,
         10::HUGEINT AS j
 """
-"""What is answered once before the file system is left: modules are imported by it."""
+"""What is answered once as Arrow before the file system is left: modules are imported by it."""
+
+VALUES = ("datetime", "decimal", "pathlib", "uuid")
+"""Modules that DuckDB makes values of. They are imported before the file system is left: an answer
+that would do it takes as long as the rest of the start.
+"""
 
 
 class _Found(Protocol):
@@ -242,6 +248,14 @@ class _Arrow:
         self._pa = pa
         self._ipc = ipc
 
+    def try_out(self, duckdb: Any) -> None:
+        """Have imported what answers take."""
+        with duckdb.connect(":memory:", config={"threads": 1}) as con:
+            con.execute("SET TimeZone = 'UTC'")
+            found = self.answer(con, con.extract_statements(_TRIED)[0], [])
+            if found is not None:
+                found.written(list(found.batches()))
+
     def table(self, data: bytes) -> Any:
         """A table of whoever asks, who may have made it of anything: checked whole."""
         table = self._ipc.open_stream(data).read_all()
@@ -283,7 +297,7 @@ class _ArrowFound:
 
 
 class _Engine:
-    """DuckDB, loaded and tried before the file system is left; one open generation at a time."""
+    """DuckDB, loaded before the file system is left; one open generation at a time."""
 
     def __init__(self, *, arrow: bool) -> None:
         # Arrow would import it, which takes half of the start, and no answer needs it.
@@ -296,13 +310,10 @@ class _Engine:
         self._open: tuple[Path, int, Any] | None = None
         for key in ("UTC", "Etc/UTC"):
             zoneinfo.ZoneInfo(key)
-        with duckdb.connect(":memory:", config={"threads": 1}) as con:
-            con.execute("SET TimeZone = 'UTC'")
-            tried = con.extract_statements(_TRIED)[0]
-            found = _Rows(con, tried, [])
-            found.written(list(found.batches()))
-            if self._arrow is not None and (table := self._arrow.answer(con, tried, [])):
-                table.written(list(table.batches()))
+        for name in VALUES:
+            importlib.import_module(name)
+        if self._arrow is not None:
+            self._arrow.try_out(duckdb)
         self._base_bytes = _address_space()
 
     def answer(
