@@ -1,0 +1,93 @@
+"""How values show themselves at a prompt and in a notebook: short, escaped, whatever they hold."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.domain import agent
+from hansard.domain.brief import ITEMS_MAX, TEXT_MAX, Brief, first
+
+
+class Told(Brief):
+    """Anything that tells these facts."""
+
+    __slots__ = ("facts",)
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+
+    def _brief(self) -> Mapping[str, Any]:
+        return self.facts
+
+
+class Pair(Brief, msgspec.Struct):
+    """A struct: its fields are its facts."""
+
+    one: int
+    other: str = ""
+
+
+def _table(rows: dict[str, str], name: str = "Told") -> str:
+    shown = "".join(
+        f"<tr><th style='text-align:left'>{key}</th><td style='text-align:left'>{value}</td></tr>"
+        for key, value in rows.items()
+    )
+    return f"<table><caption><b>{name}</b></caption>{shown}</table>"
+
+
+@pytest.mark.parametrize(
+    ("value", "line", "cell"),
+    [
+        ("ada", "'ada'", "ada"),
+        (0, "0", "0"),
+        (False, "False", "False"),
+        ([1, "b"], "<2>", "1<br>b"),
+        ((7,), "<1>", "7"),
+        ({"k<": 1}, "<1>", "k&lt;: 1"),
+        (msgspec.Raw(b"abc"), "<3 bytes>", "&lt;3 bytes&gt;"),
+        (first(range(12), str), "<12>", "<br>".join([*map(str, range(10)), "and 2 more"])),
+        (first("ab", str.upper), "<2>", "A<br>B"),
+        (range(3), "range(0, 3)", "range(0, 3)"),
+        (Pair(1), "Pair(one=1)", "Pair(one=1)"),
+        ("<b>&", "'<b>&'", "&lt;b&gt;&amp;"),
+        ("a\nb", r"'a\nb'", r"a\nb"),
+    ],
+)
+def test_a_fact_is_told_in_a_line_and_in_a_table(value: Any, line: str, cell: str):
+    """A list or mapping is counted in the line, and its items stand in the table; there nothing is
+    markup, and what cannot be seen is written out.
+    """
+    told = Told(fact=value)
+    assert repr(told) == f"Told(fact={line})"
+    assert told._repr_html_() == _table({"fact": cell})
+
+
+def test_what_is_empty_is_left_out():
+    """But not zero, nor False."""
+    empty = Told(a=None, b="", c=[], d={}, e=(), f=set(), g=b"null", h=0, i=False)
+    assert repr(empty) == "Told(h=0, i=False)"
+    assert empty._repr_html_() == _table({"h": "0", "i": "False"})
+    assert repr(Pair(2)) == "Pair(one=2)"
+
+
+def test_what_is_long_is_cut():
+    """A text behind its 80th letter, a list behind its tenth item; how many more there are is
+    said.
+    """
+    assert repr(Told(t="x" * TEXT_MAX)) == f"Told(t={'x' * TEXT_MAX!r})"
+    assert repr(Told(t="x" * (TEXT_MAX + 1))) == f"Told(t={'x' * (TEXT_MAX - 1) + '…'!r})"
+    numbers = list(range(ITEMS_MAX + 1))
+    shown = "<br>".join([*map(str, numbers[:ITEMS_MAX]), "and 1 more"])
+    assert Told(n=numbers)._repr_html_() == _table({"n": shown})
+    whole = "<br>".join(map(str, numbers[:ITEMS_MAX]))
+    assert Told(n=numbers[:ITEMS_MAX])._repr_html_() == _table({"n": whole})
+
+
+def test_a_state_tells_what_label_it_carries():
+    """An agent's state: who it is, at which version, and its label where it has one."""
+    state = agent.initial()
+    assert "label" not in repr(state)
+    state.label = "confidential"
+    assert "label='confidential'" in repr(state)
