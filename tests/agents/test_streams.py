@@ -109,22 +109,26 @@ async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
         assert (step.status, step.closed, len(step.items)) == ("completed", True, 3)
 
 
+class Torn(Exception):
+    """An error of a program's own."""
+
+
 @twins
 @pytest.mark.parametrize("effects", ["pure", "once"])
 async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
-    """The items before the error come back, then the error."""
+    """The items before the error come back, then the error, as the class that the tool raises."""
     async with lab.connect() as record:
         for mode in (None, "strict"):
             async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects=effects)
+                @session.tool(effects=effects, raises=[Torn])
                 async def read():
                     yield 1
                     message = "torn"
-                    raise ValueError(message)
+                    raise Torn(message)
 
                 found = []
-                with pytest.raises(ValueError, match="torn"):
+                with pytest.raises(Torn, match="torn"):
                     async for item in read():
                         found.append(item)
                 assert found == [1]
