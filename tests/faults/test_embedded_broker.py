@@ -127,9 +127,18 @@ def _bound(stranger: socket.socket, port: int) -> bool:
 # ---------------------------------------------------------------- files
 
 
+DELETED_TRIES = 50
+
+
 def deleted(data_dir: Path) -> None:
-    """As `rm -rf` does it."""
-    shutil.rmtree(data_dir)
+    """As `rm -rf` does it, said again where somebody wrote into a folder that it had emptied."""
+    for _ in range(DELETED_TRIES):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(data_dir)
+        if not data_dir.exists():
+            return
+    message = f"{data_dir} is still written to"
+    raise AssertionError(message)
 
 
 def renamed(data_dir: Path) -> None:
