@@ -4,8 +4,9 @@ Writers of one process change one key of a run on a strict server: by version wi
 put is one more than what stands), and by a counter, which commutes. Against the same loop in plain
 JetStream by plain nats-py: the last value of one subject, published with
 `Nats-Expected-Last-Subject-Sequence`, read again and sent again after each lost race. An update of
-ours is two commits in one atomic batch: the key's, and the agent's intent and outcome, so that it
-is made once whoever is killed; the plain one is one message, and nobody knows whose. In turns.
+ours is the agent's intent, the key's commit and the outcome, or for several writers at once all of
+it in one atomic batch, so that it is made once whoever is killed; the plain one is one message, and
+nobody knows whose. In turns.
 """
 
 from __future__ import annotations

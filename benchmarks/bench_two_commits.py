@@ -1,9 +1,10 @@
 """What do two commits to two streams cost as two publishes, and as one atomic batch?
 
-A put of shared state is an intent in its agent's stream and a change in the key's, which are one
-atomic batch today; docs/decisions/0014-writes.md says how they could be two publishes. By the log
-alone, on a strict server: one append, then one on condition that the first stream has no further
-version; against `append_all` of two commits of the same size. Blocks of 20 take turns.
+A write of one key is an intent in its agent's stream and a change in the key's: publishes, one
+after the other, where nobody else of the process writes, else one atomic batch
+(docs/decisions/0014-writes.md). By the log alone, on a strict server: one append, then one on
+condition that the first stream has no further version; against `append_all` of two commits of the
+same size. Blocks of 20 take turns.
 """
 
 from __future__ import annotations

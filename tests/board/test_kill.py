@@ -83,7 +83,7 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, evidence):
@@ -91,7 +91,7 @@ def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, ev
     once, each one more than the one before it, each process's own in its order; two readers and
     the states at positions in between agree.
     """
-    count = 1_000 if rounds(1, FULL) == FULL else 25
+    count = 1_000 if rounds(1, FULL) == FULL else 10
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["resolver", "again"])
     written = writes_to(stage, "value")

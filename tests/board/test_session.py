@@ -92,9 +92,10 @@ async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: 
 
 
 @twins
-async def test_a_step_s_outcome_and_its_write_are_one_commit(lab: Lab):
-    """The key's commit and the step's intent and outcome have one transaction id, consecutive
-    positions, and the folded state is what a reader of the log folds.
+async def test_a_lone_write_is_the_commit_that_names_its_intent(lab: Lab):
+    """The intent, the key's commit with the intent's event as its cause, the outcome: one after the
+    other and in no transaction; the folded state is what a reader of the log folds, and at each
+    position what stands there.
     """
     async with lab.connect() as record:
         async with record.run(run="r") as session:
@@ -102,23 +103,41 @@ async def test_a_step_s_outcome_and_its_write_are_one_commit(lab: Lab):
             state = session.raw.state
         commits = await record.commits("r")
         [key] = [stored for stored in commits if stored.stream == KeyStream("r", "n")]
-        [mine] = [
-            stored
-            for stored in commits
-            if stored.stream != key.stream
-            and stored.commit.tx
-            and 2 < stored.position <= key.position  # not how the session began and ended
+        intent, outcome = (
+            next(stored for stored in commits if stored.position == key.position + by)
+            for by in (-1, 1)
+        )
+        assert [stored.commit.tx for stored in (intent, key, outcome)] == [None] * 3
+        told = [
+            [recorded.type for recorded in stored.commit.events] for stored in (intent, outcome)
         ]
-        assert mine.commit.tx
-        assert key.commit.tx
-        assert mine.commit.tx.id == key.commit.tx.id
-        assert key.position == mine.position + 1
-        told = [recorded.type for recorded in mine.commit.events]
-        assert told == ["tool.declared.v1", "step.requested.v1", "step.completed.v1"]
+        assert told == [["tool.declared.v1", "step.requested.v1"], ["step.completed.v1"]]
+        assert key.commit.causation == intent.commit.events[-1].id
         assert (key.commit.actor.agent, key.commit.epoch) == ("ada", 0)
-        view = await record.state("r", mine.position + 1)
+        view = await record.state("r", outcome.position)
         assert view.agent("ada") == state
         assert view.boards["n"].total == 2
+        between = await record.state("r", key.position)
+        assert between.boards["n"].total == 2
+        assert between.agent("ada").steps[1].is_open
+        assert "n" not in (await record.state("r", intent.position)).boards
+
+
+@twins
+async def test_several_keys_are_one_commit_with_their_step(lab: Lab):
+    """A transaction's keys and the step's intent and outcome have one transaction id."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session, board_of(session).transaction() as tx:
+            tx.add("n", 2)
+            tx.add("m", 3)
+        commits = await record.commits("r")
+        keys = [stored for stored in commits if isinstance(stored.stream, KeyStream)]
+        [mine] = [stored for stored in commits if stored.position == keys[0].position - 1]
+        told = [recorded.type for recorded in mine.commit.events]
+        assert told[-2:] == ["step.requested.v1", "step.completed.v1"]
+        ids = {stored.commit.tx.id for stored in (mine, *keys) if stored.commit.tx}
+        assert (len(keys), len(ids)) == (2, 1)
+        assert [stored.commit.tx.index for stored in (mine, *keys) if stored.commit.tx] == [0, 1, 2]
 
 
 @twins
@@ -228,7 +247,7 @@ async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
     """
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
-        await board.put("lease", "mine", ttl_s=0.3)
+        await board.put("lease", "mine", ttl_s=1.0)
         position = (await record.state("r")).position
         entry = await board.entry("lease")
         assert entry.value == "mine"
@@ -249,9 +268,9 @@ async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
 async def _pass(lab):
     """Let more time pass than the keys above have to live."""
     if lab.is_async:
-        await asyncio.sleep(0.35)
+        await asyncio.sleep(1.05)
     else:
-        time.sleep(0.35)  # noqa: ASYNC251 -- a scenario of the sync client has no loop
+        time.sleep(1.05)  # noqa: ASYNC251 -- a scenario of the sync client has no loop
 
 
 @twins

@@ -8,12 +8,15 @@ from eventsourcing.popo import POPOApplicationRecorder
 
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
-from hansard.bus.log import Stored
+from hansard.bus.commits import new_commit
+from hansard.bus.errors import Conflict, Fenced
+from hansard.bus.log import Append, Stored
 from hansard.bus.recorder.log import RecorderLog
 from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter
+from hansard.domain.board import KeyRemoved
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
-from hansard.domain.ids import RunStream
+from hansard.domain.ids import KeyStream, RunStream
 from hansard.domain.run import RunCancelled
 
 STREAM = RunStream("r")
@@ -134,3 +137,38 @@ async def test_all_hear_of_a_commit_where_the_loop_ends():
     pump.cancel()
     await asyncio.wait({pump})
     assert [each.result().commit.version for each in futures] == [1] * len(futures)
+
+
+async def test_what_goes_beside_is_stored_while_nobody_has_gone_on():
+    """A commit to another stream: taken under the writer's newest version, again after a lost race
+    at the next version, and refused for ever once a later session, or anybody, has gone on.
+    """
+    log = RecorderLog("lab")
+    writer, clock = _writer(log), Clock()
+    key = KeyStream("r", "k")
+
+    def beside(version: int) -> Append:
+        return Append(key, new_commit(clock, version, Actor("ada"), [KeyRemoved(role="clerk")]))
+
+    async def go_on(epoch: int) -> None:
+        last = await log.last(STREAM)
+        version = last.commit.last_version + 1 if last is not None else 1
+        said = [RunCancelled(because="elsewhere")]
+        commit = new_commit(clock, version, Actor("bob"), said, epoch=epoch)
+        await log.append(Append(STREAM, commit))
+
+    await writer.append_beside(beside(1))
+    with pytest.raises(Conflict) as lost:
+        await writer.append_beside(beside(1))
+    assert lost.value.stream == key
+    await writer.append_beside(beside(2))
+    await go_on(epoch=0)
+    with pytest.raises(Conflict) as lost:
+        await writer.append_beside(beside(3))
+    assert lost.value.stream == STREAM
+    fenced = _writer(log)
+    fenced.version = 1
+    await go_on(epoch=1)
+    with pytest.raises(Fenced):
+        await fenced.append_beside(beside(3))
+    assert [stored.commit.version for stored in await log.read(key)] == [1, 2]

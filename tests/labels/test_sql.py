@@ -70,6 +70,20 @@ def test_a_decision_names_its_sources(team, rows):
     assert source["source"] == told
 
 
+def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
+    """Its own write, which stands before its outcome, does not hide what its resolver was given."""
+    with (
+        record.run("w", run="r", agent="ada", role="researcher") as ada,
+        record.run("w", run="r", agent="bob", role="analyzer") as bob,
+    ):
+        read_secret(ada)
+        ada.board.put("found", ["a plan"])
+        bob.board.put("found", ["mine"], resolve=lambda mine, theirs: theirs + mine)
+        bob.decide("write?", selected="yes")
+    [row] = rows("SELECT sources FROM tainted_decisions")
+    assert row["sources"] == ["read (ada#1)"]
+
+
 def test_the_tables_say_what_the_log_says(team, rows):
     """One row an event with a label, and what tools declared."""
     wanted = {

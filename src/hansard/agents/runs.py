@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents.board.written import written
 from hansard.agents.steps import payloads
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided
@@ -142,7 +143,8 @@ async def settle(
     """Say what is true of a step: `happened` (with its result), `did_not_happen`, `reuse` or
     `run_again`. Takes the agent's next epoch, so that a session still at work is fenced.
 
-    Raises Refused where the step is not of a kind that can be settled so, NotFound, BadName.
+    Raises Refused where the step is not of a kind that can be settled so, or what it wrote to
+    shared state is there; NotFound, BadName.
     """
     said = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", scrub)
@@ -179,6 +181,15 @@ async def settle(
             await workspace.blobs.put(blob)
         return await workspace.log.append(wanted)
 
+    view = await workspace.points.view(run)
+    agent, found = find_step(view, step)
+    wrote = await written(workspace.states, view.stream_of(agent), found)
+    if wrote is not None:
+        message = (
+            f"step {found.number} of {agent!r} is not in doubt: it wrote version "
+            f"{wrote.state.version} of key {wrote.key!r}; resume the run, and it goes on from there"
+        )
+        raise Refused(message)
     await transact(functools.partial(workspace.points.view, run), settled, append)
 
 

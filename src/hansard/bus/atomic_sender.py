@@ -81,6 +81,11 @@ class JointSender:
         self._enough = asyncio.Event()
         self._wanted = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, and nothing is on its way."""
+        return self._sending is None
+
     def put(self, log: EventLog, appends: Sequence[Append], after: Sequence[Ticket]) -> Ticket:
         """Have a transaction sent. Where one that it follows fails, it fails with Conflict; else as
         `EventLog.append_all` says. Those that it follows must have been put before it.

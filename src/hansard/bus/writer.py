@@ -23,7 +23,7 @@ import msgspec
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
-from hansard.bus.log import Append, EventLog, Stored, appends_here
+from hansard.bus.log import Append, EventLog, NotYet, Stored, appends_here
 from hansard.bus.loggers import logger
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded
@@ -430,9 +430,7 @@ class StreamWriter:
             else:
                 stored = [await self._log.append(mine)]
         except Conflict as conflict:
-            winner = conflict.winner if conflict.stream == self.stream else None
-            if winner is not None and winner.commit.epoch > self.identity.epoch:
-                raise Fenced(self.stream, self.identity.epoch, winner.commit.epoch) from conflict
+            self._demand_mine(conflict)
             raise
         self._went_on(stored[0])
         return stored
@@ -442,6 +440,33 @@ class StreamWriter:
         self.version = stored.commit.last_version
         if self._written is not None:
             self._written(stored)
+
+    async def append_beside(self, append: Append) -> Stored:
+        """Append a commit to another stream, provided that nobody goes on in this one until it is
+        stored: a writer that was fenced cannot, however late what it sent arrives. For a joint
+        decision alone, since nothing else of this writer is on its way then.
+
+        Raises Fenced, and as the log's `append`: a Conflict over the other stream may be met with
+        another commit.
+        """
+        expected = NotYet(self.stream, self.version + 1)
+        try:
+            return await self._log.append(msgspec.structs.replace(append, expected=expected))
+        except Conflict as conflict:
+            self._demand_mine(conflict)
+            raise
+
+    def _demand_mine(self, conflict: Conflict) -> None:
+        """Raise Fenced where a race was lost to a later session of the agent, and Conflict over
+        this stream where somebody else has gone on in it.
+        """
+        winner = conflict.winner
+        if winner is None or winner.stream != self.stream:
+            return
+        if winner.commit.epoch > self.identity.epoch:
+            raise Fenced(self.stream, self.identity.epoch, winner.commit.epoch) from conflict
+        if conflict.stream != self.stream:
+            raise Conflict(self.stream, self.version + 1, winner) from conflict
 
     def _log_lost(self, error: Exception) -> None:
         """Say that this writer writes no more, and whose stream it was."""

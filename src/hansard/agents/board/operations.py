@@ -1,9 +1,10 @@
 """`session.board`: state that all agents of a run share, by key.
 
 Each operation is a step of the agent, of kind `board`: what a read was told is on record, so that a
-resumed session is told the same; a write is made in one commit with the step's outcome, so that it
-is made once, whoever is killed. A read costs a commit in the agent's stream, a write a commit over
-several streams (some 4 ms on a local disk).
+resumed session is told the same; a write is made once, whoever is killed. A read costs a commit in
+the agent's stream. A write to one key costs three commits, one after the other: the intent, the
+key's, which is the outcome, and the outcome's event; one of several keys, or beside others of the
+same process, a commit over several streams (some 4 ms on a local disk).
 
 Written once for both clients as flows (see `hansard.agents.flow`); `twins` drives them.
 """
@@ -19,7 +20,16 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.board.write import Ask, BoardWrite, Resolve, check_resolve, labels_given
+from hansard.agents.board.write import (
+    Ask,
+    BoardWrite,
+    Resolve,
+    check_resolve,
+    labels_given,
+    told_label,
+    told_write,
+)
+from hansard.agents.board.written import Written, written
 from hansard.agents.flow import Flow, Io
 from hansard.agents.policy.permits import reads, writes
 from hansard.agents.steps import payloads
@@ -30,6 +40,7 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.domain import values
+from hansard.domain.agent import Tell
 from hansard.domain.board import (
     AmountAdded,
     BoardEvent,
@@ -46,7 +57,10 @@ from hansard.domain.board import (
 )
 from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import KeyStream
+from hansard.domain.steps import Step, StepCompleted
+from hansard.domain.values import Plain
 
 
 class Expected(StrEnum):
@@ -295,6 +309,26 @@ class BoardFlows(JointSteps):
                 call, blobs, make, functools.partial(io, engine.boards.expires, streams)
             )
         )
+
+    def _ended(self, step: Step) -> Flow[Step]:
+        """A step with the outcome that its key's own commit is: on record from here on, but for a
+        session that only reads. Nobody else can write it any more, since this one has the epoch.
+        """
+        engine = self.engine
+        found: Written | None = yield Io(
+            functools.partial(written, engine.boards.states, engine.stream, step)
+        )
+        if found is None:
+            return step
+        told: Plain = told_write(found.key, found.changed, found.state)
+        packed = payloads.pack(told, "result")
+        event = StepCompleted(step=step.number, result=packed.raw, digest=digest(canonical(told)))
+        engine.ledger.shown(told_label(found.state))
+        if engine.settings.mode.reads_only:
+            return engine.ledger.derive(event)
+        yield from engine.outcomes.put(packed.blobs)
+        yield from engine.outcomes.record(Tell(event))
+        return engine.ledger.state.steps[step.number]
 
     def _stream(self, key: str) -> KeyStream:
         return KeyStream(self.engine.stream.run, key)

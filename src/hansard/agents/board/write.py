@@ -1,4 +1,8 @@
-"""A write to shared state: the keys' commits, made together with the step's outcome."""
+"""A write to shared state: the keys' commits, made together with the step's outcome.
+
+That of one key may be a commit of its own, between the step's intent and its outcome. It names the
+intent by its cause, and `hansard.agents.board.written` finds it by that.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.access.carried import CarriedLog
+from hansard.agents.board.written import SEVERAL
 from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.errors import Blocked
 from hansard.agents.steps import payloads
-from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
+from hansard.agents.steps.atomic import Draft, JointWrite, Outcome, SharedStream
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter
@@ -119,6 +125,15 @@ class BoardWrite(JointWrite):
             self._boards.expect(self._stream(key), draft.state, ticket)
         return True
 
+    def _goes_alone(self, stream: SharedStream) -> bool:
+        """One key's, where nobody of this process could share its batch. What is written for a
+        principal is conditional on what that carries, and a commit has one condition.
+        """
+        boards = self._boards
+        if self._call.spec.name == SEVERAL or isinstance(boards.states.log, CarriedLog):
+            return False
+        return boards.is_alone(stream)
+
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         """What the write comes to now, and what it writes. Never from stale knowledge alone: a
         refusal, or that there is nothing to do, is told only of what was just read. After a lost
@@ -180,12 +195,9 @@ class BoardWrite(JointWrite):
         return drafts
 
     async def _completed_by(self, drafts: dict[str, _Draft]) -> StepCompleted:
-        told = [
-            {"key": key, "changed": len(draft.events), **told_state(draft.state)}
-            for key, draft in drafts.items()
-        ]
-        self.shown = join(*(_told_label(draft.state) for draft in drafts.values()))
-        single = self._call.spec.name != "board.commit"
+        told = [told_write(key, len(draft.events), draft.state) for key, draft in drafts.items()]
+        self.shown = join(*(told_label(draft.state) for draft in drafts.values()))
+        single = self._call.spec.name != SEVERAL
         result: dict[str, Plain] = told[0] if single else {"keys": told}
         if self._resolved:
             result["resolved"] = self._resolved
@@ -267,6 +279,11 @@ def _check_sizes(drafts: Mapping[str, _Draft]) -> None:
         raise BadValue("transaction", fact, "use several transactions")
 
 
+def told_write(key: str, changed: int, state: BoardState) -> dict[str, Plain]:
+    """What a write's outcome says of a key that now stands so: that many events were written."""
+    return {"key": key, "changed": changed, **told_state(state)}
+
+
 def told_state(state: BoardState) -> dict[str, Plain]:
     """What a write's outcome says of its key: the version, and what is short of what it holds."""
     told: dict[str, Plain] = {"version": state.changed if state.kind is not None else 0}
@@ -282,7 +299,7 @@ def told_state(state: BoardState) -> dict[str, Plain]:
     return told
 
 
-def _told_label(state: BoardState) -> Label | None:
+def told_label(state: BoardState) -> Label | None:
     """The label of what a write's outcome says of its key: none where that is its version alone."""
     return state.label if state.kind not in (None, KeyKind.VALUE, KeyKind.UNION) else None
 

@@ -1,6 +1,8 @@
 """Steps that write what agents share: the step's outcome and what it writes, in one commit of all.
 
 So whoever is killed leaves both or none, and a session that was fenced can write nothing any more.
+A write to one stream alone may be three commits instead, which costs less: the intent, what is
+written, the outcome (docs/decisions/0014-writes.md).
 What is shared is streams of the run's board; `hansard.agents.board.write` and
 `hansard.agents.team.write` say what is written.
 """
@@ -41,6 +43,11 @@ from hansard.domain.values import Plain
 
 RACES_MAX = 1_000
 """Most lost races of one write before it fails; each means that another one got through."""
+
+ALONE_PATIENCE = 4
+"""So many times what a lost publish took is what others are left alone for at first: whoever won
+has its outcome and its next intent to publish before it writes the key again.
+"""
 
 Outcome = StepCompleted | StepFailed | StepBlocked
 
@@ -122,9 +129,12 @@ class JointWrite(ABC):
             outcome, drafts = await self._outcome()
             label = joined.shown(join(self.used, self.shown))
             events = joined.events(outcome)
-            others = [
-                Append(each.stream, self._commit(each, joined)) for each in drafts if each.events
-            ]
+            news = [each for each in drafts if each.events]
+            others = [Append(each.stream, self._commit(each, joined)) for each in news]
+            if len(news) == 1 and joined.intent and self._goes_alone(news[0].stream):
+                mine = await self._sent_alone(joined, send, events, others[0], label, give_back)
+                joined.outcome(outcome)
+                return mine
             sent: list[Ticket] = []
 
             async def put(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
@@ -152,6 +162,47 @@ class JointWrite(ABC):
             self._sent()
             joined.outcome(outcome)
             return stored[0]
+
+    def _goes_alone(self, stream: SharedStream) -> bool:  # noqa: ARG002 -- most writes are one commit
+        """Whether what is written to a stream may be a commit of its own, which names its intent:
+        for a write that finds its outcome again by that.
+        """
+        return False
+
+    async def _sent_alone(
+        self,
+        joined: Joined,
+        send: Send,
+        events: Sequence[Recorded],
+        other: Append,
+        label: Label | None,
+        give_back: Callable[[], None],
+    ) -> Stored:
+        """Publish the intent, the shared stream's commit, which is the outcome, and the outcome's
+        event, one after the other. The commit in the middle names the intent's event as its cause,
+        and is refused to whoever was fenced: so whoever goes on after a kill finds it, or it never
+        will be there. Raises Conflict.
+        """
+        *opening, outcome = events
+        if opening:
+            await send(opening, label=label)
+            joined.opened()
+        began_s = time.perf_counter()
+        commit = msgspec.structs.replace(other.commit, causation=joined.intent)
+        try:
+            await joined.append_beside(msgspec.structs.replace(other, commit=commit))
+        except Conflict as conflict:
+            if isinstance(conflict.stream, KeyStream) and self._is_shared(conflict):
+                self._lost = True
+                self._boards.outdate(conflict.stream)
+                took_s = time.perf_counter() - began_s
+                self._boards.lost(conflict.stream, ALONE_PATIENCE * took_s)
+            raise
+        self._boards.won(other.stream)
+        self._sent()
+        give_back()
+        [mine] = await send([outcome], label=label)
+        return mine
 
     async def _completed(self, result: Plain) -> StepCompleted:
         """The step's outcome; what is large in it is stored as a blob first."""
@@ -274,22 +325,31 @@ class JointSteps:
     def plan(self, call: Call) -> Flow[Step | None]:
         """What is to be done about a call: the step that answers it, or None: run it.
 
-        An intent without an outcome wrote nothing, for the two are one commit: it simply runs. What
+        An intent without an outcome, also in what is written, wrote nothing: it simply runs. What
         a fork's agents share is its own, so nothing of it is shadowed.
         """
         engine, step = self.engine, call.step
         if step is None:
             engine.demand_writes(call)
             old = engine.ledger.recorded_call(call.place.call)
-            if call.has_effects and old is not None and old.status is StepStatus.COMPLETED:
+            if not call.has_effects or old is None:
+                return None
+            old = yield from self._ended(old)
+            if old.status is StepStatus.COMPLETED:
                 yield from engine.doubts.adopt(call, old)
                 return engine.ledger.state.steps[call.number]
             return None
+        call.step = step = yield from self._ended(step)
         stands = step.status is StepStatus.COMPLETED or engine.raises_again(step)
         if stands or engine.settings.mode.reads_only:
             return (yield from engine.plan(call))
         call.take_up(step)
         return None
+
+    def _ended(self, step: Step) -> Flow[Step]:
+        """A step that is on record, with the outcome that what it wrote tells of."""
+        yield from ()
+        return step
 
     def ask(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[Any]:
         """What the record answers, or else what running it gives."""

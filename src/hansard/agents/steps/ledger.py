@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
-from hansard.bus.log import Stored
+from hansard.bus.log import Append, Stored
 from hansard.bus.writer import Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
@@ -480,6 +480,15 @@ class Ledger(OpenCalls):
                 self.shown(parse(declared.gives))
         self._follow(event)
 
+    def derive(self, outcome: StepCompleted) -> Step:
+        """Take over what a step came to from elsewhere on record, where nothing is written."""
+        with self.lock:
+            found = self.state.steps
+            step = steps.evolve(found[outcome.step], outcome, found[outcome.step].version)
+            found[outcome.step] = step
+            self.met.discard(outcome.step)
+            return step
+
     def _took_over(self, event: AgentEvent) -> None:
         """Take note of an earlier step of this stream whose outcome a call was given. A number may
         be one of the parent's of a fork, too: then it is another call here.
@@ -527,6 +536,16 @@ class Joined:
         self._events = events
         self.id = ""
         """The id of the outcome's event, as it was made last."""
+        self.intent = events[-1].id if events else ""
+        """The id of the intent's event; empty where that stood on record before."""
+
+    def opened(self) -> None:
+        """What is to be written before the outcome is stored: only that is left."""
+        self._events = []
+
+    async def append_beside(self, append: Append) -> Stored:
+        """See `StreamWriter.append_beside`."""
+        return await self._writer.append_beside(append)
 
     def events(self, outcome: Ended) -> list[Recorded]:
         """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""

@@ -202,6 +202,12 @@ class Boards:
         finally:
             give_back()
 
+    def is_alone(self, stream: StreamId) -> bool:
+        """Whether whoever has a key's turn is the only one of this process that writes: then there
+        is nobody to share a batch with.
+        """
+        return len(self._turns) == self._waiting.get(stream) == 1 and self.sender.is_idle
+
     async def _take(self, stream: StreamId) -> None:
         turn = self._turns.setdefault(stream, asyncio.Lock())
         self._waiting[stream] = self._waiting.get(stream, 0) + 1

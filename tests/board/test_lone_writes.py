@@ -1,0 +1,263 @@
+"""A write of one key as commits of its own: once, whoever is killed or fenced, never in doubt."""
+
+import asyncio
+import contextlib
+import signal
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.bus import subjects
+from hansard.bus.portal import portal
+from hansard.bus.validation._recheck import Recheck
+from hansard.domain.board import BoardConflict
+from hansard.domain.errors import Refused
+from hansard.domain.ids import AgentStream, KeyStream
+from tests.board.test_kill import PROGRAMS
+from tests.faults._inside import Point
+from tests.faults.support import Stage
+
+WRITING = PROGRAMS / "writing.py"
+TOLD = [1, 3, 1, 1, 1, 7, True]
+"""What the program is told, however often it was killed."""
+
+WRITES = [
+    "hits board.added.v1",
+    "hits board.added.v1",
+    "log board.appended.v1",
+    "most board.merged.v1",
+    "names board.included.v1",
+    "value board.put.v1",
+    "value board.removed.v1",
+]
+"""What stands in the keys' streams then, sorted."""
+
+STREAM = AgentStream("r1", "clerk", "m")
+
+
+def writes(stage: Stage, run: str = "r1") -> list[str]:
+    """Key and type of each write of a run, sorted."""
+    commits = portal().run(stage.record.workspace.log.read_run(run))
+    return sorted(
+        f"{stored.stream.key} {recorded.type}"
+        for stored in commits
+        if isinstance(stored.stream, KeyStream)
+        for recorded in stored.commit.events
+    )
+
+
+def steps_by_tool(stage: Stage) -> dict[str, str]:
+    """What became of the first step of each tool."""
+    found: dict[str, str] = {}
+    for step in stage.view().agent("m").steps.values():
+        found.setdefault(step.tool, step.status.value)
+    return found
+
+
+def check_whole(stage: Stage) -> None:
+    """Every write is there once, with its step; the log is as it should be."""
+    assert writes(stage) == WRITES
+    assert stage.lost() == []
+    assert {step.status.value for step in stage.view().agent("m").steps.values()} == {"completed"}
+    commits, found = stage.commits(), list[str]()
+    recheck = Recheck(lambda kind, fact, where, *, wrong=True: found.append(f"{kind}: {fact}"))
+    for number, stored in enumerate(commits, 1):
+        subject = f"{subjects.prefix(stage.workspace, stored.stream)}.{stored.commit.version}"
+        recheck.message(number, subject, stored.body, copied=False)
+    recheck.end()
+    assert found == []
+    known = {recorded.id for stored in commits for recorded in stored.commit.events}
+    assert set(recheck.causations) <= known
+
+
+POINTS = pytest.mark.parametrize(
+    ("point", "there"),
+    [
+        (Point.BEFORE_INTENT, 0),
+        (Point.AFTER_INTENT, 0),
+        (Point.BEFORE_RECEIPT, 1),
+        (Point.AFTER_RECEIPT, 1),
+    ],
+)
+
+
+@pytest.mark.slow
+@POINTS
+def test_a_write_is_made_once_whoever_is_killed_where(stage, point, there):
+    """SIGKILL before the intent, between it and the key's commit, between that and the outcome, and
+    after it: what is there after the kill stays, what is not is made, once; nothing asks a person.
+    """
+    check_killed(stage, point, "board.add", there)
+
+
+@pytest.mark.thorough(
+    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
+)
+@pytest.mark.parametrize("tool", ["board.put", "board.append", "board.merge"])
+@POINTS
+def test_so_is_a_write_of_another_kind(stage, tool, point, there):
+    """The same of a put, of an item of a list, and of a merge."""
+    check_killed(stage, point, tool, there)
+
+
+def check_killed(stage: Stage, point: Point, tool: str, there: int) -> None:
+    """Kill a program at the first call of a tool, look, and have it go on."""
+    stage.killed_at(WRITING, point, tool)
+    assert len(writes(stage)) == TOLD_BEFORE[tool] + there
+    status = {Point.BEFORE_INTENT: None, Point.AFTER_RECEIPT: "completed"}.get(point, "requested")
+    assert steps_by_tool(stage).get(tool) == status
+    report = stage.go_on(WRITING)
+    assert (report.error, report.results) == ("", TOLD)
+    check_whole(stage)
+    assert not stage.settlements()
+
+
+TOLD_BEFORE = {"board.add": 0, "board.put": 2, "board.append": 3, "board.merge": 5}
+"""How many writes come before each tool's first."""
+
+
+def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
+    """SIGSTOP between the intent and the key's commit, resume elsewhere, SIGCONT: the new session
+    makes the write, and the broker does not take that of the old one, whose error is Fenced.
+    """
+    old = stage.frozen_at(WRITING, Point.AFTER_INTENT, "board.add")
+    report = stage.go_on(WRITING)
+    assert (report.error, report.results) == ("", TOLD)
+    old.signal(signal.SIGCONT)
+    assert old.end().error == "Fenced"
+    check_whole(stage)
+
+
+def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(stage):
+    """SIGSTOP between the key's commit and the outcome: who resumes takes the write for its own,
+    and the old one can say nothing of it any more.
+    """
+    old = stage.frozen_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
+    report = stage.go_on(WRITING)
+    assert (report.error, report.results) == ("", TOLD)
+    old.signal(signal.SIGCONT)
+    assert old.end().error == "Fenced"
+    check_whole(stage)
+
+
+@pytest.mark.slow
+def test_a_fork_and_a_replay_go_by_what_was_written(stage):
+    """Killed before the outcome: a strict replay is told what the key says, a fork has the write
+    and does not make it again, and a fork from before the key's commit makes it itself.
+    """
+    stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
+    with stage.record.run(run="r1", agent="m", role="clerk", mode="strict") as session:
+        assert session.board.add("hits") == 1
+    [key] = [stored for stored in stage.commits() if isinstance(stored.stream, KeyStream)]
+    for at, inherited in ((key.position, 1), (key.position - 1, 0)):
+        child = stage.record.fork("r1", at=at)
+        report = stage.go_on(WRITING, run=child)
+        assert (report.error, report.results) == ("", TOLD)
+        assert len(writes(stage, child)) == len(WRITES) - inherited
+        assert stage.record.state(child).boards["hits"].plain == 3
+    assert len(writes(stage)) == 1
+
+
+def test_nobody_says_that_a_write_which_is_there_is_not(stage):
+    """A step without an outcome whose write is there is not in doubt: settling it is refused."""
+    stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
+    for verdict in ("did_not_happen", "happened"):
+        with pytest.raises(Refused, match="version 1 of key 'hits'"):
+            stage.record.settle("r1", "m#1", verdict)
+    assert stage.go_on(WRITING).results == TOLD
+
+
+def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(stage, monkeypatch):
+    """Who settles looks before the key's commit is there, and is believed after it: whoever resumes
+    takes the write for the outcome all the same.
+    """
+
+    async def looked_before(*_: object) -> None:
+        return None
+
+    stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
+    with monkeypatch.context() as patched:
+        patched.setattr("hansard.agents.runs.written", looked_before)
+        stage.record.settle("r1", "m#1", "did_not_happen")
+    report = stage.go_on(WRITING)
+    assert (report.error, report.results) == ("", TOLD)
+    check_whole(stage)
+
+
+def test_the_audit_takes_a_write_for_the_outcome(stage):
+    """SQL: an intent is an orphan where its process was killed before the key's commit, not after;
+    and who wrote an entry as which step is told by its cause.
+    """
+    stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
+    asked = "SELECT step FROM orphan_intents WHERE run = 'r1'"
+    assert stage.record.sql(asked).rows == []
+    wrote = stage.record.sql(
+        "SELECT s.agent, s.step, w.key, w.version FROM causes AS l "
+        "JOIN board_writes AS w ON w.event = l.event "
+        "JOIN events AS e ON e.id = l.cause "
+        "JOIN steps AS s ON s.run = e.run AND s.requested_version = e.version AND s.agent = e.agent"
+    )
+    assert [tuple(row) for row in wrote.rows] == [("m", 1, "hits", 1)]
+    stage.begin("r2")
+    stage.killed_at(WRITING, Point.AFTER_INTENT, "board.add")
+    assert len(stage.record.sql("SELECT step FROM orphan_intents WHERE run = 'r2'").rows) == 1
+
+
+def test_a_lost_race_is_decided_again_and_a_refusal_is_recorded(server, workspace):
+    """Another process writes between the intent and the key's commit: the put by version fails with
+    what stands, its step with it; a counter goes on from there, under the same condition.
+    """
+    with (
+        hansard.connect(workspace=workspace, **server.login) as mine,
+        hansard.connect(workspace=workspace, **server.login) as theirs,
+        mine.run("team", run="r1", agent="a", role="clerk") as a,
+        theirs.run(run="r1", agent="b", role="clerk") as b,
+    ):
+        a.board.put("value", 1)
+        assert b.board.get("value") == 1
+        assert [a.board.add("n"), b.board.add("n"), a.board.add("n"), b.board.add("n")] == [
+            1,
+            2,
+            3,
+            4,
+        ]
+        a.board.put("value", 2)
+        with pytest.raises(BoardConflict, match="at version 2, not 1"):
+            b.board.put("value", 3)
+        commits = portal().run(mine.workspace.log.read_run("r1"))
+    keys = [stored for stored in commits if isinstance(stored.stream, KeyStream)]
+    ids = {recorded.id: stored for stored in commits for recorded in stored.commit.events}
+    for stored in keys:
+        cause = ids[stored.commit.causation]
+        assert cause.commit.actor == stored.commit.actor
+        assert cause.position < stored.position
+    failed = [
+        msgspec.json.decode(recorded.data)
+        for stored in commits
+        for recorded in stored.commit.events
+        if recorded.type == "step.failed.v1"
+    ]
+    assert [each["error"]["type"] for each in failed] == ["BoardConflict"]
+
+
+async def test_those_who_write_at_once_share_a_batch(data_dir, workspace):
+    """Sessions of one process that want one key, or several, at the same time: each write is there
+    once with its step, and what had company is in a transaction with it.
+    """
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with contextlib.AsyncExitStack() as stack:
+            opened = [
+                await stack.enter_async_context(
+                    record.run("team", run="r1", agent=f"a{number}", role="clerk")
+                )
+                for number in range(4)
+            ]
+            told = await asyncio.gather(*(each.board.add("n") for each in opened))
+            assert sorted(told) == [1, 2, 3, 4]
+            await asyncio.gather(*(each.board.add(each.agent) for each in opened))
+        commits = await record.workspace.log.read_run("r1")
+    keys = [stored.commit for stored in commits if isinstance(stored.stream, KeyStream)]
+    assert len(keys) == 8
+    assert all((commit.tx is None) == (commit.causation is not None) for commit in keys)
+    assert sum(commit.tx is not None for commit in keys) >= 4
