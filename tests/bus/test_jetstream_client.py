@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import socket
 import warnings
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nats.aio.client import Client
+from nats.aio.subscription import Subscription
 from nats.errors import StaleConnectionError, UnexpectedEOF
 
 from hansard.bus.errors import BrokerError, TooLarge
@@ -215,6 +219,50 @@ async def test_a_receiver_that_raises(nats: Nats):
     with pytest.raises(NoResponders):
         await broker.request("nobody.here", b"", None, 5.0)
     await broker.close()
+
+
+_bytes = st.binary(max_size=40) | st.sampled_from([b"\r\nMSG a 1 0\r\n\r\n", b"\r\n"])
+_lines = st.one_of(
+    st.tuples(st.just(1), st.sampled_from(["", "r.7", "7"]), st.none() | _bytes, _bytes),
+    st.tuples(st.just(2), st.just(""), st.none(), _bytes),  # somebody else's, who is gone
+    st.just(b"+OK\r\n"),
+)
+
+
+@given(st.lists(_lines, max_size=12), st.lists(st.integers(0, 400), max_size=12))
+def test_messages_arrive_whole_and_in_order_however_they_are_cut(
+    sent: list[Any], cuts: list[int]
+) -> None:
+    """With their headers as they came, whatever stands between them and is in them."""
+    wire = b""
+    expected: list[tuple[str, str, bytes, bytes]] = []
+    got: list[tuple[str, str, bytes, bytes]] = []
+    for each in sent:
+        if isinstance(each, bytes):
+            wire += each
+            continue
+        number, reply, headers, data = each
+        where = f"subject.x {number} {reply}".rstrip().encode()
+        if headers is None:
+            wire += b"MSG %b %d\r\n%b\r\n" % (where, len(data), data)
+        else:
+            sizes = (len(headers), len(headers) + len(data))
+            wire += b"HMSG %b %d %d\r\n%b%b\r\n" % (where, *sizes, headers, data)
+        if number == 1:
+            expected.append(("subject.x", reply, headers or b"", data))
+    for marks in (sorted({0, len(wire), *cuts}), range(len(wire) + 1)):
+        got.clear()
+        one = client._Client()
+        sink: Any = client._Sink(lambda *message: got.append(message))
+        one._subs[1] = Subscription(one, id=1, subject="subject.x", future=sink)
+        asyncio.run(_feed(one, [wire[begin:end] for begin, end in itertools.pairwise(marks)]))
+        assert got == expected
+        assert not one._ps.buf
+
+
+async def _feed(one: client._Client, parts: list[bytes]) -> None:
+    for part in parts:
+        await one._ps.parse(part)
 
 
 async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch):
