@@ -202,7 +202,8 @@ class Pool:
         self._closed = False
 
     def warm(self, at_least: int = 0) -> None:
-        """Start what is to be started ahead."""
+        """Start what is to be started ahead; who has died meanwhile stands in nobody's place."""
+        self._idle = [worker for worker in self._idle if worker.alive]
         wanted = max(self._bounds.spares, at_least)
         missing = wanted - len(self._idle) - len(self._starting)
         for _ in range(0 if self._closed else missing):
@@ -261,6 +262,7 @@ class Pool:
 
     def _back(self, worker: Worker) -> None:
         """Keep what may be asked again; not one that gave way to others."""
+        self._idle = [each for each in self._idle if each.alive]
         room = len(self._idle) < max(self._bounds.workers_max, self._bounds.spares)
         fresh = worker.answered < self._bounds.answers_max and not worker.slowed
         if worker.alive and fresh and room and not self._closed:
