@@ -1,5 +1,6 @@
 """The command line itself: options, help, errors, pipes, the reference."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import hansard
 from hansard import cli
 from hansard._version import __version__
-from hansard.cli import hoisted
+from hansard.cli import hoisted, main
 from hansard.cli._reference import reference
 from tests.cli.support import Call, Runs, environment
 
@@ -279,3 +280,21 @@ def test_colour_is_for_terminals(runs: Runs, home: Path):
         )
         assert (b"\x1b[32m" in done.stdout) is coloured
         assert b"completed" in done.stdout
+
+
+@pytest.mark.parametrize("asked", [["demo"], ["up"], ["runs"]])
+def test_while_a_command_works_garbage_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: list[str]
+):
+    """What `main` leaves while it imports is not left by what may work for days."""
+    loaded = cli.command().commands[asked[0]].loaded
+    seen: list[bool] = []
+    monkeypatch.setattr(loaded, "callback", lambda **_: seen.append(gc.isenabled()))
+    monkeypatch.setattr(sys, "argv", ["hansard", *asked])
+    try:
+        with pytest.raises(SystemExit):
+            main()
+    finally:
+        gc.unfreeze()
+        gc.enable()
+    assert seen == [True]

@@ -21,7 +21,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli.common import Given, keep
+from hansard.cli.common import Given, collect, keep
 from hansard.cli.exit_codes import ERROR, INTERRUPTED, PIPE_CLOSED
 from hansard.domain.errors import HansardError
 
@@ -257,8 +257,12 @@ class Later(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
-        """What it is called with, for the command itself."""
-        return self.loaded.make_context(info_name, args, parent, **extra)
+        """What it is called with, for the command itself; from now on garbage is looked for in what
+        it makes.
+        """
+        loaded = self.loaded
+        collect()
+        return loaded.make_context(info_name, args, parent, **extra)
 
 
 def _show_version(wanted: bool) -> None:
@@ -352,8 +356,7 @@ def main() -> None:
     """Run the command line as this process, and exit.
 
     What is imported stays to the end: looking for garbage among it would take a fifth of a short
-    command. While a command works, garbage is looked for in what it makes
-    (`hansard.cli.common.do`).
+    command. While a command works, garbage is looked for in what it makes (`Later`).
     """
     gc.disable()
     try:

@@ -73,6 +73,13 @@ def keep() -> None:
         gc.freeze()
 
 
+def collect() -> None:
+    """Have garbage looked for again where `main` had it left, and not in what was imported."""
+    if not gc.isenabled():
+        keep()
+        gc.enable()
+
+
 def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = False) -> None:
     """Run a command to its end and exit with its code."""
     import asyncio
@@ -88,9 +95,6 @@ def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = Fa
 
                 stream = stack.enter_context(log_stream(sys.stderr))
             logging.setup(json=json, debug=Given.debug, service=service, stream=stream)
-            if not gc.isenabled():  # by `main`, for what was imported until here
-                keep()
-                gc.enable()
             code = asyncio.run(doing)
         sys.stdout.flush()
     except BrokenPipeError:
