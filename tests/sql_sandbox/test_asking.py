@@ -66,6 +66,28 @@ async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
 
 
 @pytest.mark.slow
+async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFiles):
+    """A stopped process stands for a machine whose others leave it no core: at half of its time it
+    does not give way any more, and what it is told at the end is that it had none.
+    """
+    async with Door(place, Bounds(workers_max=1, spares=1)) as door:
+        await door.ask(COUNT)
+        pool = door._pool
+        assert pool is not None
+        pid = pool._idle[-1].pid
+        asking = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=6, cpu_s=30)))
+        while not (nice := os.getpriority(os.PRIO_PROCESS, pid)):
+            await asyncio.sleep(0.01)
+            assert not asking.done()
+        os.kill(pid, signal.SIGSTOP)
+        while os.geteuid() == 0 and os.getpriority(os.PRIO_PROCESS, pid) == nice:
+            await asyncio.sleep(0.01)
+            assert not asking.done(), "only root may take it back"
+        with pytest.raises(TooCostly, match=r"6 s and had a core for \d\.\d s of that, the machine"):
+            await asking
+
+
+@pytest.mark.slow
 async def test_more_questions_than_workers_wait_or_are_turned_away(place: TableFiles):
     """They wait for their turn, no longer than said, and no more of them than said."""
     bounds = Bounds(workers_max=1, spares=1, waiting_max=2, queue_s=0.8)

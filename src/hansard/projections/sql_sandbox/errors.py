@@ -30,10 +30,13 @@ class QueryFailed(SqlError):
 class TooCostly(SqlError):
     """It was stopped for what it cost; `limit` is `time`, `cpu` or `memory`."""
 
-    def __init__(self, limit: str, allowed: str) -> None:
+    def __init__(self, limit: str, allowed: str, had_s: float | None = None) -> None:
+        """had_s: how long it had a core, where it was stopped for its time and others had them."""
+        wanted = "wanted more; ask for less at once (fewer rows, a narrower join)"
+        if had_s is not None:
+            wanted = f"had a core for {had_s:.1f} s of that, the machine is busy; ask again later"
         super().__init__(
-            f"the question was stopped: it may take {allowed} and wanted more; "
-            "ask for less at once (fewer rows, a narrower join), or give it more"
+            f"the question was stopped: it may take {allowed} and {wanted}, or give it more"
         )
         self.limit = limit
 

@@ -26,7 +26,17 @@ questions take some milliseconds; on a machine that is busy those are a long tim
 
 SLOW_LOOK_S_MIN = 0.05
 
-SLOW_NICE = 19
+SLOW_NICE = 10
+"""A tenth of what another gets. With more, a question of 0.3 s is not done in 10 s beside ten others."""
+
+STARVED = 0.1
+"""Who gave way and had less of a core than this until half of its time comes as others do again: it
+would be stopped for what they took.
+"""
+
+BUSY = 0.5
+"""A question that was stopped for its time, and had less of a core, is told that others had it."""
+
 END_S = 5.0
 """How long closing waits for workers that were killed; the kernel ends them, whoever waits."""
 
@@ -84,7 +94,8 @@ class Worker:
         killed, as it is when cancelled.
         """
         limits = question.limits
-        slow = asyncio.create_task(self._yield_cores())
+        before_s = _cpu_s(self.pid)
+        slow = asyncio.create_task(self._yield_cores(before_s, limits.wall_s / 2))
         try:
             async with asyncio.timeout(limits.wall_s):
                 assert self._process.stdin is not None  # noqa: S101 -- it was started with a pipe
@@ -98,8 +109,10 @@ class Worker:
                 said = msgspec.json.decode(await self._head(), type=Said)
                 body = await self._exactly(said.size, limits.bytes_max + ANSWER_SLACK_BYTES)
         except TimeoutError as error:
+            had_s = _cpu_s(self.pid) - before_s
+            waited = before_s > 0 and had_s < limits.wall_s * BUSY
             self.kill()
-            raise TooCostly("time", f"{limits.wall_s:g} s") from error
+            raise TooCostly("time", f"{limits.wall_s:g} s", had_s if waited else None) from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             self.kill()
             if await self.ended(END_S) == -signal.SIGXCPU:
@@ -167,16 +180,24 @@ class Worker:
         assert self._process.stdout is not None  # noqa: S101 -- it was started with a pipe
         return await self._process.stdout.readexactly(count)
 
-    async def _yield_cores(self) -> None:
-        """Give way to others once the question has taken so much of a core."""
-        before_s = _cpu_s(self.pid)
+    async def _yield_cores(self, before_s: float, within_s: float) -> None:
+        """Give way to others once the question has taken so much of a core; not after `within_s`
+        of time, nor for longer than that where others leave it next to nothing.
+        """
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + within_s
         left_s = SLOW_S
         while left_s > 0:
             await asyncio.sleep(max(left_s, SLOW_LOOK_S_MIN))
-            now_s = _cpu_s(self.pid)
-            left_s = SLOW_S - (now_s - before_s) if before_s and now_s else 0.0
+            had_s = _cpu_s(self.pid)
+            left_s = SLOW_S - (had_s - before_s) if before_s and had_s else 0.0
         self.slowed = True
-        self._weigh(SLOW_NICE)
+        rest_s = until_s - now_s()
+        if rest_s > 0:
+            self._weigh(SLOW_NICE)
+            await asyncio.sleep(rest_s)
+            if _cpu_s(self.pid) - had_s < STARVED * rest_s:
+                self._weigh(0)
 
     def _weigh(self, nice: int) -> None:
         with contextlib.suppress(OSError):
