@@ -7,6 +7,7 @@ import pytest
 
 from hansard.agents.steps import payloads
 from hansard.bus.blobs import BLOB_BYTES_MIN
+from hansard.domain.ids import AgentStream
 from tests.agents.twins import Lab, twins
 
 RATIO_MAX = 2.0
@@ -177,6 +178,29 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
         assert stored <= RATIO_MAX * whole
         for number, prompt in enumerate(prompts, 1):
             assert await arguments_of(record, "r", number) == {"prompt": prompt}
+
+
+@twins
+async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
+    """Whether a step lies in the chunk that a state begins with, or came after it."""
+    told = _messages(80, size=150)
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure", kind="model")
+            async def think(messages: list) -> int:
+                return len(messages)
+
+            for count in range(1, len(told) + 1):
+                assert await think(told[:count]) == count
+        commits = [
+            each for each in await record.commits("r") if isinstance(each.stream, AgentStream)
+        ]
+        for stored in [*commits[-1::-17], commits[-1]]:
+            state = (await record.state("r", stored.position)).agent("ada")
+            for number, step in state.steps.items():
+                assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
+        assert len(state.steps) == len(told)
 
 
 @twins

@@ -83,7 +83,9 @@ async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFile
         while os.geteuid() == 0 and os.getpriority(os.PRIO_PROCESS, pid) == nice:
             await asyncio.sleep(0.01)
             assert not asking.done(), "only root may take it back"
-        with pytest.raises(TooCostly, match=r"6 s and had a core for \d\.\d s of that, the machine"):
+        with pytest.raises(
+            TooCostly, match=r"6 s and had a core for \d\.\d s of that, the machine"
+        ):
             await asking
 
 

@@ -1,9 +1,11 @@
 """Calls enough for a chunk of the agent's versions, cut by a kill before or after that is sent."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from hansard.bus.states.chunk_maker import PAUSE_S
 from hansard.bus.states.snapshots import Snapshots
 from tests.faults._inside import Inside, Point, run_program
 
@@ -46,7 +48,11 @@ def main(inside: Inside) -> list[Any]:
                 inside.world.note("bodies", number=number)
                 return 2 * number
 
-            return [double(number) for number in range(CALLS)]
+            found = [double(number) for number in range(CALLS)]
+            # Who closes waits half a second for what is due, and would have ended before the kill.
+            while any(inside.stops.wanted(each, "chunk") for each in Point):
+                time.sleep(PAUSE_S)
+            return found
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from hansard.domain.agent import AgentState, SessionBegan
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, raised
+from hansard.domain.payload.parts import in_full, said_in_parts
+from hansard.domain.steps import StepEvent
 
 SEGMENTS_MAX = 256
 """Most segments kept in memory, over all streams: some 16,000 events, and a state before each."""
@@ -47,6 +49,16 @@ class Segment(msgspec.Struct):
     position: int
     ends: list[tuple[int, int, list[Event], Label | None]]
     horizon: int | None
+    based: list[int] | None = None
+    """Numbers of the base's steps that are said in parts, once somebody asked."""
+
+    def parted(self) -> set[int]:
+        """Numbers of all steps that may be said in parts: those of the base, all of the events."""
+        if self.based is None:
+            self.based = [step.number for step in said_in_parts(self.base.steps.values())]
+        events = itertools.chain.from_iterable(events for _, _, events, _ in self.ends)
+        asked = (each.step for each in events if isinstance(each, StepEvent))
+        return {*self.based, *asked}
 
     @property
     def epoch(self) -> int:
@@ -147,12 +159,22 @@ class Histories:
         self, stream: AgentStream, position: int, head: int | None = None
     ) -> AgentState:
         """An agent at a position of the log; `head` is one that the log has had, if known."""
+        return folded(await self._segment_at(stream, position, head), position=position)
+
+    async def in_full_at_position(
+        self, stream: AgentStream, position: int, head: int | None = None
+    ) -> AgentState:
+        """The same with its steps' values in full (`hansard.domain.payload.parts.in_full`)."""
+        segment = await self._segment_at(stream, position, head)
+        state = folded(segment, position=position)
+        in_full(state.steps, segment.parted())
+        return state
+
+    async def _segment_at(self, stream: AgentStream, position: int, head: int | None) -> Segment:
         segment = self._cached_position(stream, position)
         if segment is None:
             segment = await self._grown(stream, position)
-        if segment is None:
-            segment = await self._load_position(stream, position, head)
-        return folded(segment, position=position)
+        return segment or await self._load_position(stream, position, head)
 
     async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
         """The newest segment in memory, with what came since; None where it is not there or a
@@ -174,7 +196,8 @@ class Histories:
             head = max(head, whole_at(last))
             tail = await self._log.read(stream, after=known, to=newest)
             tail = quarantine.under(self._log.workspace, stream, tail, segment.epoch)
-            grown = Segment(segment.base, segment.position, [*segment.ends, *_ends(tail)], None)
+            ends = [*segment.ends, *_ends(tail)]
+            grown = Segment(segment.base, segment.position, ends, None, segment.based)
         grown.horizon = max(head, segment.horizon)
         self._segments[stream, number] = grown
         return grown

@@ -32,7 +32,6 @@ from hansard.domain.brief import Brief, first
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, in_run
 from hansard.domain.label import raised
-from hansard.domain.payload.parts import in_full
 from hansard.domain.run import FORK_DEPTH_MAX, RunForked, RunState
 from hansard.domain.team.task import TeamState
 
@@ -209,12 +208,11 @@ class States:
             raise _no_run(run)
         members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
         states = await asyncio.gather(
-            *(self._histories.at_position(stream, position, horizon) for stream in members)
+            *(self._histories.in_full_at_position(stream, position, horizon) for stream in members)
         )
         found: dict[str, AgentState] = {}
         for stream, state in zip(members, states, strict=True):
             if state.version:
-                in_full(state.steps)
                 found[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream

@@ -23,7 +23,7 @@ import heapq
 import itertools
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -404,14 +404,22 @@ def whole_step(step: Step, texts: Texts, most: int = SHOWN_BYTES_MAX) -> Step:
     return step
 
 
-def in_full(steps: dict[int, Step]) -> None:
-    """Put `whole_step` of each in its place: for who is shown an agent's steps."""
-    told = [
+def said_in_parts(steps: Iterable[Step]) -> list[Step]:
+    """Those of which a value refers to others' texts."""
+    return [
         step
-        for step in steps.values()
+        for step in steps
         if (len(step.arguments) > PARTS_BYTES_MIN and MARK in bytes(step.arguments))
         or (len(step.result) > PARTS_BYTES_MIN and MARK in bytes(step.result))
     ]
+
+
+def in_full(steps: dict[int, Step], of: Iterable[int] | None = None) -> None:
+    """Put `whole_step` of each in its place: for who is shown an agent's steps. `of` are numbers
+    besides which none can need it, where those are known.
+    """
+    among = steps.values() if of is None else [steps[each] for each in of if each in steps]
+    told = said_in_parts(among)
     if not told:
         return
     texts = Texts(of_steps(lambda: steps))

@@ -27,7 +27,7 @@ questions take some milliseconds; on a machine that is busy those are a long tim
 SLOW_LOOK_S_MIN = 0.05
 
 SLOW_NICE = 10
-"""A tenth of what another gets. With more, a question of 0.3 s is not done in 10 s beside ten others."""
+"""A tenth of what another gets: with more, 0.3 s of work are not done in 10 s beside ten others."""
 
 STARVED = 0.1
 """Who gave way and had less of a core than this until half of its time comes as others do again: it
