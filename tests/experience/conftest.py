@@ -1,7 +1,27 @@
-"""The real browser of the tests of actions."""
+"""The real browser of the tests of actions, and what runs in it teach."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from hansard import testing
 from tests.actions.conftest import chromium, page, site
+from tests.experience.parties import FORM, learned
 
 __all__ = ["chromium", "page", "site"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def taught(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What five runs teach, learned once a module, in a record that is closed before it is used."""
+    form = tmp_path_factory.mktemp("form") / "page.html"
+    form.write_text(f"<!doctype html><meta charset=utf-8><title>t</title>{FORM}")
+    context = await chromium.new_context()
+    async with testing.record_async() as record:
+        found = await learned(record, await context.new_page(), form.as_uri())
+    await context.close()
+    return found

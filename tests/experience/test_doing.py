@@ -64,12 +64,12 @@ def number(step):
 
 
 async def test_a_check_in_python_stops_before_the_effect_by_its_name(
-    page, site, data_dir, workspace
+    page, site, taught, data_dir, workspace
 ):
     """Whatever is wrong with it: it raises, says no, gives no answer, or one that is none."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         address = site(FORM)
-        experience = (await learned(record, page, address)).confirmed()
+        experience = taught.confirmed()
         for check, why in (
             (raises, "it raised ZeroDivisionError"),
             (no_barbara, "Barbara is not invited"),
@@ -86,10 +86,9 @@ async def test_a_check_in_python_stops_before_the_effect_by_its_name(
             assert asked[-1]["asked"][-1] == {"check": check.name, "kind": check.kind}
 
 
-async def test_checks_in_python_stay_in_the_workspace(page, site, tmp_path):
+async def test_checks_in_python_stay_in_the_workspace(taught, tmp_path):
     """A folder has their names, and no line of them; without a name of its own one is refused."""
-    async with testing.record_async() as record:
-        experience = (await learned(record, page, site(FORM))).confirmed(no_barbara, raises)
+    experience = taught.confirmed(no_barbara, raises)
     assert experience.functions == (no_barbara, raises)
     write_folder(experience, tmp_path / "party")
     read = read_folder(tmp_path / "party")
@@ -105,13 +104,13 @@ async def test_checks_in_python_stay_in_the_workspace(page, site, tmp_path):
         hansard.check_function("before")  # type: ignore[arg-type]  # what is refused
 
 
-async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, site):
+async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, site, taught):
     """The notice may not be closed; the field below it can be filled in. The level is said of each
     action: 1 as it was, 2 with slots, 3 where most went another way.
     """
     async with testing.record_async() as record:
         address = site(FORM)
-        experience = (await learned(record, page, address)).confirmed()
+        experience = taught.confirmed()
         names = {each.action.instruction: each.name for each in experience.procedure.nodes}
         close = names["close the notice"]
 
@@ -204,7 +203,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
 
 
 async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
-    page, site, data_dir, workspace
+    page, site, taught, data_dir, workspace
 ):
     """Two buttons are called so: no recorded way finds the one. Each account stands by itself."""
     twice = FORM.replace("<button>Invite</button>", "<button>Invite</button><button>Drop</button>")
@@ -217,8 +216,7 @@ async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
         return json.dumps({"id": _line(question, "> Invite", last=True)})
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        address = site(FORM)
-        experience = (await learned(record, page, address)).confirmed()
+        experience = taught.confirmed()
         changed = site(twice, "twice.html")
         models = hansard.teach(teacher=teacher, student=student)
         run, told = await done(record, page, changed, experience, fallback=models)
@@ -329,11 +327,13 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done(page, site, what):
+async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done(
+    page, site, taught, what
+):
     """Whatever it does, the form is sent once and that is said, or it is not sent, with why."""
     more, succeeds = HOSTILE[what]
     async with testing.record_async() as record:
-        experience = (await learned(record, page, site(FORM))).confirmed()
+        experience = taught.confirmed()
         hostile = site(FORM + more, "hostile.html")
         _, told = await done(record, page, hostile, experience)
         assert await sent(page) == int(told.success)
@@ -341,11 +341,11 @@ async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done
         assert told.success == succeeds
 
 
-async def test_a_page_that_is_gone_ends_a_doing(page, site):
+async def test_a_page_that_is_gone_ends_a_doing(page, site, taught):
     """The window is closed before the button: the error says so, and nothing is tried again."""
     async with testing.record_async() as record:
         address = site(FORM)
-        experience = (await learned(record, page, address)).confirmed()
+        experience = taught.confirmed()
         await page.goto(address)
         async with record.run("again", agent="host", role="host") as session:
             session.browser(page, timeout_s=1.0)

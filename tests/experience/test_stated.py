@@ -25,9 +25,9 @@ def names_the_last(question: str) -> str:
     return json.dumps({"id": lines[-1].split()[0]})
 
 
-async def confirmed(record, page, address):
+async def confirmed(record, taught):
     """An experience that the record keeps, confirmed: its second version."""
-    await record.keep_experience(await learned(record, page, address))
+    await record.keep_experience(taught)
     return await record.confirm_experience("invite-a-guest")
 
 
@@ -37,13 +37,13 @@ async def changes(record):
 
 
 async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again(
-    page, site, data_dir, workspace
+    page, site, taught, data_dir, workspace
 ):
     """The element, as its check lets it be, is the node's from then on; nobody has looked at it
     yet, and the audit says so.
     """
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        await confirmed(record, page, site(FORM))
+        await confirmed(record, taught)
         twice = site(TWICE, "twice.html")
         run, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
         assert (told.success, told.model_calls, len(told.healed)) == (True, 1, 1), told.error
@@ -62,7 +62,7 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
         assert (await record.sql(unseen)).rows == [(1,)]
 
 
-async def test_what_a_check_refuses_heals_nothing(page, site, data_dir, workspace):
+async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, workspace):
     """The model names another button: it is not clicked, and no version is made of it."""
 
     def other(question):
@@ -70,7 +70,7 @@ async def test_what_a_check_refuses_heals_nothing(page, site, data_dir, workspac
         return json.dumps({"id": line.split()[0]})
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        await confirmed(record, page, site(FORM))
+        await confirmed(record, taught)
         moved = site(TWICE.replace("<form", "<button>Drop</button><form"), "drop.html")
         _, told = await done(record, page, moved, "invite-a-guest", fallback=other)
         assert not told.success
@@ -83,7 +83,7 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
 ):
     """As the next version: it may guide, and not act until somebody confirms it."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        await confirmed(record, page, site(FORM))
+        await confirmed(record, await learned(record, page, site(FORM)))
         moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
 
         async def freely(browser, guide):
@@ -100,11 +100,13 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
         assert await record.confirm_experience(name) == 4
 
 
-async def test_what_ends_in_an_error_is_a_replay_that_failed(page, site, data_dir, workspace):
+async def test_what_ends_in_an_error_is_a_replay_that_failed(
+    page, site, taught, data_dir, workspace
+):
     """The page is gone: that is on record of the experience, with why."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         address = site(FORM)
-        await confirmed(record, page, address)
+        await confirmed(record, taught)
         await page.goto(address)
         async with record.run("again", agent="host", role="host") as session:
             session.browser(page, timeout_s=1.0)
