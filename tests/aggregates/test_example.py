@@ -1,11 +1,11 @@
 """examples/trading_book, as its README has it."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.faults._warm import run
 
 BOOK = Path(__file__).parents[2] / "examples" / "trading_book" / "book.py"
 README = BOOK.with_name("README.md").read_text()
@@ -18,15 +18,8 @@ def test_the_trading_book_prints_what_its_readme_says(tmp_path: Path, data_dir: 
     place = {"HANSARD_DATA_DIR": str(data_dir), "HANSARD_WORKSPACE": workspace}
 
     def book(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, str(BOOK), *arguments],
-            cwd=tmp_path,
-            env={"PATH": os.environ.get("PATH", ""), **place},
-            capture_output=True,
-            text=True,
-            timeout=PROGRAM_S_MAX,
-            check=False,
-        )
+        env = {"PATH": os.environ.get("PATH", ""), **place}
+        done = run([str(BOOK), *arguments], cwd=tmp_path, env=env, timeout=PROGRAM_S_MAX)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

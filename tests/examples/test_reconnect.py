@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import hansard
 from tests.cli.support import environment
 from tests.examples.support import EXAMPLES, PROGRAM_S_MAX
+from tests.faults._warm import python
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ the session is over; start again to go on
 
 def _started(data_dir: Path, workspace: str, *texts: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), "ada", *texts],
+        [python(), str(PROGRAM), "ada", *texts],
         env=environment(data_dir, HANSARD_WORKSPACE=workspace),
         check=True,
         capture_output=True,
@@ -39,7 +39,7 @@ def _until_timeout(data_dir: Path, workspace: str, *lines: str) -> str:
     """What it prints to a user who types and then says nothing more, and does not hang up."""
     ours, theirs = os.pipe()
     with subprocess.Popen(
-        [sys.executable, str(PROGRAM), "ada"],
+        [python(), str(PROGRAM), "ada"],
         env=environment(data_dir, HANSARD_WORKSPACE=workspace),
         stdin=ours,
         stdout=subprocess.PIPE,

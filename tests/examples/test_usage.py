@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.support import EXAMPLES
+from tests.faults._warm import python
 
 SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
 NEEDS = {"pipeline.py": (), "team.py": ("word", "boss"), "desk.py": ("no-such.txt",)}
@@ -56,7 +57,7 @@ def test_wrong_arguments_are_answered_with_the_usage(
 def test_so_do_programs(script: str, given: tuple[str, ...], tmp_path: Path) -> None:
     """The same of each example as a process of its own."""
     done = subprocess.run(
-        [sys.executable, _path(script), *given],
+        [python(), _path(script), *given],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import random
-import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -36,8 +34,8 @@ from tests.cli.support import Call, environment
 from tests.experience import killed
 from tests.experience.test_kept import invite
 from tests.experience.test_learning import EIGHT
+from tests.faults._warm import ROOT, run
 
-ROOT = Path(__file__).parents[2]
 WAIT_S = 120
 PLANTS = 100
 SIGNATURE_BYTES = 64
@@ -488,10 +486,8 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
     (files / "bundle.tar").write_bytes(written(learnt()))
 
     def done(kill: str) -> int:
-        given = [sys.executable, "-m", killed.__name__, str(data), "w", what, str(files), kill]
-        return subprocess.run(
-            given, env=environment(data), check=False, timeout=WAIT_S, cwd=ROOT
-        ).returncode
+        given = ["-m", killed.__name__, str(data), "w", what, str(files), kill]
+        return run(given, env=environment(data), timeout=WAIT_S, cwd=ROOT).returncode
 
     with hansard.connect("w", data_dir=data) as record:
         [told] = distil.distilled(EIGHT)

@@ -2,7 +2,6 @@
 
 import itertools
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import structlog
 
 import hansard
 from tests.cli.support import Call, Ran, environment, ran
+from tests.faults._warm import python
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def start(home: Path, workspace: str) -> Callable[..., "subprocess.Popen[bytes]"
     def begin(*arguments: object, **more: object) -> "subprocess.Popen[bytes]":
         given = ["-w", workspace, *arguments]
         return subprocess.Popen(
-            [sys.executable, "-m", "hansard", *map(str, given)],
+            [python(), "-m", "hansard", *map(str, given)],
             env=environment(home),
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},  # type: ignore[call-overload]  # whatever a test gives
         )

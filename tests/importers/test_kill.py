@@ -4,13 +4,12 @@ import json
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.support import environment
-from tests.faults._warm import ROOT, run
+from tests.faults._warm import ROOT, python, run
 from tests.importers import dying
 from tests.importers.dying import BOUNDARIES
 from tests.importers.support import (
@@ -55,7 +54,7 @@ def undisturbed(home, file):
     """The log of an import that nobody killed, by place."""
     given = ["-w", "undisturbed", "import", "chat-jsonl", "-"]
     subprocess.run(
-        [sys.executable, "-m", "hansard", *given],
+        [python(), "-m", "hansard", *given],
         env=environment(home),
         input=file.read_bytes(),
         stdout=subprocess.PIPE,

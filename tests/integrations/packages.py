@@ -1,8 +1,12 @@
 """Other people's packages: imported by the tests that use them, as each worker collects all."""
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 
 import pytest
+
+from tests.faults import _warm, support
 
 
 def imported(name: str) -> None:
@@ -10,3 +14,20 @@ def imported(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip(name)
+
+
+@contextlib.contextmanager
+def forked_with(*names: str) -> Iterator[None]:
+    """Programs of a `Stage` are forks of a process that has imported these packages, too: each
+    would take seconds for that. `make test-full` starts each afresh.
+    """
+    if _warm._none_is_forked():
+        yield
+        return
+    nurse = _warm.Nurse(*names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            support, "start", lambda command, cwd, env, **_: nurse.fork(command, cwd, env)
+        )
+        yield
+    nurse.close()

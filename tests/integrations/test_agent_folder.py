@@ -18,9 +18,10 @@ import pytest
 import hansard
 from hansard.client.record_sync import Record
 from tests.cli.support import Call
+from tests.faults._warm import python
 from tests.faults.support import Stage
 from tests.integrations.hand_written import Provider, calls, said
-from tests.integrations.packages import imported
+from tests.integrations.packages import forked_with, imported
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +29,13 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
     imported("deepagents")
+
+
+@pytest.fixture(scope="module")
+def forked() -> Iterator[None]:
+    """Programs find the packages imported."""
+    with forked_with("deepagents", "langchain_anthropic"):
+        yield
 
 
 HERE = Path(__file__).parent
@@ -75,7 +83,7 @@ def papers(sent: Path) -> Iterator[str]:
     """The address of a real MCP server."""
     with socket.create_server(("127.0.0.1", 0)) as given:
         fd, port = given.fileno(), given.getsockname()[1]
-        process = subprocess.Popen([sys.executable, str(PAPERS), str(sent), str(fd)], pass_fds=[fd])
+        process = subprocess.Popen([python(), str(PAPERS), str(sent), str(fd)], pass_fds=[fd])
     yield f"http://127.0.0.1:{port}/mcp"
     process.kill()
     process.wait()
@@ -162,6 +170,7 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(
     assert (len(provider.asked), sent.read_text()) == (ASKED, "ann: 3\n")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("when", "step"),
     [("after", 12), pytest.param("before", 4, marks=pytest.mark.thorough)],

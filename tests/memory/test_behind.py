@@ -1,8 +1,7 @@
 """Changes behind: on disk when they are acknowledged, in the log once, whoever is killed."""
 
+import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from hansard.agents.memory.behind import Waiting, line_of, read
 from hansard.client.record_sync import Record
 from hansard.domain.errors import Corrupt
 from tests.evidence import Evidence
+from tests.faults._warm import ROOT, run
 
 SPACE = "agent/ada"
 PROGRAM = Path(__file__).with_name("programs") / "behind.py"
@@ -118,11 +118,9 @@ def test_killed_at_any_point_of_the_journal_nothing_acknowledged_is_lost_or_doub
     killed = 0
     for number in range(tries):
         at = 1 + (number * 17) % 61 if tries > 4 else 3 + number * 9
-        command = [sys.executable, PROGRAM, *where, journal, told, str(number * 100), str(at)]
-        ended = subprocess.run(
-            list(map(str, command)), check=False, capture_output=True, timeout=60
-        )
-        assert ended.returncode in (0, -9), ended.stderr.decode()
+        command = [PROGRAM, *where, journal, told, str(number * 100), str(at)]
+        ended = run(list(map(str, command)), cwd=ROOT, env=os.environ, timeout=60)
+        assert ended.returncode in (0, -9), ended.stderr
         killed += ended.returncode == -9
         acknowledged = [int(line) for line in told.read_text().split()]
         found = text_once_flushed(record, journal, check=number % 10 == 0 or number == tries - 1)

@@ -15,6 +15,7 @@ from hansard.bus.portal import portal
 from hansard.client.record_sync import Record
 from hansard.domain.memory.events import MemoryChanged, stream_of
 from tests.faults.support import Stage
+from tests.integrations.packages import forked_with
 from tests.memory.programs.meetings import minutes
 
 pytestmark = pytest.mark.slow
@@ -39,6 +40,13 @@ TEXTS = [
 IN_WEEK = {1: "", 2: TEXTS[1], 4: TEXTS[1], 5: TEXTS[2], 9: TEXTS[2], 10: TEXTS[3], 13: TEXTS[4]}
 """AGENTS.md as some weeks begin."""
 ASKED = 29
+
+
+@pytest.fixture(scope="module")
+def forked() -> Iterator[None]:
+    """Programs find the SDK imported."""
+    with forked_with("anthropic", "anthropic.lib.tools"):
+        yield
 
 
 @pytest.fixture
@@ -111,6 +119,7 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
 
 
 # Three appends bring a session that goes on to where a call of a tool had failed, and no further.
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("when", "step"),
     [

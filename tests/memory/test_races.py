@@ -5,7 +5,6 @@ stands in the space is valid, at each of its versions.
 import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from hansard.client.record_sync import Record
 from hansard.domain.memory.events import stream_of
 from hansard.domain.memory.space import initial
 from tests.evidence import Evidence
+from tests.faults._warm import python
 
 PROGRAM = Path(__file__).with_name("programs") / "racing.py"
 SPACE = "org"
@@ -79,5 +79,5 @@ def test_nothing_that_is_not_valid_stands_at_any_version(
 
 def start(data_dir: Path, workspace: str, name: str, seed: float) -> subprocess.Popen[str]:
     """A writer, at work."""
-    command = [sys.executable, str(PROGRAM), str(data_dir), workspace, name, str(seed)]
+    command = [python(), str(PROGRAM), str(data_dir), workspace, name, str(seed)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

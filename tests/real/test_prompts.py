@@ -5,7 +5,6 @@ and GEPA itself over the recorded predictions, killed and gone on with.
 import csv
 import json
 import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import hansard
 from hansard.agents.prompts.importing import read_file
+from tests.faults._warm import python
 from tests.real import support
 
 pytestmark = pytest.mark.real
@@ -161,7 +161,7 @@ def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, s
 
     def start(name: str, stop: int) -> subprocess.Popen[bytes]:
         given = [data_dir, name, file, rows, stop]
-        return subprocess.Popen([sys.executable, PROGRAM, *map(str, given)], stdout=subprocess.PIPE)
+        return subprocess.Popen([python(), PROGRAM, *map(str, given)], stdout=subprocess.PIPE)
 
     def questions(name: str) -> list[str]:
         return (data_dir / f"{name}.asked").read_text().splitlines()

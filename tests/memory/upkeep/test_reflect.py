@@ -18,6 +18,7 @@ from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.memory.events import MemoryChanged, MemoryProposal, MemoryReflected, stream_of
 from tests.cli.killed import killed_at
+from tests.faults._warm import python
 
 SPACE = "agent/ada"
 
@@ -204,7 +205,7 @@ def test_a_killed_reflection_leaves_each_run_reflected_on_once(
         return Counter(run for event, _ in await events(record) for run in event.runs)
 
     runs = within(fill)
-    command = [sys.executable, "-c", PROGRAM, workspace, str(data_dir)]
+    command = [python(), "-c", PROGRAM, workspace, str(data_dir)]
     for _ in range(kills):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
@@ -224,9 +225,10 @@ LAST = 12
 
 @pytest.mark.slow
 def test_the_next_reflection_ends_one_that_was_cut_as_what_it_is(
-    within, data_dir, workspace, evidence
+    within, data_dir, workspace, evidence, monkeypatch
 ):
     """It goes on with it; where its event stands, the run is completed. Killed at each point."""
+    monkeypatch.setattr(sys, "executable", python())
     killed = killed_at(data_dir, workspace)
     kills = 0
 
