@@ -153,14 +153,10 @@ PEEKED = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.thorough if number else ())
-        for number, name in enumerate(PEEKED)
-    ],
+@pytest.mark.thorough(
+    quick="tests/statistics/test_calibration.py::test_few_clusters_do_not_break_the_always_valid_p"
 )
+@pytest.mark.parametrize("name", PEEKED)
 def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_valid_one(store, name):
     """No effect, twenty or forty looks up to 400 tasks, stopped at the first p <= .05: the fixed-n
     one is wrong in every fifth round at least, the always-valid one as often as its alpha at most.

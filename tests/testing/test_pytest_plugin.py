@@ -45,8 +45,10 @@ def project(pytester, monkeypatch):
     """A project with one file of tests; runs it."""
     for name in ("CALLS", "NETWORK"):
         monkeypatch.delenv(name, raising=False)
+    # Plugins of other packages that are found would be imported anew by each run.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_project=PROJECT)
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.makeini("[pytest]")
 
     def run(*options):
         plugins = ("-p", "hansard.pytest_plugin", "-p", "no:randomly", "-p", "no:cacheprovider")
