@@ -14,6 +14,9 @@ from hansard.domain.actions.cache import decode
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
+SHORT_S = 0.2
+"""For what never comes: waiting for it looks at the page again and again."""
+
 FORM = """<form onsubmit="event.preventDefault(); sent.textContent = [...document.querySelectorAll(
 'input')].map(each => each.value.length).join(' '); count.textContent = +count.textContent + 1">
 <label>User <input id=user></label><label>Password <input type=password id=pw></label>
@@ -36,6 +39,7 @@ async def recorded(record, page, url, **more):
         secret = hansard.Secret("pw")
         await browser.act("enter the password", at="#pw", method="fill", arguments=[secret])
         await browser.act("log in", at="text=Log in", **more)
+        browser.timeout_s = SHORT_S
         with pytest.raises(hansard.ElementNotFound, match="matches 0"):
             await browser.act("delete all", at="#delete", effects="idempotent")
         return session.run
@@ -242,10 +246,12 @@ async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, si
             return run
 
         async def stop(browser):
+            browser.timeout_s = SHORT_S
             await browser.act("none", at="#none", effects="idempotent")
 
         async def once(browser):
             await browser.act("log in", at="text=Log in")
+            browser.timeout_s = SHORT_S
             await browser.extract("x", at="#none")
 
         with pytest.raises(hansard.ElementNotFound):

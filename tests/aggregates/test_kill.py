@@ -93,7 +93,7 @@ def check(stage: Stage) -> Book:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.thorough)])
 def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, when: str):
     """SIGKILL before or after each append of a trader: an order and its step are both there or
     neither is; gone on with, it has placed each order once.
