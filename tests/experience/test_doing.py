@@ -324,9 +324,17 @@ HOSTILE = {
     "a pop-up and a download": (_when_sent(_WINDOW + _DOWNLOAD), True),
     "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
 }
+LIKE_ANOTHER = {"a pop-up and a download"}
+"""Of which the pop-up is a case of its own, and the download one of `test_downloads`."""
 
 
-@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in LIKE_ANOTHER else ())
+        for name in HOSTILE
+    ],
+)
 async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done(
     page, site, taught, what
 ):

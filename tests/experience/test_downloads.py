@@ -98,7 +98,13 @@ async def learned(page: Any, served: Served) -> Any:
         yield record, (await record.experience("send", runs)).confirmed()
 
 
-@pytest.mark.parametrize("what", ["an answer", "an answer without end", "the form"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("an answer", marks=pytest.mark.thorough),
+        *("an answer without end", "the form"),
+    ],
+)
 async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_most(
     page, served, learned, what
 ):

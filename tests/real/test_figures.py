@@ -69,13 +69,18 @@ def taus(real_data: Path, tmp_path_factory) -> Iterator[Store]:
             yield store
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+)
 def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
     """tau-bench's table: pass^1 to pass^4 are 0.4200, 0.2733, 0.2200, 0.2000."""
     found = taus.all("SELECT k, tasks, round(pass_hat_k, 4) FROM pass_curves('airline') ORDER BY k")
     assert found == [(1, 50, 0.4200), (2, 50, 0.2733), (3, 50, 0.2200), (4, 50, 0.2000)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+)
 def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
     """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
     found = taus.all(
@@ -94,6 +99,9 @@ def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
     assert other == [(14, 11, 0.69, "cannot tell")]
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau2_bench.py::test_the_published_claim_comes_out_of_the_record"
+)
 def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     """76.0 and 72.0 percent, at 0.41363 and 0.28886496 dollars a task."""
     success = taus.all(
@@ -136,6 +144,9 @@ def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
         assert row["verdict"] in {"better", "worse", "cannot tell"}
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
+)
 def test_the_agents_cost_is_that_of_its_messages_in_every_run(taus: Store):
     """What a source claims for the agent is the sum over its messages, in 100 of 100 runs."""
     found = taus.all(

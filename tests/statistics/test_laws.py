@@ -165,7 +165,7 @@ def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     assert len(verdicts) > 1
 
 
-@pytest.mark.parametrize("shift", [1.0, 1e6])
+@pytest.mark.parametrize("shift", [pytest.param(1.0, marks=pytest.mark.thorough), 1e6])
 def test_adding_a_constant_changes_no_difference(tmp_path, shift):
     """Every value shifted: differences, errors and p stay as they are."""
     answers = []
@@ -257,7 +257,7 @@ def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
     assert [row for row in rows if row["p"] is not None] == []
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("value", [0.0, 1.0, pytest.param(0.5, marks=pytest.mark.thorough)])
 def test_where_all_is_tied_nothing_differs(store, value):
     """All failures, all successes: a difference of 0, p of 1, no interval of width 0."""
     support.plant(
@@ -352,7 +352,9 @@ def test_success_by_view_and_by_macro_are_one(store):
     assert set(by_view.values()) == {0.0, 1.0, None}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, pytest.param(-math.inf, marks=pytest.mark.thorough)]
+)
 def test_a_value_that_is_no_number_is_missing(store, value):
     """NaN or infinite: no value, counted as missing, and the others are as without it."""
     support.plant(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, everything, text
 from tests.integrations.mcp.test_http import ERAS
 from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
@@ -108,7 +108,7 @@ def frame_of(answer: Any) -> dict[str, Any]:
 @pytest.mark.slow
 async def test_several_servers_have_one_port(setup: Setup, monkeypatch: pytest.MonkeyPatch):
     """Their tools have their names before them."""
-    monkeypatch.setenv("PYTHON", sys.executable)
+    monkeypatch.setenv("PYTHON", python())
 
     async def both(client: Client) -> set[str]:
         listed = await client.list_tools()
