@@ -1,10 +1,12 @@
 """`hansard compare`: one report in four forms, from numbers that SQL alone computed."""
 
+import functools
 import itertools
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ import pytest
 import hansard
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
+from tests.cli.support import Call
 from tests.compare.conftest import EVIL, TASKS, TRIALS
-from tests.real.support import WORKSPACE, Place, opened
+from tests.real.support import WORKSPACE, Place, Told
+
+Asked = Callable[..., Told]
 
 
 def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -27,11 +32,22 @@ def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str,
 
 
 @pytest.fixture(scope="session")
-def lines(place: Place) -> list[dict[str, Any]]:
+def asked(place: Place) -> Asked:
+    """What is said of the experiment, by the options; the same question is asked once."""
+
+    @functools.cache
+    def ask(*options: str) -> Told:
+        told = place.call("compare", "greeting", *options)
+        assert told.code == 0, told.err
+        return told
+
+    return ask
+
+
+@pytest.fixture(scope="session")
+def lines(asked: Asked) -> list[dict[str, Any]]:
     """The report as lines."""
-    told = place.call("compare", "greeting", "--json")
-    assert told.code == 0, told.err
-    return told.lines
+    return asked("--json").lines
 
 
 def test_the_report_says_what_was_asked_and_as_of_when(place: Place, lines: list[dict[str, Any]]):
@@ -129,10 +145,13 @@ def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: P
 
 
 @pytest.mark.slow
-def test_rows_stand_in_one_order_whichever_way_is_counted(place: Place):
+@pytest.mark.long
+def test_rows_stand_in_one_order_whichever_way_is_counted(
+    place: Place, rounds: Callable[[int, int], int]
+):
     """Of the worst case each pair has a row for each other way of counting, too."""
     asked = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
-    told = [place.call(*asked, "--json").lines for _ in range(5)]
+    told = [place.call(*asked, "--json").lines for _ in range(rounds(2, 5))]
     rows = _of(told[0], "comparison", part="judged")
     assert {row["counting"] for row in rows} == {"worst-case", "failure", "excluded"}
     assert all(each == told[0] for each in told)
@@ -156,7 +175,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         store.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("said", "given"),
     [
@@ -167,10 +186,10 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
     ],
 )
 def test_what_is_asked_for_together_is_what_each_macro_says_alone(
-    place: Place, said: list[str], given: str
+    place: Place, asked: Asked, said: list[str], given: str
 ):
     """Whatever is asked: comparisons, arms, curves and what went worse, judged and beside."""
-    lines = place.call("compare", "greeting", "--json", *said).lines
+    lines = asked(*said, "--json").lines
     alone = given.replace(", all_pairs := true", "")
     beside = "" if "worst" not in given else ", counted_as := 'failure'"
     others = ["completion", "cost", "tokens", "latency_ms", "tool_error_rate"]
@@ -178,7 +197,7 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(
     each = sorted(metric for part, metric in found if part == "beside")
     assert each
     assert set(each) <= set(others)
-    asked = {
+    macros = {
         ("comparison", "judged"): f"comparisons('greeting'{given})",
         ("arm", "judged"): f"arm_summary('greeting'{alone})",
         ("curve", "judged"): f"pass_curves('greeting'{alone})",
@@ -188,7 +207,7 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(
     }
     store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)
     try:
-        for (kind, part), sql in asked.items():
+        for (kind, part), sql in macros.items():
             rows = store.rows(f"FROM {sql}")
             told = _of(lines, kind, part=part) if part else _of(lines, kind)
             if kind == "regression":  # of which some are shown
@@ -203,34 +222,30 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(
 
 
 @pytest.mark.slow
-def test_slices_have_a_family_of_their_own(place: Place):
+def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, Any]]):
     """By a label: the whole as without it, and all values as a family of their own."""
-    told = place.call("compare", "greeting", "--by", "domain", "--json")
+    told = asked("--by", "domain", "--json")
     rows = _of(told.lines, "comparison", part="judged", arm="bold", default=True)
     assert [row["slice"] for row in rows] == ["", "even", "odd"]
     assert [row["family"] for row in rows] == [2, 4, 4]
-    [alone] = _of(
-        place.call("compare", "greeting", "--json").lines,
-        *("comparison",),
-        part="judged",
-        arm="bold",
-        default=True,
-    )
+    [alone] = _of(lines, "comparison", part="judged", arm="bold", default=True)
     assert rows[0] == alone
     assert [row["tasks"] for row in rows] == [TASKS, TASKS // 2, TASKS // 2]
-    text = place.call("compare", "greeting", "--by", "domain").out
+    text = asked("--by", "domain").out
     assert "where domain is even" in text
 
 
 @pytest.mark.slow
-def test_a_look_says_whether_the_planned_size_is_reached(tmp_path: Path):
+def test_a_look_says_whether_the_planned_size_is_reached(
+    data_dir: Path, workspace: str, call: Call
+):
     """Two tasks, each tried twice under each arm: an arm without runs, a task that lacks and a
     trial that lacks are early looks; past it is said, too.
     """
     plan = hansard.plan(
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
     )
-    with opened(tmp_path) as place, hansard.connect(WORKSPACE, data_dir=place.home) as record:
+    with hansard.connect(workspace, data_dir=data_dir) as record:
         record.register("sized", plan)
 
         def looked(*trials: tuple[str, str]) -> str:
@@ -238,7 +253,7 @@ def test_a_look_says_whether_the_planned_size_is_reached(tmp_path: Path):
                 with record.run("w", experiment="sized", arm=arm, task=task) as session:
                     run = session.run
                 record.score(run, {"reward": 1.0}, by="g")
-            return place.call("compare", "sized").out
+            return call("compare", "sized", "--show", "summary").out
 
         assert "An early look: 0 of 2 tasks planned" in looked(("a", "t1"), ("a", "t2"))
         assert "An early look: 1 of 2 tasks planned" in looked(("b", "t1"))
@@ -251,12 +266,12 @@ def test_a_look_says_whether_the_planned_size_is_reached(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_plan_may_leave_a_direction_to_who_asks(tmp_path: Path):
+def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str, call: Call):
     """Of a metric without one there is a difference and no verdict, until it is said; a metric that
     the catalogue knows has its direction from there.
     """
     plan = hansard.plan(arms=["a", "b"], metrics=["wow", "cost"])
-    with opened(tmp_path) as place, hansard.connect(WORKSPACE, data_dir=place.home) as record:
+    with hansard.connect(workspace, data_dir=data_dir) as record:
         record.register("open", plan)
         for n in range(12):
             for arm in ("a", "b"):
@@ -264,10 +279,10 @@ def test_a_plan_may_leave_a_direction_to_who_asks(tmp_path: Path):
                     pass
                 worth = n % 3 + (5.0 + n % 2) * (arm == "b")
                 record.score(session.run, {"wow": worth, "cost": worth}, by="g")
-        unsaid = place.call("compare", "open").out
+        unsaid = call("compare", "open").out
         assert "direction not stated" in unsaid
         assert "wow +5.5" in unsaid
-        better = place.call("compare", "open", "--higher-is-better", "wow").out
+        better = call("compare", "open", "--higher-is-better", "wow").out
         assert "b against a: better" in better
         assert "higher is better, says who asks" in better
         assert "lower is better, says the catalogue" in unsaid
@@ -304,9 +319,9 @@ def test_what_is_not_known_is_named_with_what_is(place: Place, arguments: list[s
 
 
 @pytest.mark.slow
-def test_the_text_says_the_verdicts(place: Place):
+def test_the_text_says_the_verdicts(asked: Asked):
     """What people read: verdicts, intervals, McNemar, and that nothing moves their cursor."""
-    text = place.call("compare", "greeting").out
+    text = asked().out
     assert "bold against steady: better" in text
     assert "9 won, 0 lost, 15 even; exact sign test of tasks p 0.0039" in text
     assert "With 21 trials without a value and 4 tasks that one arm does not have left out" in text
@@ -340,20 +355,20 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
 
 
 @pytest.mark.slow
-def test_all_pairs_are_a_family_and_the_arms_are_ranked(place: Place):
+def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
     """Three pairs; each arm is apart from each by what they solve, and none by their tokens."""
-    told = place.call("compare", "greeting", "--all-pairs", "--json").lines
+    told = asked("--all-pairs", "--json").lines
     rows = _of(told, "comparison", part="judged", default=True)
     assert len(rows) == 3
     assert {row["family"] for row in rows} == {3}
     assert [(row["arm"], row["rank_low"], row["rank_high"]) for row in _of(told, "ranking")] == [
         *(("bold", 1, 1), ("steady", 2, 2), (EVIL, 3, 3))
     ]
-    asked = ("compare", "greeting", "--all-pairs", "--show", "summary,ranking")
-    text = place.call(*asked).out
+    shown = ("--all-pairs", "--show", "summary,ranking")
+    text = asked(*shown).out
     assert "Ranks by reward, 1 is the best: bold 1, steady 2, <b>" in text
     assert "Each arm can be told apart from each other one." in text
-    text = place.call(*asked, "--metric", "tokens", "--lower-is-better", "tokens").out
+    text = asked(*shown, "--metric", "tokens", "--lower-is-better", "tokens").out
     assert "Ranks by tokens, 1 is the best: <b>" in text
     assert "Groups within which no two can be told apart: <b>" in text
 
@@ -424,12 +439,13 @@ main()
         *(["--json"], ["--format", "html"]),
     ],
 )
-def test_without_matplotlib_only_the_pictures_are_missing(place: Place, form: list[str]):
+def test_without_matplotlib_only_the_pictures_are_missing(
+    place: Place, asked: Asked, form: list[str]
+):
     """What is said is the same; after a page without pictures one line says what to install."""
-    asked = ["compare", "greeting", *form]
     where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *where, *asked],
+        [sys.executable, "-c", WITHOUT, *where, "compare", "greeting", *form],
         capture_output=True,
         text=True,
         check=False,
@@ -443,4 +459,4 @@ def test_without_matplotlib_only_the_pictures_are_missing(place: Place, form: li
     else:
         assert "hansard[plots]" not in done.stderr
     if form == ["--json"]:
-        assert [json.loads(line) for line in done.stdout.splitlines()] == place.call(*asked).lines
+        assert [json.loads(line) for line in done.stdout.splitlines()] == asked(*form).lines

@@ -1,10 +1,12 @@
 """A role's tables: made of what it sees alone, whatever else the log holds, whenever made."""
 
+import functools
 import os
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +192,20 @@ def mixed(seen: Log, between: list[list[tuple]]) -> Log:
     return renumbered(messages)
 
 
-def made_anew(log: Log, home: Path, size: int = 10_000) -> bytes:
+BATCH_MAX = 10_000
+
+
+def made_anew(log: Log, home: Path, size: int = BATCH_MAX) -> bytes:
     """All that a role's tables hold, made from nothing, with the key that was used before."""
     forget(role_place(home, WORKSPACE, "writer"))
     return everything(bring(log, home, RULES, batch_max=size))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[int], bytes]]:
+    """A place, and what its tables hold of the planted log alone, by how large the batches are."""
+    home = tmp_path_factory.mktemp("alone")
+    return home, functools.cache(lambda size: made_anew(planted(), home, size))
 
 
 QUICKLY: dict[str, Any] = {
@@ -230,15 +242,15 @@ def test_no_commit_depends_on_what_is_not_seen(data):
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=max(1, min(ROUNDS // 2, 40)), **QUICKLY)
-def test_what_is_not_seen_has_no_influence(tmp_path_factory, data):
+def test_what_is_not_seen_has_no_influence(alone, data):
     """Every row of every table and view, the positions, digests, and how the file is laid out are
     equal byte for byte, whatever else the log holds in between.
     """
-    home = tmp_path_factory.mktemp("unseen")
+    home, seen_alone = alone
     seen = planted()
     between = [data.draw(unseen(number)) for number in range(len(seen.all))]
-    size = data.draw(st.sampled_from([3, 10_000]))
-    assert made_anew(mixed(seen, between), home, size) == made_anew(seen, home, size)
+    size = data.draw(st.sampled_from([3, BATCH_MAX]))
+    assert made_anew(mixed(seen, between), home, size) == seen_alone(size)
 
 
 @pytest.mark.slow
@@ -257,12 +269,12 @@ def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_check_finds_what_is_seen(tmp_path):
+def test_the_same_check_finds_what_is_seen(alone):
     """One more event that the role sees, and every comparison above would fail."""
+    home, seen_alone = alone
     log = planted()
-    before = made_anew(log, tmp_path)
     log.add(ADA, 9, [said("x")])
-    assert made_anew(log, tmp_path) != before
+    assert made_anew(log, home) != seen_alone(BATCH_MAX)
 
 
 # ---------------------------------------------------------------- made in turns
@@ -308,8 +320,9 @@ def test_other_rules_make_other_tables(tmp_path):
     place = bring(log, tmp_path, RULES)
     before = digests(place)
     bring(log, tmp_path, other)
-    assert digests(place)["messages"].rows == 0
-    assert digests(place) == digests(bring(log, tmp_path / "once", other))
+    found = digests(place)
+    assert found["messages"].rows == 0
+    assert found == digests(bring(log, tmp_path / "once", other))
     assert b"kept" not in place.path.read_bytes()
     bring(log, tmp_path, RULES)
     assert digests(place) == before
@@ -338,17 +351,19 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
     first, second, third = store.all("SELECT content::VARCHAR FROM messages ORDER BY version")
     store.close()
     assert first == second != third
-    again = everything(place)
+    before = digests(place)
     bring(log, tmp_path, ALL)
     bring(log, tmp_path, RULES)
-    assert everything(place) == again
-    assert everything(bring(log, tmp_path / "other", RULES)) != again
+    assert digests(place) == before
+    assert digests(bring(log, tmp_path / "other", RULES)) != before
     with pytest.raises(BadValue, match="key of hashed values"):
         Feed(RULES, None, Seen(), Ids(list))
 
 
+@pytest.mark.fast(cases=5)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
-@pytest.mark.parametrize("how", [Masking.HASH, pytest.param(Masking.DROP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", [Masking.HASH, Masking.DROP])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):
     """Numbers, maps and texts may be hashes instead: rows hold what is left, no event is lost."""
     rules = RoleDefined(
