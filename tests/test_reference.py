@@ -12,7 +12,6 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,15 +54,19 @@ class Shown(msgspec.Struct):
     members: list[str] | None
 
 
-def shown() -> Iterator[Shown]:
+@functools.cache
+def shown() -> list[Shown]:
     """All that the pages show."""
+    told = []
     for page in PAGES:
         for found in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
             options = yaml.safe_load(found["options"] or "{}").get("options", {})
             members = options.get("members")
-            yield Shown(found["name"], [] if members is False else members)
+            told.append(Shown(found["name"], [] if members is False else members))
+    return told
 
 
+@functools.cache
 def resolved(name: str) -> Any:
     """What a dotted name stands for."""
     parts = name.split(".")

@@ -190,7 +190,8 @@ def test_agents_leave_at_once(data_dir, workspace):
 
 
 @pytest.mark.slow
-def test_agents_come_and_go_at_once(data_dir, workspace):
+@pytest.mark.long
+def test_agents_come_and_go_at_once(data_dir, workspace, rounds):
     """Who leaves decides by what those before it have sent, which may not know yet that it came."""
 
     async def main():
@@ -200,7 +201,8 @@ def test_agents_come_and_go_at_once(data_dir, workspace):
                 async with record.run("w", run=run, agent=f"a{number}"):
                     await asyncio.sleep(0)
 
-            for run in ("r1", "r2", "r3", "r4"):
+            for turn in range(rounds(1, 4)):
+                run = f"r{turn}"
                 async with record.run("w", run=run, agent="first"):
                     await asyncio.gather(*(one(run, number) for number in range(50)))
                 state = (await record.state(run)).life

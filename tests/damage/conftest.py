@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from hansard.domain.steps import Effects, StepRequested
 from tests.cli.planting import commit, plant
 from tests.cli.support import Call, Ran, environment, make_runs, ran
 from tests.damage.damages import WORKSPACE, Files
+from tests.faults._warm import run
 
 A = AgentStream("r1", "r", "a")
 STEPS_OLDER, STEPS = 45, 90
@@ -87,22 +86,8 @@ def long_run(record: hansard.Record) -> None:
 
 def tabled(home: Path) -> None:
     """Bring the tables up to the log, and wait for the mark."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "hansard",
-            "sql",
-            "--format",
-            "csv",
-            "SELECT position FROM progress",
-        ],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-        check=False,
-    )
+    asked = ["-m", "hansard", "sql", "--format", "csv", "SELECT position FROM progress"]
+    done = run(asked, cwd=home, env=environment(home), timeout=BOUND_S)
     assert done.returncode == 0, done.stderr
     marked(home, WORKSPACE, int(done.stdout.split()[-1]))
 

@@ -19,6 +19,7 @@ from hansard.bus.server.lease import peek
 from tests.cli.support import Call, Ran, environment, ran
 from tests.damage.conftest import marked, stopped
 from tests.damage.damages import WORKSPACE
+from tests.faults._warm import start
 
 WRITER = """
 import sys, hansard
@@ -87,7 +88,7 @@ def kill(pid: int) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("durability", ["strict", "relaxed"])
 def test_an_honest_log_is_never_called_damaged(
-    durability: str, home: Path, cli: Call, rounds: Callable[[int, int], int]
+    durability: str, home: Path, tmp_path: Path, cli: Call, rounds: Callable[[int, int], int]
 ):
     """Server, supervisor, who keeps the marks, projector and writer are killed while much is
     written; then `check` compares the log with every mark, and finds nothing.
@@ -95,12 +96,7 @@ def test_an_honest_log_is_never_called_damaged(
     env = environment(home, HANSARD_WORKSPACE=WORKSPACE, HANSARD_DURABILITY=durability)
     chance = random.Random(f"{durability}")
     for number in range(rounds(2, 40)):
-        up = subprocess.Popen(
-            [sys.executable, "-m", "hansard", "up"],
-            env=env,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        up = start(["-m", "hansard", "up"], tmp_path, env)
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

@@ -29,6 +29,7 @@ from hansard.domain.roles.judge import judge
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import served, view
 from hansard.domain.view import versions
+from tests.conftest import THOROUGH
 from tests.roles import worlds
 from tests.roles.worlds import RUN, Act, build
 
@@ -228,7 +229,7 @@ def test_what_is_generated_has_something_to_tell():
     kinds: set[str] = set()
     seen: set[str] = set()
 
-    @settings(max_examples=100)  # shares are judged: of 30 examples they vary by chance
+    @settings(max_examples=100 if THOROUGH else 50)  # shares are judged
     @given(st.sampled_from(["researcher", "analyzer", "writer"]), worlds.worlds, st.data())
     def look(name, world, data):
         after = data.draw(changed(EXAMPLES[name], world))
