@@ -4,8 +4,6 @@ import asyncio
 import gc
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.query import KIND as QUERIES
 from tests.access.support import called, eventually
+from tests.faults._warm import run
 from tests.service.support import ALL, House, credentials
 from tests.service.test_doors import wait_for_question
 from tests.service.test_kills import up
@@ -168,12 +167,8 @@ def test_what_a_trusted_program_says_is_on_all_it_writes(house: House):
 
 def _sql(house: House, statement: str) -> list[dict[str, Any]]:
     given = ["--workspace", house.workspace, "--data-dir", str(house.data_dir), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "hansard", "sql", statement, *given],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["-m", "hansard", "sql", statement, *given]
+    done = run(command, cwd=house.data_dir, env=os.environ, timeout=170)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

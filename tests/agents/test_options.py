@@ -2,10 +2,9 @@
 who meets a doubt is told what to type.
 """
 
+import os
 import shlex
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import hansard
 from tests.agents.twins import Lab, twins
+from tests.faults._warm import run
 
 tool: Any = hansard.tool
 """Untyped: a type checker refuses the misspelt options at once."""
@@ -121,12 +121,11 @@ with hansard.connect("my lab", data_dir=sys.argv[1]) as record:
 @pytest.mark.slow
 def test_a_doubt_says_what_to_type(tmp_path: Path):
     """The last lines of the traceback name the doubt and hold commands that work as they stand."""
-    program = [sys.executable, "-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]
-    ran = subprocess.run(program, capture_output=True, text=True, timeout=170, check=False)
+    program = ["-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]
+    ran = run(program, cwd=tmp_path, env=os.environ, timeout=170)
     *_, error, doubt, happened, did_not = ran.stderr.strip().splitlines()
     assert error == "TimeoutError: no answer from the mail server"
     assert "sender#1 (send_mail) is now in doubt" in doubt
     assert happened.endswith("--happened RESULT")
-    settle = [sys.executable, "-m", *shlex.split(did_not)]
-    told = subprocess.run(settle, capture_output=True, text=True, timeout=170, check=False)
+    told = run(["-m", *shlex.split(did_not)], cwd=tmp_path, env=os.environ, timeout=170)
     assert told.returncode == 0, told.stderr

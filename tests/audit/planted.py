@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import hansard
 from hansard.domain.experiment import ExperimentRegistered, Metric, PlannedArm
 from tests.audit.support import Audited
 from tests.cli.support import environment
+from tests.faults._warm import python
 from tests.real.support import write
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def _late(record: hansard.Record, *, honest: bool) -> str:
 
 def kill(place: Audited, run: str) -> None:
     """Begin a run, and kill its process in the middle of a call."""
-    program = [sys.executable, str(HERE / "killed.py"), str(place.home), place.workspace, run]
+    program = [python(), str(HERE / "killed.py"), str(place.home), place.workspace, run]
     with subprocess.Popen(
         program, env=environment(place.home), stdout=subprocess.PIPE, text=True
     ) as process:

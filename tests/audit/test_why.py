@@ -4,8 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import hansard
 from hansard.domain.experiment import ExperimentRegistered, Metric, PlannedArm
 from tests.audit.support import Audited, decided_of_old
 from tests.cli.support import environment
+from tests.faults import _warm
 
 pytestmark = pytest.mark.slow
 
@@ -310,15 +309,10 @@ def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
     assert "script-src" not in seen.policy
     for text in ("the gate refuses it", "published to some", "as of position"):
         assert text in seen.text
-    written = subprocess.run(
-        [sys.executable, "-m", "hansard", "-w", "why", "why", told.first, "--html", "-"],
-        env=environment(told.place.home),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=170,
-    )
-    assert written.stdout == page
+    command = ["-m", "hansard", "-w", "why", "why", told.first, "--html", "-"]
+    env = environment(told.place.home)
+    written = _warm.run(command, cwd=told.place.home, env=env, timeout=170)
+    assert (written.returncode, written.stdout) == (0, page), written.stderr
     assert told.place.call("why", told.first, "--html", "-", "--json").code == 2
 
 

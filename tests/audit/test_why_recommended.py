@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import hansard
 from tests.audit.support import Audited
 from tests.cli.support import environment
+from tests.faults._warm import run
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +23,9 @@ ADDRESS = r"\d+\.\d+"
 def asked(home: Path) -> tuple[Audited, str]:
     """The program as its README starts it, and the decision it made."""
     place = Audited(home, "desk")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), "customer-7"],
-        env=environment(home, HANSARD_WORKSPACE="desk"),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    env = environment(home, HANSARD_WORKSPACE="desk")
+    done = run([str(PROGRAM), "customer-7"], cwd=home, env=env, timeout=170)
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "customer-7 is recommended Product X, a season ticket\n"
     [decision] = [row["decision"] for row in place.rows("SELECT decision FROM decisions")]
     return place, decision

@@ -1,12 +1,11 @@
 """A command that kills itself at a point: about an append, or a step that a file takes."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.support import environment
+from tests.faults._warm import run
 
 PROGRAM = """
 import os, signal, sys
@@ -53,22 +52,17 @@ Killed = Callable[..., bool]
 def killed_at(data_dir: Path, workspace: str) -> Killed:
     """Runs a command of `hansard` that is killed at a point."""
 
-    def run(point: int, *arguments: object) -> bool:
+    def ask(point: int, *arguments: object) -> bool:
         return was_killed(
             data_dir, point, COMMAND, "--data-dir", data_dir, "-w", workspace, *arguments
         )
 
-    return run
+    return ask
 
 
 def was_killed(data_dir: Path, point: int, program: str, *arguments: object) -> bool:
     """Whether a program was killed at a point, or ended before it."""
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM + program, str(point), *map(str, arguments)],
-        env=environment(data_dir),
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr.decode()
+    command = ["-c", PROGRAM + program, str(point), *map(str, arguments)]
+    ran = run(command, cwd=Path.cwd(), env=environment(data_dir), timeout=120)
+    assert ran.returncode in {0, -signal.SIGKILL}, ran.stderr
     return ran.returncode != 0

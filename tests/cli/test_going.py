@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from tests.cli.support import Call, Runs, environment, in_doubt
-from tests.faults._warm import run
+from tests.faults._warm import python, run
 
 PROGRAM = """
 import os, pathlib, sys
@@ -72,7 +72,7 @@ def test_a_killed_program_is_resumed(
     """The program goes on in the same run: what is on record does not run again."""
     run = killed(program, home)
     effects = program.with_name("effects")
-    command = [sys.executable, str(program), str(effects), "go"]
+    command = [python(), str(program), str(effects), "go"]
     told = shell("run", "resume", run[:-2], "--", *command)
     assert (told.code, told.out) == (0, f"ended resume {run}\n")
     saved = "2 calls answered from the record, 1 effect not repeated; tokens unknown; money unknown"
@@ -95,7 +95,7 @@ def test_a_run_is_replayed_by_its_program(
     """Strict and offline: answered from the record, no effect, nothing recorded."""
     run = killed(program, home)
     effects = program.with_name("effects")
-    whole = [sys.executable, str(program), str(effects), "go"]
+    whole = [python(), str(program), str(effects), "go"]
     assert shell("run", "resume", run, "--", *whole).code == 0
     before = call("run", "show", run, "--json").out
     for mode, flags in (("strict", []), ("offline", ["--offline"])):
@@ -108,7 +108,7 @@ def test_a_run_is_replayed_by_its_program(
     other = shell("run", "replay", run, "--", *whole[:-1], "doubt")
     assert other.code == 1
     assert "strict replay met a call that is not on record" in other.err
-    idle = shell("run", "replay", run, "--", sys.executable, "-c", "pass")
+    idle = shell("run", "replay", run, "--", python(), "-c", "pass")
     assert idle.code == 1
     assert "no session was replayed to its end of worker (3 calls on record)" in idle.err
 
@@ -120,7 +120,7 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     """Resume stops with the command to type; after it was typed, the program ends."""
     run = killed(program, home, "doubt")
     effects = program.with_name("effects")
-    command = [sys.executable, str(program), str(effects), "doubt"]
+    command = [python(), str(program), str(effects), "doubt"]
     stopped = shell("run", "resume", run, "--", *command)
     assert stopped.code == 1
     asked = f" run settle {run} worker#3 --happened RESULT | --did-not-happen"
@@ -146,7 +146,7 @@ def test_resume_without_a_command_says_how(call: Call, runs: Runs):
 def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Runs, home: Path):
     """The environment names run, mode, workspace and data directory; exit codes pass through."""
     code = "import os,sys;[print(k,v) for k,v in os.environ.items() if 'HANSARD' in k];sys.exit(7)"
-    told = shell("run", "resume", runs.team, "--", sys.executable, "-c", code)
+    told = shell("run", "resume", runs.team, "--", python(), "-c", code)
     assert told.code == 7
     given = dict(line.split(" ", 1) for line in told.out.splitlines())
     assert given["HANSARD_RUN"] == runs.team
@@ -154,7 +154,7 @@ def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Run
     assert given["HANSARD_WORKSPACE"] == "lab"
     assert given["HANSARD_DATA_DIR"] == str(home)
     kill = "import os;os.kill(os.getpid(),9)"
-    died = shell("run", "resume", runs.team, "--", sys.executable, "-c", kill)
+    died = shell("run", "resume", runs.team, "--", python(), "-c", kill)
     assert died.code == 137
     assert "the resume saved: not known how many calls" in died.err
     missing = shell("run", "resume", runs.team, "--", "no-such-program")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
-import os
 import re
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 import hansard
 from hansard.inspect.page import BLOB_BYTES_MAX
 from tests.cli.support import BIG, Call, Runs, environment
+from tests.faults._warm import run, start
 
 DATA = re.compile(rb'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 KILLS = 6
@@ -190,15 +189,16 @@ def test_a_kill_leaves_the_old_file_or_the_new(home: Path, call: Call, runs: Run
     call("run", "html", runs.team, "-o", "whole.html")
     whole = (tmp_path / "whole.html").read_bytes()
     path = tmp_path / "page.html"
-    command = [sys.executable, "-m", "hansard", "run", "html", runs.team, "-o", str(path)]
+    command = ["-m", "hansard", "run", "html", runs.team, "-o", str(path)]
     begun = time.monotonic()
-    subprocess.run(command, env=environment(home), check=True, capture_output=True, timeout=170)
+    done = run(command, cwd=tmp_path, env=environment(home), timeout=170)
     took = time.monotonic() - begun
+    assert done.returncode == 0, done.stderr
     for kill in range(KILLS):
         path.write_bytes(b"what was there")
-        with subprocess.Popen(command, env=environment(home), stdout=subprocess.DEVNULL) as child:
-            try:
-                child.wait(took * (0.5 + kill / KILLS))
-            except subprocess.TimeoutExpired:
-                os.kill(child.pid, signal.SIGKILL)
+        child = start(command, tmp_path, environment(home))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(took * (0.5 + kill / KILLS))
+        child.kill()
+        child.communicate()
         assert path.read_bytes() in (b"what was there", whole)

@@ -269,13 +269,10 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
             shown = lines_until(process, "commit", 4)
             assert {(x["workspace"], x["run"]) for x in shown} == {(workspace, run)}
             reached(home, workspace, 8, process.pid)
-            done = subprocess.run(
-                [sys.executable, "-m", "hansard", "status", "--json"],
-                env=environment(home, HANSARD_WORKSPACE=workspace),
-                capture_output=True,
-                text=True,
-                check=True,
-            )
+            asked = ["-m", "hansard", "status", "--json"]
+            env = environment(home, HANSARD_WORKSPACE=workspace)
+            done = run(asked, cwd=home, env=env, timeout=STOP_S)
+            assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout.splitlines()[-1])["served"] is True
         process.terminate()
         assert process.wait(STOP_S) == 0

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from hansard.bus.server.lease import peek
 from tests.cli.support import Call, Ran, environment, ran
 from tests.damage.conftest import marked, stopped
 from tests.damage.damages import WORKSPACE
-from tests.faults._warm import start
+from tests.faults._warm import python, start
 
 WRITER = """
 import sys, hansard
@@ -98,7 +97,7 @@ def test_an_honest_log_is_never_called_damaged(
     for number in range(rounds(2, 40)):
         up = start(["-m", "hansard", "up"], tmp_path, env)
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [python(), "-c", WRITER], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         try:
             assert writer.stdout is not None

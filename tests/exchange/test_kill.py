@@ -2,14 +2,13 @@
 
 import json
 import random
-import subprocess
-import sys
 import time
 
 import pytest
 
 from tests.cli.support import environment
 from tests.exchange.support import exported, in_workspace, places
+from tests.faults._warm import run
 from tests.importers.support import answer, asks, chat, says, stored_beyond, written
 from tests.importers.support import call as tool_call
 
@@ -35,8 +34,9 @@ def file(home, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kill")
     name = "killed-source"
     chats = written(folder / "chats.jsonl", records())
-    given = ["-w", name, "import", "chat-jsonl", str(chats)]
-    subprocess.run([sys.executable, "-m", "hansard", *given], env=environment(home), check=True)
+    given = ["-m", "hansard", "-w", name, "import", "chat-jsonl", str(chats)]
+    done = run(given, cwd=folder, env=environment(home), timeout=170)
+    assert done.returncode == 0, done.stderr
     runs = sorted(in_workspace(home, name, lambda opened: opened.log.runs()))
     path = folder / "runs.jsonl"
     path.write_bytes(exported(home, name, *runs))

@@ -1,7 +1,5 @@
 """A program that is killed while its prompt grows goes on, and nothing of a prompt is lost."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from hansard.agents.exchange.format import blobs_of
 from hansard.agents.steps import payloads
 from hansard.domain.payload import references
 from tests.cli.support import environment
+from tests.faults._warm import run
 from tests.faults.programs import prompts
 
 KILLS = ["blob:1", "blob:2", "append:1", "append:4", "append:7"]
@@ -27,14 +26,9 @@ def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path
     folder = tmp_path / "data"
 
     def told(where: str) -> int:
-        given = [sys.executable, "-m", prompts.__name__, str(folder), "w", "r", where]
-        return subprocess.run(
-            given,
-            env=environment(folder),
-            check=False,
-            timeout=WAIT_S,
-            cwd=Path(__file__).parents[2],
-        ).returncode
+        given = ["-m", prompts.__name__, str(folder), "w", "r", where]
+        root = Path(__file__).parents[2]
+        return run(given, cwd=root, env=environment(folder), timeout=WAIT_S).returncode
 
     with hansard.connect("w", data_dir=folder) as record:
         assert told(kill) == -9

@@ -4,8 +4,6 @@ import asyncio
 import itertools
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from contextlib import asynccontextmanager
@@ -24,6 +22,7 @@ from hansard.projections.runner import Projector, project, wait_for
 from hansard.projections.store import Store
 from hansard.projections.table_files import ProjectorStatus, TableFiles
 from tests.cli.planting import commit, options, plant, publish_raw
+from tests.faults._warm import Process, start
 from tests.projections.support import WORKSPACE
 
 ROOT = Path(__file__).parents[2]
@@ -354,10 +353,9 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
     evidence.record("kill.projector", kills=kills, commits=head, differing_tables=0)
 
 
-def _start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.projections.project", str(home), *arguments], cwd=ROOT
-    )
+def _start(home: Path, *arguments: str) -> Process:
+    command = ["-m", "tests.projections.project", str(home), *arguments]
+    return start(command, ROOT, os.environ)
 
 
 def _load(home: Path, workspace: str, stop: threading.Event) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -20,6 +19,7 @@ from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.view import SEEN_BYTES_MAX, key_of, ranges, versions
 from tests.agents.twins import Lab, twins
 from tests.audit.support import Audited
+from tests.faults._warm import python
 from tests.requests import counted
 from tests.roles.test_record import EXAMPLE, KEY, team
 
@@ -219,7 +219,7 @@ def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, wor
         session.message("user", "hello")
     for number in range(rounds(2, 20)):
         child = subprocess.Popen(
-            [sys.executable, "-c", KILLED, workspace, data_dir],
+            [python(), "-c", KILLED, workspace, data_dir],
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(Path(hansard.__file__).parents[1])},
         )

@@ -1,8 +1,7 @@
 """An indexer killed at random moments while the log grows leaves what a clean rebuild makes."""
 
+import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from itertools import count
@@ -11,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from hansard.projections.search.search import Question, ask
+from tests.faults._warm import Process, start
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 
 
-def _start(home: Path, workspace: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.search.fill", str(home), workspace], cwd=ROOT
-    )
+def _start(home: Path, workspace: str) -> Process:
+    return start(["-m", "tests.search.fill", str(home), workspace], ROOT, os.environ)
 
 
 def _load(home: Path, workspace: str, stop: threading.Event) -> None:
@@ -85,7 +83,7 @@ def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: st
     cut = 0
     kills = rounds(1, 10)
     for _ in range(kills):
-        child = subprocess.Popen([sys.executable, "-c", _REBUILD, str(home), workspace], cwd=ROOT)
+        child = start(["-c", _REBUILD, str(home), workspace], ROOT, os.environ)
         until_s = time.monotonic() + WAIT_S
         while not place.fresh.exists() and child.poll() is None and time.monotonic() < until_s:
             time.sleep(0.002)

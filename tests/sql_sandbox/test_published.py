@@ -20,6 +20,7 @@ from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.rows import Rows
 from hansard.projections.store import Digest, Store
 from hansard.projections.table_files import TableFiles, WriteLock
+from tests.faults._warm import start
 from tests.sql_sandbox.story import LENGTH, message
 
 ROOT = Path(__file__).parents[2]
@@ -241,17 +242,8 @@ def test_kills_leave_whole_generations(tmp_path: Path, rounds, evidence):
     chance, seen = random.Random(random.getrandbits(32)), 0
     try:
         for number in range(kills):
-            child = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.sql_sandbox.publish",
-                    str(tmp_path),
-                    "w",
-                    str(number),
-                ],
-                cwd=ROOT,
-            )
+            command = ["-m", "tests.sql_sandbox.publish", str(tmp_path), "w", str(number)]
+            child = start(command, ROOT, os.environ)
             began_s = time.monotonic()
             while time.monotonic() - began_s < WAIT_S:
                 found = published.newest(place)

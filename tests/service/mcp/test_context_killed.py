@@ -3,12 +3,12 @@
 import asyncio
 import os
 import random
-import sys
 
 import pytest
 
 import hansard
 from tests.cli.killed import COMMAND, PROGRAM
+from tests.faults._warm import python
 from tests.integrations.mcp.support import Setup, wire
 
 SERVE = ["mcp", "serve", "--agent", "ada", "--role", "ada"]
@@ -41,7 +41,7 @@ async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds
     number = kills = 0
     for _ in range(rounds(2, 50)):
         point = str(chance.randrange(1, LAST))
-        command = [sys.executable, "-c", PROGRAM + COMMAND, point, *SERVE]
+        command = [python(), "-c", PROGRAM + COMMAND, point, *SERVE]
         async with wire(setup, command) as client:
             try:
                 await client.greet()

@@ -548,7 +548,7 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
             assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     async with wire(
         there,
-        ["env", f"HANSARD_CREDENTIALS={login}", sys.executable, "-m", "hansard", "mcp", "serve"],
+        ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", "mcp", "serve"],
     ) as rob:
         await rob.greet()
         listed = (await rob.ask("prompts/list"))["result"]["prompts"]
@@ -588,7 +588,7 @@ async def offered(client: Wire, ref: str, name: str, begun: str = "", **known: s
 
 async def restricted_is_offered(there: Setup, login: str) -> None:
     """Of runs and keys those of its own sessions; of tasks and roles what its role may see."""
-    program = ["env", f"HANSARD_CREDENTIALS={login}", sys.executable, "-m", "hansard"]
+    program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
     async with wire(there, [*program, "mcp", "serve"]) as rob:
         await rob.greet()
         assert not await offered(rob, TRACE, "run", "hid")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +17,7 @@ import hansard
 from hansard.bus import access
 from hansard.service.mcp import updates
 from hansard.service.mcp.prompts import PROMPTS
+from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
 from tests.service.mcp.test_http import TOKEN, asking, given, serving
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
@@ -387,7 +387,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         asking: dict[str, Wire] = {}
         for name, role in (("eva", "editor"), ("rob", "reader")):
             login = await asyncio.to_thread(house.login, name, role)
-            program = ["env", f"HANSARD_CREDENTIALS={login}", sys.executable, "-m", "hansard"]
+            program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
             client = await stack.enter_async_context(wire(home, [*program, "mcp", "serve"]))
             await client.greet()
             assert await listed(client) == set(PROMPTS)
