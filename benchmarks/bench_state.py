@@ -1,11 +1,12 @@
 """What does it cost to rebuild a state in the past, and does a larger log make it dearer?
 
-A run of 1,000 steps, then events of other runs up to 10,000, 100,000 and 1,000,000 (in bulk, ten to
-a commit, dispersed over many runs). At random points: the agent at a version (`states.agent`), and
-the whole run at a position (`points.view`). Warm: by a client that has read the run before. Hot: by
-one that has nothing in memory, from a broker that has just served it. Cold: the first read of such
-a client after the broker was started again. Goals: warm at most 1 ms, hot at most 10 ms, and
-neither more than doubled from the smallest to the largest log.
+A run of 1,000 steps, then events of other runs up to 10,000, 1,000,000 and 5,000,000 (in bulk, ten
+to a commit, dispersed over many runs). At random points: the agent at a version (`states.agent`),
+and the whole run at a position (`points.view`). Warm: by a client that has read the run before.
+Hot: by one that has nothing in memory, from a broker that has just served it. Cold: the first read
+of such a client after the broker was started again. Then what a new run writes onto that log: a
+pure step, a put of one key. Goals: warm at most 1 ms, hot at most 10 ms, and nothing more than
+doubled from the smallest to the largest log.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from statistics import median
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
-from benchmarks._states import Recorded, fresh, record_run
+from benchmarks._states import ARGUMENT_BYTES, Recorded, fresh, record_run
 from benchmarks._world import World
 from hansard.bus.log import EventLog
 from hansard.client.record import AsyncRecord
@@ -31,6 +32,8 @@ COMMITS_EACH = 100
 """Of each other run: 1,000 events."""
 
 Read = Callable[[AsyncRecord], Awaitable[None]]
+
+WRITTEN = ("a pure step", "a put of one key")
 
 WARM_MS, HOT_MS, GROWN_MAX = 1.0, 10.0, 2.0
 
@@ -88,6 +91,22 @@ async def cold(place: World, reads: Reads, rounds: int) -> dict[str, list[float]
     return times
 
 
+async def written(record: AsyncRecord, rounds: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of each pure step and each put of a new run, in turns."""
+    async with record.run("bench", agent="stepper", role="worker") as session:
+
+        @session.tool(effects="pure")
+        async def look(query: str) -> str:
+            return query[:200]
+
+        step, put = await _world.turns(
+            rounds,
+            lambda: look(_world.text(ARGUMENT_BYTES)),
+            lambda: session.board.put("key", 1),
+        )
+    return step, put
+
+
 async def at_size(
     place: World, recorded: Recorded, label: str, found: Findings
 ) -> dict[str, float]:
@@ -115,6 +134,8 @@ async def at_size(
             )
             note(f"{name}, warm", warm)
             note(f"{name}, hot", hot)
+        for name, times in zip(WRITTEN, await written(record, rounds), strict=True):
+            note(name, times)
     for name, times in (await cold(place, reads, sized(3, 1))).items():
         note(f"{name}, cold", times)
     return medians
@@ -122,7 +143,7 @@ async def at_size(
 
 async def measure(found: Findings) -> None:
     """Grow the log, measure at each size."""
-    sizes = [sized(10_000, 1_000), sized(100_000, 2_000), sized(1_000_000, 4_000)]
+    sizes = [sized(10_000, 1_000), sized(1_000_000, 2_000), sized(5_000_000, 4_000)]
     medians: list[dict[str, float]] = []
     async with _world.world("relaxed") as place:
         async with hansard.connect_async("bench", data_dir=place.folder) as record:
@@ -148,6 +169,11 @@ async def measure(found: Findings) -> None:
             found.ratios[f"{name}, {kind}: at {sizes[-1]:,} / at {sizes[0]:,}"] = grown
             if kind != "cold":
                 found.goals[f"{name}, {kind}: independent of the log (<= 2)"] = grown <= GROWN_MAX
+
+    for name in WRITTEN:
+        grown = medians[-1][name] / medians[0][name]
+        found.ratios[f"{name}: at {sizes[-1]:,} / at {sizes[0]:,}"] = grown
+        found.goals[f"{name}: independent of the log (<= 2)"] = grown <= GROWN_MAX
 
 
 def main() -> int:
