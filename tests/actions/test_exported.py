@@ -55,6 +55,7 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
     (tmp_path / "test_made.py").write_bytes(test)
     (tmp_path / "made.py").write_bytes(alone)
     given = {**os.environ, "BROWSER": found, "SECRET_PW": "hunter2", "SLOT_who": "Ada"}
+    given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it takes no plugin, and some take seconds
 
     def code(*command: str) -> int:
         done = subprocess.run(

@@ -198,7 +198,7 @@ def test_a_long_leftover_is_no_label(tmp_path):
     assert "more" not in life(out).labels
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/real/test_tau_bench.py::test_a_sample_is_derived_again")
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("format_", "pattern"), [("tau-bench", "*.json"), ("tau2-bench", "airline*.json")]
