@@ -17,7 +17,7 @@ async def test_fifty_agents_lose_nothing_and_retry_nothing(data_dir, workspace, 
     """Every add, append and settled put of 50 agents is there once; each agent's items stand in
     the order in which it wrote them; no caller ever retried.
     """
-    each = rounds(3, 40)
+    each = rounds(2, 40)
 
     async def work(record, name):
         async with record.run("team", run="crowd", agent=name, role="worker") as session:

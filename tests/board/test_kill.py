@@ -66,7 +66,7 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
     """Each is told a total of its own, all totals are there, in the order of the key's stream, and
     nobody had to try again.
     """
-    count = 1_000 if rounds(1, FULL) == FULL else 25
+    count = 1_000 if rounds(1, FULL) == FULL else 10
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["counter"])
     assert sorted(itertools.chain(*told.values())) == list(range(1, PROCESSES * count + 1))

@@ -597,7 +597,7 @@ def test_service_killed_at_each_point(
         assert len(told()) == 2
     points = service.reached()
     assert "before principal.shown.v1" in points
-    kills = some(len(points), rounds, 5)
+    kills = some(len(points), rounds, 3)
     shown = points.index("before principal.shown.v1")
     seen = 0
     for dies in sorted({*kills, shown, shown + 1}):

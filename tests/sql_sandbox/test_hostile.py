@@ -161,12 +161,13 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Tabl
 
 
 @pytest.mark.slow
-def test_who_was_killed_is_not_asked_again(asker: Asker):
+@pytest.mark.long
+def test_who_was_killed_is_not_asked_again(asker: Asker, rounds):
     """A question that is stopped at once, while its worker gives back its memory for long yet: the
     next one is answered, by another worker.
     """
     limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
-    for _ in range(5):
+    for _ in range(rounds(2, 5)):
         with contextlib.suppress(SqlError):
             asker.ask(sql_of(CORPUS["lpad"]), limits)
         found = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
