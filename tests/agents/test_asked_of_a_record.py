@@ -38,6 +38,8 @@ async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
         assert later.cut is None
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
     """A parameter is never part of the statement; what is no plain value is refused."""
@@ -54,6 +56,8 @@ async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
             await record.sql("SELECT ?", "x" * 200_000)
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
     """What DuckDB says of a statement, and that one which writes is none."""
@@ -65,6 +69,8 @@ async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
         assert (await record.sql("SELECT 1 AS one")).rows == [(1,)]
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
     """An answer that was cut says so."""
@@ -108,6 +114,8 @@ async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
     assert "1 row, as of position" in said.getvalue()
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_empty_answer_has_its_columns(lab: Lab):
     """In every form."""

@@ -170,6 +170,8 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
     assert ran == ["a", "b", "c", "b!"]
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
     """Of a loop that a resume went on with, the items that it skipped count, too; of a composite

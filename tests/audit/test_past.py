@@ -109,14 +109,9 @@ def test_the_newest_past_is_the_present(story: Audited):
 def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited):
     """All of a run's events but items, declarations and budgets; in words."""
     runs = [row["run"] for row in story.rows("SELECT run FROM runs")]
-    for run in runs:
-        trail, events = story.answers(
-            ("SELECT * FROM trail($1)", [run]),
-            (
-                MATTERS,
-                [run],
-            ),
-        )
+    asked = [(sql, [run]) for run in runs for sql in ("SELECT * FROM trail($1)", MATTERS)]
+    found = story.answers(*asked)
+    for trail, events in zip(found[::2], found[1::2], strict=True):
         assert [row["event"] for row in trail] == [row["id"] for row in events]
         assert all(row["who"] and row["what"] and "." in row["address"] for row in trail)
         calls = [row for row in trail if row["what"] in ("asked", "got", "failed", "blocked")]

@@ -70,6 +70,8 @@ async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
             await record.sql(JOINED)
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_taken_says_why(lab: Lab):
     """A name of the record's or of SQL, what is no table, what is too much; and the next question
@@ -101,6 +103,8 @@ async def test_what_cannot_be_taken_says_why(lab: Lab):
         assert (await record.sql("SELECT count(*) FROM runs")).rows == [(0,)]
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
     """With a table of one's own no file is opened, and nothing is written."""
