@@ -76,9 +76,9 @@ def imported(place, folder):
     return chats.all_imported(place, SOURCES, folder)
 
 
-@pytest.fixture(params=[AIRLINE, TOOLS, PRECONDITIONS])
+@pytest.fixture(params=[AIRLINE, TOOLS, pytest.param(PRECONDITIONS, marks=pytest.mark.thorough)])
 def found(request, imported):
-    """Each of the files in turn."""
+    """Each of the files in turn; the second of retail is one of the first's kind."""
     return imported[request.param]
 
 

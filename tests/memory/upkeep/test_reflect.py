@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -225,10 +224,9 @@ LAST = 12
 
 @pytest.mark.slow
 def test_the_next_reflection_ends_one_that_was_cut_as_what_it_is(
-    within, data_dir, workspace, evidence, monkeypatch
+    within, data_dir, workspace, evidence
 ):
     """It goes on with it; where its event stands, the run is completed. Killed at each point."""
-    monkeypatch.setattr(sys, "executable", python())
     killed = killed_at(data_dir, workspace)
     kills = 0
 
