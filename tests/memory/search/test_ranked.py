@@ -166,7 +166,8 @@ class Once:
     """What another ranker says, asked once a question: `both` needs what each alone did."""
 
     def __init__(self, ranker) -> None:
-        self._ranker, self._said = ranker, {}
+        self._ranker = ranker
+        self._said: dict[str, list[tuple[str, float, str]]] = {}
 
     def ranked(self, tree, question, limit, /):
         """The first of as many as a fusion takes into account."""
