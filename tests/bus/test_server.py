@@ -220,6 +220,13 @@ def lease(data_dir: Path) -> Iterator[Lease]:
         yield held
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInfo]:
+    """A server that no test ends, and of which none but asks."""
+    with join(tmp_path_factory.mktemp("standing") / "data") as held:
+        yield held.info
+
+
 def is_over(info: ServerInfo) -> bool:
     """Whether neither server nor supervisor runs."""
     return not alive(info.server_pid) and not alive(info.supervisor_pid)
@@ -513,10 +520,10 @@ def sync_settings(info: ServerInfo) -> dict[str, Any]:
     return config
 
 
-def test_strict_is_the_default_and_syncs_before_the_ack(lease):
+def test_strict_is_the_default_and_syncs_before_the_ack(standing):
     """The server itself says that it syncs always."""
-    assert lease.info.durability is Durability.STRICT
-    assert sync_settings(lease.info).get("sync_always") is True
+    assert standing.durability is Durability.STRICT
+    assert sync_settings(standing).get("sync_always") is True
 
 
 def test_relaxed_syncs_every_ten_milliseconds(data_dir):
@@ -549,9 +556,9 @@ def test_the_durability_may_change_when_nobody_is_left(data_dir):
         assert sync_settings(lease.info).get("sync_always") is True
 
 
-def test_the_size_of_the_store_is_not_limited(lease):
+def test_the_size_of_the_store_is_not_limited(standing):
     """The default, three quarters of the free disk, would shrink as the store grows."""
-    assert sync_settings(lease.info)["max_storage"] >= shutil.disk_usage(Path("/")).total
+    assert sync_settings(standing)["max_storage"] >= shutil.disk_usage(Path("/")).total
 
 
 # ---------------------------------------------------------------- secrets and permissions
@@ -588,14 +595,12 @@ def test_a_directory_with_other_things_in_it_keeps_its_mode(data_dir):
         assert stat.S_IMODE((data_dir / "credentials.json").stat().st_mode) == 0o600
 
 
-def test_passwords_are_not_shown(lease):
+def test_passwords_are_not_shown(standing):
     """Neither a log nor a traceback gives a login away."""
-    secrets = [
-        login.password for login in (lease.info.admin, lease.info.runtime, lease.info.system)
-    ]
+    secrets = [login.password for login in (standing.admin, standing.runtime, standing.system)]
     assert len({*secrets}) == 3
     assert all(len(secret) >= 32 for secret in secrets)
-    shown = repr(lease.info) + str(list(lease.info.admin.__rich_repr__()))
+    shown = repr(standing) + str(list(standing.admin.__rich_repr__()))
     assert not [secret for secret in secrets if secret in shown]
 
 
@@ -604,23 +609,25 @@ def test_passwords_are_not_shown(lease):
 @pytest.mark.parametrize(
     "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
 )
-def test_the_runtime_user_cannot_change_the_record(lease, verb):
+def test_the_runtime_user_cannot_change_the_record(standing, verb):
     """It is refused what would delete or alter events; the admin is not."""
-    subject = f"$JS.API.STREAM.{verb}.S"
-    with Wire(lease.info, lease.info.admin) as wire:
-        assert "type" in wire.request(subject, STREAM)
-        assert "type" in wire.request("$JS.API.STREAM.CREATE.S", STREAM)
-    with Wire(lease.info, lease.info.runtime) as wire:
-        assert wire.request("s.1", {})["seq"] == 1
-        assert wire.request("$JS.API.STREAM.INFO.S")["state"]["messages"] == 1
+    name = verb.replace(".", "-")
+    stream = STREAM | {"name": name, "subjects": [f"{name}.>"]}
+    subject = f"$JS.API.STREAM.{verb}.{name}"
+    with Wire(standing, standing.admin) as wire:
+        assert "type" in wire.request(subject, stream)
+        assert "type" in wire.request(f"$JS.API.STREAM.CREATE.{name}", stream)
+    with Wire(standing, standing.runtime) as wire:
+        assert wire.request(f"{name}.1", {})["seq"] == 1
+        assert wire.request(f"$JS.API.STREAM.INFO.{name}")["state"]["messages"] == 1
         with pytest.raises(PermissionError, match="Permissions Violation for Publish"):
-            wire.request(subject, STREAM)
+            wire.request(subject, stream)
 
 
-def test_without_a_login_nobody_enters(lease):
+def test_without_a_login_nobody_enters(standing):
     """A wrong password is refused."""
     with pytest.raises(PermissionError, match="Authorization Violation"):
-        Wire(lease.info, Login("admin", "guess"))
+        Wire(standing, Login("admin", "guess"))
 
 
 # ---------------------------------------------------------------- odd places

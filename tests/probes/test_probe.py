@@ -199,17 +199,16 @@ def test_a_planted_bias_is_found(desk: Desk):
 @pytest.mark.slow
 def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
     """The fork with another value asks another thing: its pair is not answered, and counted."""
-    desk.record(2, "model")
+    desk.record(1, "model")
     made = desk.probe("model", "--json")
-    assert [row["unanswered"] for row in rows(made, "pair")] == [
-        "a call of opinion is not on record"
-    ] * 2
+    [pair] = rows(made, "pair")
+    assert pair["unanswered"] == "a call of opinion is not on record"
     assert rows(made, "comparison") == []
     again = desk.probe("model", "--json")
-    assert rows(again, "probe")[0]["before"] == 4  # what is refused is refused again
+    assert rows(again, "probe")[0]["before"] == 2  # what is refused is refused again
     live = desk.probe("model", "--json", "--live")
-    assert [row["unanswered"] for row in rows(live, "pair")] == [None, None]
-    assert all(row["changed"] for row in rows(live, "pair"))
+    [pair] = rows(live, "pair")
+    assert (pair["unanswered"], pair["changed"]) == (None, True)
 
 
 @pytest.mark.slow
@@ -226,9 +225,10 @@ def test_a_program_that_decides_otherwise_by_itself_is_said_to_be_noise(desk: De
 @pytest.mark.slow
 def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk):
     """The letter would say otherwise, so it is refused; the decision stands before it."""
-    desk.record(2, "mails")
+    desk.record(1, "mails")
     made = desk.probe("mails", "--json")
-    assert [row["unanswered"] for row in rows(made, "pair")] == [None] * 2
+    [pair] = rows(made, "pair")
+    assert pair["unanswered"] is None
     assert rows(desk.probe("mails", "--json"), "probe")[0]["ran"] == 0
 
 
