@@ -4,9 +4,12 @@ import asyncio
 import hashlib
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -36,12 +39,25 @@ AT_ONCE_S = 15.0
 """A revocation is there within milliseconds; this is what a busy machine is given."""
 
 
-@pytest.fixture
-async def workspace(tmp_path: Path):
-    """A workspace with a role `writer`."""
-    async with hansard.connect_async("lab", data_dir=tmp_path / "data") as record:
+@asynccontextmanager
+async def _opened(name: str, data_dir: Path) -> AsyncIterator[Workspace]:
+    async with hansard.connect_async(name, data_dir=data_dir) as record:
         await roles.apply(record.workspace, "writer", RULES)
         yield record.workspace
+
+
+@pytest.fixture
+async def workspace(data_dir: Path, workspace: str):
+    """A workspace with a role `writer`."""
+    async with _opened(workspace, data_dir) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def alone(tmp_path: Path):
+    """The same, and a broker that has nothing else."""
+    async with _opened("lab", tmp_path / "data") as opened:
+        yield opened
 
 
 async def _ada(workspace: Workspace, **more) -> tokens.Issued:
@@ -102,15 +118,15 @@ async def test_what_is_issued_and_revoked_while_it_runs_counts_at_once(workspace
             assert "revoked" in await _denied(fresh, ada.token)
 
 
-async def test_a_broker_that_was_killed_is_followed_again(workspace, tmp_path):
+async def test_a_broker_that_was_killed_is_followed_again(alone, tmp_path):
     """What is revoked after it came back counts in a gatekeeper that was there before."""
-    ada = await _ada(workspace)
-    async with await Authenticator.open(workspace) as keeper:
+    ada = await _ada(alone)
+    async with await Authenticator.open(alone) as keeper:
         keeper.check(ada.token, "ada", "writer")
         info = peek(tmp_path / "data")
         assert info is not None
         os.kill(info.server_pid, signal.SIGKILL)
-        assert await principals.revoke(workspace, "ada", ada.id)
+        assert await principals.revoke(alone, "ada", ada.id)
         await eventually(lambda: _why_not(keeper, ada.token), BACK_S_MAX)
         assert "revoked" in await _denied(keeper, ada.token)
 
@@ -174,20 +190,19 @@ async def test_every_wrong_token_gets_the_same_words(workspace):
     assert set(reasons[5:]) == {"it has no such token"}
 
 
-async def test_a_token_of_another_workspace_opens_nothing(workspace, tmp_path):
+async def test_a_token_of_another_workspace_opens_nothing(workspace, data_dir):
     """The same names, the same server, another workspace."""
-    async with hansard.connect_async("lab2", data_dir=tmp_path / "data") as other:
-        await roles.apply(other.workspace, "writer", RULES)
-        theirs = await _ada(other.workspace)
+    async with _opened(f"other-{uuid4().hex}", data_dir) as other:
+        theirs = await _ada(other)
     await _ada(workspace)
     async with await Authenticator.open(workspace) as keeper:
         assert await _denied(keeper, theirs.token) == "it has no such token"
 
 
-async def test_no_secret_is_anywhere_on_disk(workspace, tmp_path):
+async def test_no_secret_is_anywhere_on_disk(alone, tmp_path):
     """The log has the digest; the secret stands in no file of the broker's, nor in its repr."""
-    ada = await _ada(workspace)
-    await principals.revoke(workspace, "ada", ada.id, because="to have it in more places")
+    ada = await _ada(alone)
+    await principals.revoke(alone, "ada", ada.id, because="to have it in more places")
     secret = ada.token.rpartition("_")[2]
     found = {"secret": 0, "digest": 0}
     for path in (tmp_path / "data").rglob("*"):

@@ -28,9 +28,9 @@ AT_ONCE_S = 15.0
 
 
 @pytest.fixture
-async def workspace(tmp_path: Path):
+async def workspace(data_dir: Path, workspace: str):
     """A workspace with a role `writer`, alice and lead, who never log in, and an agent ada."""
-    async with hansard.connect_async("lab", data_dir=tmp_path / "data") as record:
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         await roles.apply(record.workspace, "writer", RULES)
         for name in CHAIN:
             await principals.register(record.workspace, name, PrincipalKind.PERSON)
