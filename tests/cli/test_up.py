@@ -265,9 +265,9 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
         a_run(home, "two")
         assert lines_until(process, "workspace")[-1]["workspace"] == "two"
         for workspace in ("one", "two"):
-            run = a_run(home, workspace)
+            begun_there = a_run(home, workspace)
             shown = lines_until(process, "commit", 4)
-            assert {(x["workspace"], x["run"]) for x in shown} == {(workspace, run)}
+            assert {(x["workspace"], x["run"]) for x in shown} == {(workspace, begun_there)}
             reached(home, workspace, 8, process.pid)
             asked = ["-m", "hansard", "status", "--json"]
             env = environment(home, HANSARD_WORKSPACE=workspace)

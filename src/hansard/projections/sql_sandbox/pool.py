@@ -186,7 +186,7 @@ class Worker:
         """
         now_s = asyncio.get_running_loop().time
         until_s = now_s() + within_s
-        left_s = SLOW_S
+        left_s, had_s = SLOW_S, before_s
         while left_s > 0:
             await asyncio.sleep(max(left_s, SLOW_LOOK_S_MIN))
             had_s = _cpu_s(self.pid)
