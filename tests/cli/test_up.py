@@ -24,6 +24,7 @@ from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.planting import publish_raw
 from tests.cli.support import Call, environment
+from tests.faults._warm import run
 
 STOP_S = 60.0
 """Longest wait for a process to end, or for a broker to follow its last user."""
