@@ -285,9 +285,9 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
         while "workspace   two, at position 8, answers restricted agents\n" not in told:
             told += process.stderr.readline()
         assert "workspace   one, at position 8, answers restricted agents\n" in told
-        run = a_run(home, "one")
+        third = a_run(home, "one")
         assert process.stderr.readline().startswith("one         9  ")
-        assert f"run {run} " in process.stderr.readline()
+        assert f"run {third} " in process.stderr.readline()
 
 
 @pytest.mark.slow
