@@ -14,7 +14,6 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.bus.server.lease import join
 from hansard.client.protocol import wire
 from hansard.client.restricted.link import SessionLink, value_of
 from hansard.domain.events import Actor
@@ -33,14 +32,13 @@ AT_ONCE_S = 1.0
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(data_dir: Path, workspace: str, tmp_path: Path) -> House:
     """A workspace whose `ada` acts for alice, who acts for lead. No service yet."""
-    with join(tmp_path / "data"):
-        made = House(tmp_path / "data", f"chains-{os.getpid()}", tmp_path)
-        made.apply(ALL)
-        for name in CHAIN:
-            _called(made, "register", name)
-        yield made
+    made = House(data_dir, workspace, tmp_path)
+    made.apply(ALL)
+    for name in CHAIN:
+        _called(made, "register", name)
+    return made
 
 
 def _called(house: House, *given: str) -> None:

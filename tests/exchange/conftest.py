@@ -2,6 +2,7 @@
 
 import itertools
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import structlog
 import hansard
 from tests.cli.support import Call, Ran, environment, ran
 from tests.exchange.support import Zoo, zoo_of
-from tests.faults._warm import python
 
 _numbers = itertools.count(1)
 
@@ -55,7 +55,7 @@ def start(home: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
     """Start the command line as a process of its own."""
 
     def begin(into: str, *arguments: object, **more: object) -> "subprocess.Popen[bytes]":
-        given = [python(), "-m", "hansard", "-w", into, *arguments]
+        given = [sys.executable, "-m", "hansard", "-w", into, *arguments]
         return subprocess.Popen(
             [*map(str, given)],
             env=environment(home),
