@@ -65,11 +65,12 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """The two runs, in a workspace of the test's own."""
+    """The two runs, in a workspace of the test's own. Whoever wrote them has gone, and makes no
+    chunks of them any more.
+    """
     workspace = request.node.name.split("[")[0].replace("_", "-")[-40:].strip("-").lower()
-    async with hansard.connect_async(
-        workspace=workspace, data_dir=data_dir, durability="relaxed"
-    ) as record:
+    where: dict[str, Any] = {"workspace": workspace, "data_dir": data_dir}
+    async with hansard.connect_async(durability="relaxed", **where) as record:
         async with record.run("w", agent="a", role="r") as session:
             await work(session, STEPS)
         fork = await record.fork(session.run, at="a@213", effects="live")
@@ -77,6 +78,7 @@ async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[
             await work(again, 90, offset=1_000)
         async with record.run("w", agent="b", role="r", run=fork) as other:
             await work(other, 3)
+    async with hansard.connect_async(durability="relaxed", **where) as record:
         yield World(record, session.run, fork)
 
 

@@ -77,7 +77,7 @@ class Nurse:
                         stub, _ = self._door.accept()
                         selector.register(stub, selectors.EVENT_READ)
                         continue
-                    said, fds, _, _ = socket.recv_fds(asking, JOB_BYTES_MAX, FDS_MAX)
+                    said, fds = _asked(asking)
                     if not said and asking is self._line:
                         os._exit(0)  # what is frozen would be told of as of a leak
                     if not said:
@@ -93,7 +93,8 @@ class Nurse:
         stub = asking is not self._line
         told = os.dup(asking.fileno()) if stub else fds[0]
         if pid := os.fork():
-            os.write(told, b"%d" % pid)
+            with contextlib.suppress(OSError):  # a stub was killed: its end is heard of next
+                os.write(told, b"%d" % pid)
             self._told[pid] = told
             if stub:
                 self._stubs[asking] = pid
@@ -140,6 +141,15 @@ class Nurse:
                 with contextlib.suppress(OSError):  # nobody waits for it any more
                     os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
                 os.close(told)
+
+
+def _asked(asking: socket.socket) -> tuple[bytes, list[int]]:
+    """What somebody asks for; nothing where there is nobody any more."""
+    try:
+        said, fds, _, _ = socket.recv_fds(asking, JOB_BYTES_MAX, FDS_MAX)
+    except ConnectionError:
+        return b"", []
+    return said, fds
 
 
 def become(job: dict[str, Any]) -> None:

@@ -1,0 +1,26 @@
+"""What forks the tests' programs outlives whoever asked it, and was killed meanwhile."""
+
+import subprocess
+
+import pytest
+
+from tests.faults._warm import python
+
+ASKED_S = 30
+KILLED_AFTER_S = [number / 500 for number in range(25)]
+
+
+@pytest.mark.slow
+def test_who_is_killed_while_it_asks_for_a_program_ends_nothing_but_that():
+    """At whatever point of asking: before it is heard, while the fork is made, after."""
+    for wait_s in KILLED_AFTER_S:
+        asking = subprocess.Popen([python(), "-c", "import time; time.sleep(60)"])
+        try:
+            asking.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            asking.kill()
+        assert asking.wait() == -9
+    told = subprocess.run(
+        [python(), "-c", "print(7)"], capture_output=True, check=True, timeout=ASKED_S
+    )
+    assert told.stdout == b"7\n"
