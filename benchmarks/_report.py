@@ -37,14 +37,22 @@ QUICK_FLAG = "--quick"
 """Asks for small sizes: to see that a benchmark works, not how fast the thing is."""
 
 
+SIZE_FLAG = "--size"
+"""Asks for so many times the full sizes and rounds, as `--size 0.3`."""
+
+
 def quick() -> bool:
     """Whether this process was asked for small sizes."""
     return QUICK_FLAG in sys.argv[1:]
 
 
 def sized(full: int, small: int) -> int:
-    """A size: the full one unless `--quick`."""
-    return small if quick() else full
+    """A size: the full one, or what was asked for of it, at least the small one."""
+    if quick():
+        return small
+    arguments = sys.argv[1:]
+    times = arguments[arguments.index(SIZE_FLAG) + 1] if SIZE_FLAG in arguments else "1"
+    return max(small, int(full * float(times)))
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

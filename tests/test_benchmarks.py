@@ -121,6 +121,26 @@ def test_a_benchmark_runs(module):
 
 
 @pytest.mark.slow
+def test_two_versions_take_turns():
+    """Each figure has the other version's beside it, here the same one's, and how they compare."""
+    command = [sys.executable, "-m", "benchmarks.in_turns", str(ROOT), "load"]
+    done = subprocess.run(
+        [*command, _report.SIZE_FLAG, "0.001", "--turns", "2"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=QUICK_S_MAX,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    [read] = [line for line in told if line["figure"] == "read, 10 commits"]
+    assert read["before"].keys() == read["now"].keys() == {"median", "min", "max"}
+    assert read["ratio"] == read["now"]["median"] / read["before"]["median"]
+    assert done.stderr.count("== load, ") == 4
+
+
+@pytest.mark.slow
 def test_a_benchmark_leaves_nothing_behind(tmp_path):
     """Its folder is removed and its server has ended by the time it has."""
     done = subprocess.run(
