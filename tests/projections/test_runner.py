@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hansard.domain import agent, run, steps
 from hansard.domain.events import Commit
 from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.projections.errors import Held, OtherLog, Unusable
+from hansard.projections.publish.publisher import LiveStore
 from hansard.projections.rebuild import rebuild, verify
 from hansard.projections.runner import Projector, project, wait_for
 from hansard.projections.store import Store
@@ -80,6 +82,42 @@ async def head_of(home: Path, workspace: str) -> int:
     """The newest position."""
     async with source(home, workspace) as raw:
         return (await raw.bounds())[1]
+
+
+@pytest.mark.parametrize("moment", ["begun", "closed"])
+async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
+    home: Path, workspace: str, monkeypatch, moment: str
+):
+    """Whoever opens or closes a projector, and does not wait for that, leaves no half of it: the
+    tables are another's when the thread is through, and then at once.
+    """
+    place, entered, goes_on = TableFiles.of(home, workspace), threading.Event(), threading.Event()
+    named = "__init__" if moment == "begun" else "close"
+    real = getattr(LiveStore, named)
+
+    def slowly(*given: object) -> None:
+        entered.set()
+        assert goes_on.wait(WAIT_S)
+        real(*given)
+
+    async with source(home, workspace) as raw:
+        work: Awaitable[object]
+        if moment == "closed":
+            work = (await Projector.open(raw, place)).close()
+        else:
+            work = Projector.open(raw, place)
+        with monkeypatch.context() as patched:
+            patched.setattr(LiveStore, named, slowly)
+            left = asyncio.ensure_future(work)
+            assert await asyncio.to_thread(entered.wait, WAIT_S)
+            left.cancel()
+            await asyncio.wait({left}, timeout=0.05)
+            with pytest.raises(Held):
+                await Projector.open(raw, place)
+            goes_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await left
+        await (await Projector.open(raw, place)).close()
 
 
 @pytest.mark.slow

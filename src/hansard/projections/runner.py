@@ -234,12 +234,17 @@ class Projector:
     @classmethod
     async def open(cls, source: Source, place: TableFiles) -> Projector:
         """Take the tables, made or migrated. Raises Held, Newer, Unusable."""
-        hold = WriteLock(place)
+        hold, made = WriteLock(place), list[LiveStore]()
         try:
-            return cls(source, hold, await asyncio.to_thread(LiveStore, hold))
+            await to_its_end(lambda: made.append(LiveStore(hold)))
         except BaseException:
-            hold.close()
+            try:
+                for store in made:  # nobody waited for it any more
+                    await to_its_end(store.close)
+            finally:
+                hold.close()
             raise
+        return cls(source, hold, made[0])
 
     async def run(self, until: int | None = None, moved: Moved = _silent) -> None:
         """As `project`, publishing what is written: meanwhile where it follows, else at the end."""
@@ -263,8 +268,10 @@ class Projector:
 
     async def close(self) -> None:
         """Publish what is not, close the tables and let go of them."""
-        await asyncio.to_thread(self.store.close)
-        self._hold.close()
+        try:
+            await to_its_end(self.store.close)
+        finally:
+            self._hold.close()
 
 
 async def wait_for(place: TableFiles, position: int, timeout_s: float) -> int:

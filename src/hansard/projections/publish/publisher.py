@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +19,8 @@ from hansard.projections.publish.snapshots import Publisher, restore
 from hansard.projections.rows import Batch
 from hansard.projections.store import Store
 from hansard.projections.table_files import ProjectorStatus, WriteLock
+
+T = TypeVar("T")
 
 _log = logger(__name__)
 
@@ -125,11 +128,11 @@ async def publish_late(store: LiveStore) -> None:
             await to_its_end(lambda: store.publish(now=False))
 
 
-async def to_its_end(work: Callable[[], object]) -> None:
+async def to_its_end(work: Callable[[], T]) -> T:
     """Do something in a thread, and do not leave before the thread does."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        await asyncio.shield(running)
+        return await asyncio.shield(running)
     finally:
         while not running.done():
             with contextlib.suppress(asyncio.CancelledError):

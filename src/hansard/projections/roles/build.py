@@ -106,10 +106,10 @@ class _Work:
         if kept is not None and await self._is_of_now(kept):
             if kept.position == self._head and self._is_published(kept):
                 return
-            store = await asyncio.to_thread(self._opened, kept)
+            store = await to_its_end(lambda: self._opened(kept))
         if store is None or kept is None:
             await self._anew()
-            store, standing = await asyncio.to_thread(self._open, self._place), None
+            store, standing = await to_its_end(lambda: self._open(self._place)), None
         else:
             standing = _Standing(kept.position, kept.digest, kept.seen)
         publisher: Publisher | None = None
@@ -120,7 +120,7 @@ class _Work:
             if publisher.stale:
                 await to_its_end(lambda: _publish(publisher, store))
         finally:
-            await asyncio.to_thread(store.close)
+            await to_its_end(store.close)
             if publisher is not None:
                 publisher.close()
 
@@ -161,11 +161,11 @@ class _Work:
         fresh = TableFiles(self._place.fresh)
         self._place.remove(fresh.path)
         try:
-            store = await asyncio.to_thread(self._open, fresh)
+            store = await to_its_end(lambda: self._open(fresh))
             try:
                 kept = await self._filled(store, _Standing())
             finally:
-                await asyncio.to_thread(store.close)
+                await to_its_end(store.close)
             self._place.replace()
             keep(self._place, kept)
         finally:
