@@ -14,6 +14,7 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
+from hansard.bus.server.lease import join
 from hansard.client.protocol import wire
 from hansard.client.restricted.link import SessionLink, value_of
 from hansard.domain.events import Actor
@@ -34,7 +35,11 @@ AT_ONCE_S = 1.0
 @pytest.fixture
 def house(data_dir: Path, workspace: str, tmp_path: Path) -> House:
     """A workspace whose `ada` acts for alice, who acts for lead. No service yet."""
-    made = House(data_dir, workspace, tmp_path)
+    return _made(data_dir, workspace, tmp_path)
+
+
+def _made(data_dir: Path, workspace: str, folder: Path) -> House:
+    made = House(data_dir, workspace, folder)
     made.apply(ALL)
     for name in CHAIN:
         _called(made, "register", name)
@@ -328,12 +333,16 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_what_was_answered_in_sql_names_it(house: House):
-    """By `hansard up`: an answer stands on record with the whole chain."""
-    house.files["ada", "writer"] = _login(house, *CHAIN)
-    with up(house), house.connect() as record:
-        with record.run("w", run="r1") as session:
-            session.message("user", "one")
-        [row] = record.sql("SELECT count(*) AS messages FROM messages").dicts()
-        assert row == {"messages": 1}
-    assert _of(house, WorkspaceStream(QUERIES, "writer")) == [Actor("ada", WHOLE)]
+def test_what_was_answered_in_sql_names_it(workspace: str, tmp_path: Path):
+    """By `hansard up`: an answer stands on record with the whole chain. On a broker of its own, as
+    each workspace that another test has made would be put into tables, too.
+    """
+    with join(tmp_path / "broker"):
+        house = _made(tmp_path / "broker", workspace, tmp_path)
+        house.files["ada", "writer"] = _login(house, *CHAIN)
+        with up(house), house.connect() as record:
+            with record.run("w", run="r1") as session:
+                session.message("user", "one")
+            [row] = record.sql("SELECT count(*) AS messages FROM messages").dicts()
+            assert row == {"messages": 1}
+        assert _of(house, WorkspaceStream(QUERIES, "writer")) == [Actor("ada", WHOLE)]
