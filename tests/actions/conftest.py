@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,19 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks.bench_page import ARGUMENTS
+from hansard.client.browser import browser as looking
 from hansard.integrations.browser.chromium import program
+
+POLL_S = 0.1
+"""How often a page that is waited for is looked at: each look is work of three processes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def seldom_looked_at() -> Iterator[None]:
+    """What is waited for is waited for as long, and looked at less often."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(looking, "POLL_S", POLL_S)
+        yield
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 import hansard
 from hansard import testing
+from hansard.client.browser import elements
 from hansard.domain.actions.cache import ElementTargets, encode
 from hansard.integrations.browser import chromium as browsers
 from tests.actions.test_cache import cache, entry
@@ -87,8 +88,11 @@ async def test_a_frame_that_vanishes_is_said(page, site):
     assert await page.inner_text("#count") == "0"
 
 
-async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(chromium, site):
+async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
+    chromium, site, monkeypatch
+):
     """It is within what a file may say; the page is stuck, and is said to be."""
+    monkeypatch.setattr(elements, "LOOK_TIMEOUT_S", 2.0)
     nodes = "<b><i></i></b>" * 3_000
     slow = "//*[count(//*[count(//*[count(//*) > 0]) > 0]) > 0]"
     address = site(COUNTS.format("") + nodes)
@@ -98,7 +102,7 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(chromium
     async with asyncio.timeout(REPLAY_S_MAX), browsers.page() as stuck:
         opened = stuck.context.browser
         told = await replayed(stuck, made)
-    assert "did not answer within 5 s" in told.error
+    assert "did not answer within 2 s" in told.error
     assert "reload the page" in told.error
     assert opened is not None
     assert not opened.is_connected()

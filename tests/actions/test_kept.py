@@ -85,6 +85,7 @@ def test_a_heal_does_not_undo_somebody_else_s_word():
     assert (other.version, other.before) == (3, 2)
 
 
+@pytest.mark.slow
 def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
     record: Record, call: Call, tmp_path: Path
 ):

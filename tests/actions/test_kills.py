@@ -29,6 +29,8 @@ PROGRAM = Path(__file__).with_name("replaying.py")
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 120
 SIGKILLED = -9
+DOUBT = {("in doubt", 0), ("in doubt", 1)}
+"""What came of a kill that leaves a click in doubt, and how often the form was sent."""
 PAGE = b"""<!doctype html><form method=post><main><input name=who aria-label=Who></main>
 <button>Send</button></form>"""
 
@@ -174,11 +176,13 @@ def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
     count = boundaries(job, form, file)
     # From the end: what ends the run, the replay's outcome, the click's outcome, the click.
     came_to = set()
-    for at in (count - 7, count - 6):
+    for at in (count - 6, count - 7):
         job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(file), at)
         came_to.add(killed_and_resumed(job, form, file))
-    assert came_to <= {("sent", 1), ("in doubt", 0), ("in doubt", 1)}
-    assert came_to & {("in doubt", 0), ("in doubt", 1)}
+        if came_to & DOUBT:
+            break
+    assert came_to <= {("sent", 1)} | DOUBT
+    assert came_to & DOUBT
 
 
 @pytest.mark.thorough(

@@ -226,8 +226,7 @@ async def test_two_tasks_are_done_on_other_seeds_without_a_model(page, pages):
         address = (pages / f"{task.page}.html").as_uri()
         async with testing.record_async() as record:
             cache = await recorded(record, page, task, address, SEED)
-            for seed in (101, 102):
-                assert await replayed(record, page, task, cache, address, seed) == (True, 0)
+            assert await replayed(record, page, task, cache, address, 101) == (True, 0)
 
 
 @pytest.mark.thorough(

@@ -20,7 +20,10 @@ from tests.actions import task_pages
 from tests.actions.provider import ANSWER_COST, Provider
 from tests.actions.task_pages import END, FRAMEWORKS, Shown, shown, shows
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HEALED = "tests/actions/test_browser.py::test_an_element_that_moved_is_asked_of_a_model_once"
+SAVES = "tests/actions/test_tables.py::test_replays_and_what_they_saved_are_asked_in_sql"
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +131,7 @@ async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any
     return found
 
 
+@pytest.mark.thorough(quick=HEALED)
 async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provider, tmp_path):
     """From a plain page to one in a shadow root; then nobody is asked, and all ends equal."""
     for name in ("plain", "shadow"):
@@ -141,9 +145,7 @@ async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provi
         assert provider.requests == found["asked"]
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_task_pages.py::test_a_page_of_another_kind_is_healed_once"
-)
+@pytest.mark.thorough(quick=HEALED)
 @pytest.mark.timeout(600)
 async def test_each_framework_s_page_keeps_the_specification(chromium, there):
     """One test for all of them."""
@@ -151,9 +153,7 @@ async def test_each_framework_s_page_keeps_the_specification(chromium, there):
         assert await specified(chromium, f"{there}/{name}.html") == LEFT
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_task_pages.py::test_a_page_of_another_kind_is_healed_once"
-)
+@pytest.mark.thorough(quick=HEALED)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("at", ["plain", *FRAMEWORKS])
 async def test_what_was_recorded_on_one_page_is_done_on_those_of_other_frameworks(
@@ -203,6 +203,7 @@ async def again_and_again(
     assert len(ends) == 1
 
 
+@pytest.mark.thorough(quick=SAVES)
 async def test_what_a_model_did_once_is_done_again_without_a_request(
     chromium, page, here, provider, data_dir, workspace, rounds, evidence
 ):
@@ -245,9 +246,7 @@ async def test_what_a_model_did_once_is_done_again_without_a_request(
         )
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_task_pages.py::test_what_a_model_did_once_is_done_again_without_a_request"
-)
+@pytest.mark.thorough(quick=SAVES)
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("at", ["shadow", *FRAMEWORKS])

@@ -9,10 +9,10 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from hansard import testing
-from tests.actions.conftest import chromium, page, site
+from tests.actions.conftest import chromium, page, seldom_looked_at, site
 from tests.experience.parties import FORM, learned
 
-__all__ = ["chromium", "page", "site"]
+__all__ = ["chromium", "page", "seldom_looked_at", "site"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -15,7 +15,7 @@ from hansard import testing
 from hansard.agents.actions.experience_folder import read_folder, write_folder
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest
-from tests.experience.parties import FORM, learned, sent
+from tests.experience.parties import FORM, GUESTS, learned, sent
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -139,7 +139,7 @@ async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_ask
     """
     async with testing.record_async() as record:
         address = site(FORM)
-        experience = (await learned(record, page, address)).confirmed()
+        experience = (await learned(record, page, address, GUESTS[:3])).confirmed()
         moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
 
         async def freely(browser, guide):
@@ -154,7 +154,7 @@ async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_ask
         assert await sent(page) == 1
         assert told.not_learned == ""
         further = told.learned
-        assert (further.version, len(further.sources), further.checks) == (2, 6, ())
+        assert (further.version, len(further.sources), further.checks) == (2, 4, ())
         assert run in further.sources
         assert further.parent == digest(experience)
         _, told = await done(record, page, moved, experience, free=lambda guide: False, learn=True)
@@ -172,7 +172,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
             browser = session.browser(page, timeout_s=0.5)
             with pytest.raises(hansard.ElementNotFound):
                 await browser.act("press the bell", at="#bell", effects="idempotent")
-        ada = await learned(record, page, address)
+        ada = await learned(record, page, address, GUESTS[:3])
 
         def plan(told):
             good = next(run for run in told.runs if run.success)

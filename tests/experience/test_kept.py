@@ -206,6 +206,7 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
         record.find_experience()
 
 
+@pytest.mark.slow
 def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call, tmp_path: Path):
     """The audit asks for a heal until somebody has confirmed it; what fails in a row is quarantined
     until then; what is retired is found by those who ask for it.
@@ -244,6 +245,7 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(
     record: Record, call: Call, tmp_path: Path
 ):
@@ -334,6 +336,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         await record.publish_experience("journey", tmp_path / "j.tar", license="Apache-2.0")
 
 
+@pytest.mark.slow
 async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data_dir, workspace):
     """It is in no share, and stands beside them; what it cost counts. Gone on with, it has come to
     what it comes to.

@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.agents.actions import kept_experiences as store
 from hansard.domain.experience.kept import ExperienceHealed
-from tests.experience.parties import FORM, learned, sent
+from tests.experience.parties import FORM, GUESTS, learned, sent
 from tests.experience.test_doing import TASK, done
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -83,7 +83,7 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
 ):
     """As the next version: it may guide, and not act until somebody confirms it."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        await confirmed(record, await learned(record, page, site(FORM)))
+        await confirmed(record, await learned(record, page, site(FORM), GUESTS[:3]))
         moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
 
         async def freely(browser, guide):
