@@ -119,13 +119,16 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
 
 
 # Three appends bring a session that goes on to where a call of a tool had failed, and no further.
+@pytest.mark.thorough(
+    quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
+)
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("when", "step"),
     [
         ("after", 30),
-        pytest.param("before", 5, marks=pytest.mark.thorough),
-        pytest.param("after", 4, marks=pytest.mark.thorough),
+        ("before", 5),
+        ("after", 4),
     ],
 )
 def test_killed_anywhere_no_correction_is_lost_or_doubled(

@@ -154,7 +154,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow(cases=5)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
     """A clear error for the call, an exact record, and the proxy goes on."""

@@ -138,7 +138,10 @@ async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(set
         assert text(json.loads(await add(front, 0))["result"]) == "0"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_http_commands.py::"
+    "test_clients_of_both_eras_get_their_own_answers_at_the_same_time"
+)
 async def test_clients_of_both_eras_and_pipes_share_a_server(setup: Setup):
     """Clients at the same time, whose requests have the same ids: each gets its own answers."""
 

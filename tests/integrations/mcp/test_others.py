@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.faults._warm import python
 from tests.integrations.mcp.support import PACKAGES_S_MAX, Commands, Setup, ask, programs
 
 if TYPE_CHECKING:  # see the support's
@@ -59,7 +59,7 @@ async def test_what_time_it_was(setup: Setup, era: str):
         ),
         ("convert_time", {"source_timezone": "UTC", "time": "later", "target_timezone": "UTC"}),
     )
-    server = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
+    server = [python(), "-m", "mcp_server_time", "--local-timezone", "UTC"]
     recorded = await ask(setup, through(setup, server), mode, do)
     assert await ask(setup, offline(setup), mode, do) == recorded
     assert [tool["name"] for tool in recorded[0]["tools"]] == ["get_current_time", "convert_time"]

@@ -204,6 +204,9 @@ def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
 
 
 @pytest.mark.real
+@pytest.mark.thorough(
+    quick="tests/memory/search/test_ranked.py::test_sixty_paraphrases_are_found_by_meaning_alone"
+)
 def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
     """Of skills with a description of their own: the fusion, which is the default where there is
     an embedder, wins over words, and these over vectors.

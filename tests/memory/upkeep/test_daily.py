@@ -1,8 +1,6 @@
 """`hansard up` reflects each day: what is set is done and told, each run once, killed between."""
 
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from hansard.domain.memory.events import MemoryReflected, stream_of
 from hansard.service.reflecting import Daily, daily
 from hansard.settings import Settings
 from tests.cli.support import Call, environment
+from tests.faults._warm import start
 
 TAKEN_S_MAX = 90.0
 FUNCTION = '''
@@ -68,21 +67,16 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @contextmanager
-def up(data_dir: Path, workspace: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def up(data_dir: Path, workspace: str, folder: Path) -> Iterator[None]:
     """`hansard up` that reflects, in a folder where its function stands."""
     told = {"HANSARD_REFLECT_AT": "00:00", "HANSARD_REFLECT_WITH": "upkeep:slowly"}
-    command = [sys.executable, "-m", "hansard", "up", "--json", "--workspace", workspace]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment(data_dir, **told),
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, 9)
+    command = ["-m", "hansard", "up", "--json", "--workspace", workspace]
+    process = start(command, folder, environment(data_dir, **told))
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, 9)
+        process.communicate()
 
 
 def until(holds: Any) -> None:
