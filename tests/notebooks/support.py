@@ -60,11 +60,16 @@ def _ports(count: int) -> list[int]:
 
 
 class Notebook:
-    """One kernel, in a folder of its own, where the data directory of its records is, too."""
+    """One kernel, in a folder of its own, whose records are in a workspace of its own."""
 
-    def __init__(self, folder: Path, **env: str) -> None:
+    def __init__(self, folder: Path, data_dir: Path, workspace: str) -> None:
         self.folder = folder
-        self._env = os.environ | {"HANSARD_DATA_DIR": str(folder / "data")} | env
+        self.data_dir = data_dir
+        self.workspace = workspace
+        self._env = os.environ | {
+            "HANSARD_DATA_DIR": str(data_dir),
+            "HANSARD_WORKSPACE": workspace,
+        }
         self._cells = 0
         self._client: Any = None
 

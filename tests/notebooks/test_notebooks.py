@@ -17,7 +17,7 @@ OPEN = """
 import asyncio, pathlib, time
 import hansard
 
-record = await hansard.connect_async("lab")
+record = await hansard.connect_async()
 session = await record.open("nb", run="nb-1", agent="ada", role="writer")
 """
 TOOLS = """
@@ -52,9 +52,9 @@ def fail(why: str) -> None:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[Notebook]:
-    """A notebook whose records are in its own folder."""
-    with Notebook(tmp_path) as opened:
+def book(tmp_path: Path, data_dir: Path, workspace: str) -> Iterator[Notebook]:
+    """A notebook in its own folder, whose records go to the broker that is up."""
+    with Notebook(tmp_path, data_dir, workspace) as opened:
         yield opened
 
 
@@ -73,7 +73,7 @@ def begun(book: Notebook) -> None:
 
 def on_record(book: Notebook) -> Any:
     """The run as another process reads it."""
-    with hansard.connect("lab", data_dir=book.folder / "data") as record:
+    with hansard.connect(book.workspace, data_dir=book.data_dir) as record:
         return record.state("nb-1")
 
 
@@ -202,7 +202,7 @@ def double(text: str) -> str:
     return text * 2
 
 def program() -> str:
-    with hansard.connect("lab") as record, record.run("nb", run="nb-1", agent="ada"):
+    with hansard.connect() as record, record.run("nb", run="nb-1", agent="ada"):
         return double("x")
 
 await asyncio.to_thread(program)
