@@ -5,7 +5,9 @@ went out of a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,12 +71,25 @@ async def _learned(house: Served) -> dict[str, list[str]]:
 
 @pytest.fixture
 def house(data_dir: Path, workspace: str, tmp_path: Path) -> Any:
-    """A workspace with both, served."""
-    made = Served(data_dir, workspace, tmp_path)
+    """A workspace, served."""
+    with _served(Served(data_dir, workspace, tmp_path)) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _served(made: Served) -> Iterator[Served]:
     made.apply(ALL + ROLES)
     made.begin()
     yield made
     made.end()
+
+
+@pytest.fixture(scope="module")
+def read_only(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A workspace with both, served, to which no test writes; and the runs that taught them."""
+    made = Served(data_dir, f"kept-experiences-{os.getpid()}", tmp_path_factory.mktemp("kept"))
+    with _served(made):
+        yield made, asyncio.run(_learned(made))
 
 
 def _why(asked: Callable[[], Any]) -> str:
@@ -135,11 +150,13 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
 
 
 @pytest.mark.slow
-def test_who_may_not_state_it_confirms_and_retires_nothing(house: Served) -> None:
+def test_who_may_not_state_it_confirms_and_retires_nothing(
+    read_only: tuple[Served, dict[str, list[str]]],
+) -> None:
     """Who is cleared reads what is secret, and is labelled so; who does not see all of experiences
     is refused whether there is one or not.
     """
-    asyncio.run(_learned(house))
+    house, _ = read_only
     with house.connect("bob", "reader") as reader:
         assert [each.experience for each in reader.experiences().experiences] == ["journey", "plan"]
         assert reader.kept_experience("plan").checks
@@ -161,11 +178,13 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(house: Served) -> Non
 
 
 @pytest.mark.slow
-def test_what_left_a_run_is_told_by_what_the_role_sees(house: Served) -> None:
+def test_what_left_a_run_is_told_by_what_the_role_sees(
+    read_only: tuple[Served, dict[str, list[str]]],
+) -> None:
     """Who sees all of it is told what a trusted program is; of calls above a role's clearance there
     are none, what is masked stays so, and a run of which it sees nothing is not there.
     """
-    runs = asyncio.run(_learned(house))
+    house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]
     with house.trusted() as record:
         told = {run: record.what_left(run) for run in (public, secret)}
