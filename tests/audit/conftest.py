@@ -8,7 +8,15 @@ import pytest
 import hansard
 from tests.audit.planted import Planted, plant
 from tests.audit.support import Audited
+from tests.projections.asked_once import asked_once
 from tests.projections.story import tell
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _asked_once() -> Iterator[None]:
+    """Tables that did not change are asked the same once, in a quick run."""
+    with asked_once():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
 """A workspace of imported trials whose arms differ in a known way."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.projections.asked_once import asked_once
 from tests.real.support import Place, opened, write
 
 TASKS, TRIALS = 24, 3
@@ -40,6 +41,15 @@ def trial(arm: str, task: int, number: int) -> dict[str, Any]:
         ],
         "outcome": outcome,
     }
+
+
+@pytest.fixture(scope="package", autouse=True)
+def ask_anew() -> Iterator[Callable[[], None]]:
+    """Tables that did not change are asked the same once, in a quick run; this has them asked
+    again.
+    """
+    with asked_once() as forget:
+        yield forget
 
 
 @pytest.fixture(scope="session")
