@@ -20,6 +20,8 @@ kinds = ["message.*"]
 """
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
     """Rows, the columns' names, and the position of the log that all of it has been read to."""
@@ -88,6 +90,7 @@ TYPED = """
 """
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
     """As Arrow with DuckDB's types, as pandas and polars, shown in a notebook and a terminal."""
@@ -147,6 +150,8 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
     assert raised.value.package == "polars"
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: Path):
     """Of each role it is said whether that is new; a view shows what the role sees, on record."""

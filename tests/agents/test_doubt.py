@@ -6,6 +6,9 @@ import hansard
 from hansard import DID_NOT_HAPPEN, Happened, Verdict
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 
 class World:
     """What a tool does outside: its effects, and how often its answer gets lost."""
@@ -39,6 +42,7 @@ async def _send(record, world, effects="once", **options):
         return await send("bob")
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_once_waits_for_a_person(lab: Lab):
     """An effect in doubt stops every resume with the step, what is known and what to say; nothing

@@ -5,6 +5,9 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 
 class World:
     """Effects, in order."""
@@ -30,6 +33,7 @@ async def _work(record, world, names="abc", *, shadow=None, effects="once", **op
         return found
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
     """At any point: the fork's state is the parent's state there, and the parent is untouched."""

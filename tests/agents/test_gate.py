@@ -7,7 +7,11 @@ import hansard
 from hansard.agents.policy.gate import Budget
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
+
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
     """Nothing runs; the step is recorded with the rule's name; the error names rule and reason."""

@@ -191,6 +191,8 @@ NAUGHTY = [
 ]
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_naughty_strings_come_back_exactly(lab: Lab):
     """As argument, result, item, key, error text and message: every string is the same after."""

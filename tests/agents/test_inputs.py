@@ -13,6 +13,9 @@ from hansard.agents.flow import drive_async
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.audit.support import decided_of_old
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 
 async def now(value: Any) -> Any:
     """What either client gives, awaited where it is to be."""
@@ -61,6 +64,7 @@ def tools(session: TwinSession) -> tuple[Any, Any, Any]:
     return profile, score, items
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
     """Values and parts of them, steps, entries, views and ids, each recorded as the event it came

@@ -10,6 +10,9 @@ import hansard
 from hansard import Secret
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 SECRET = "sk-hunter2-hunter2"
 PIN = re.compile(r"PIN-\d{4}")
 
@@ -27,6 +30,7 @@ async def _stored(record, run) -> bytes:
     return raw
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_secret_is_in_no_stored_byte(lab: Lab):
     """Arguments, results, items, errors, usage of every fact, gate reasons, labels, settlements,

@@ -15,6 +15,9 @@ from hansard.agents.steps.shared import Learned, Shared
 from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 SECRET = "correct-horse-battery"
 LARGE = "x" * (INLINE_BYTES_MAX + 1)
 
@@ -36,6 +39,7 @@ async def _missing(record, run="r"):
     return missing
 
 
+@pytest.mark.slow(cases=1)
 @twins
 @pytest.mark.parametrize("who", ["policy", "reconcile"])
 async def test_a_large_result_that_is_settled_is_stored(lab: Lab, who):
@@ -585,7 +589,7 @@ def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
     asyncio.run(main())
 
 
-def test_texts_may_be_learned_from_several_threads():
+def test_texts_may_be_learned_from_several_threads(rounds):
     """One thread looks for a text in those that are known while another learns new ones."""
     shared = Shared()
     errors: list[BaseException] = []
@@ -605,7 +609,7 @@ def test_texts_may_be_learned_from_several_threads():
     try:
         for reader in readers:
             reader.start()
-        for n in range(1_000):
+        for n in range(rounds(300, 1_000)):
             text = f"{n} {known}"
             new = shared.find(text, ("tool", "prompt")).new
             shared.learn(n, [Learned("prompt", text, ("tool", "prompt"), new)])

@@ -35,6 +35,7 @@ async def _work(record, run, *, stop=False, mode=None):
         return session.saved
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
     """Calls, effects, tokens, money and seconds of what a resume was answered: tokens and money of

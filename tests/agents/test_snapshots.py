@@ -11,6 +11,9 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
 from tests.agents.twins import Lab, TwinRecord, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 STREAM = AgentStream("r", "writer", "ada")
 BIG = payloads.INLINE_BYTES_MAX + 1
 
@@ -37,6 +40,7 @@ async def _job(session: Any, calls: list[str], *, stop: bool = False) -> None:
     await write("b")
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_the_chain_begins_with_the_request_and_ends_with_the_final_state(lab: Lab):
     """Each has its own id, of stream and version, and names the one before; payloads are whole,

@@ -50,7 +50,7 @@ async def _busy(record, run="r", **options):
         await session.message("assistant", "done", tokens=3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
     """Read at each version, position, commit, event and time, the agent is what its first k events

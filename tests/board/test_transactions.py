@@ -8,6 +8,9 @@ from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 from tests.board.support import board_of, tags_of
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 
 async def _transfer(board, amount):
     async with board.transaction() as tx:
@@ -15,6 +18,7 @@ async def _transfer(board, amount):
         tx.put("b", await tx.get("b") + amount)
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_all_keys_change_in_one_commit(lab: Lab):
     """Both keys and the agent's outcome are one several-stream commit; no position has one alone,

@@ -77,7 +77,7 @@ def _plain(entry: Any) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_tasks_of_others_leave_no_trace(lab: Lab):
     """What a restricted agent is told of tasks is the same whether others' are there or not: the

@@ -14,6 +14,9 @@ from hansard.domain.team.task import TaskStatus
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+"""What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
+
 CLAIMED = ["task.added.v1", "task.claimed.v1"]
 
 
@@ -79,6 +82,7 @@ def _composed(session):
 
 
 @pytest.mark.parametrize("how", ["bare", "wrapped", "gathered", "composed", "interrupted"])
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_call_in_doubt_leaves_the_claim_and_goes_on_when_it_is_settled(lab: Lab, how):
     """Whatever error comes of it, and however deep the call stands: the task stays claimed, as a

@@ -15,7 +15,7 @@ from tests.team.support import team_of
 MESSAGES = 40
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_each_message_is_looked_at_once(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """By who sends and by who reads an inbox after each one: as often as there are messages."""
