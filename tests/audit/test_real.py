@@ -50,7 +50,9 @@ def test_published_runs_raise_what_is_true_of_them(home: Path, real_data: Path):
     assert place.value("SELECT count(*) FROM runs") == 500
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
+)
 @pytest.mark.real
 def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Path):
     """A published file with a cost changed by a cent, a call's answer left out, a start three days

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ def agree(call: Call, record: hansard.Record, parent: str, fork: str) -> dict[st
     return line
 
 
-@pytest.mark.fast(cases=4)
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize(
     ("parts", "again", "verdict", "differs"),
     [
@@ -98,9 +99,11 @@ def agree(call: Call, record: hansard.Record, parent: str, fork: str) -> dict[st
         ({}, {"prompt": "be brief"}, "differs", ["prompt"]),
         ({}, {"code": 2}, "differs", ["code"]),
         ({}, {"mails": 2}, "differs", ["effects"]),
-        ({}, {"mails": 2, "shadow": True}, "differs", ["effects"]),
+        pytest.param(
+            *({}, {"mails": 2, "shadow": True}, "differs", ["effects"]), marks=pytest.mark.thorough
+        ),
         ({"model": None}, {}, "cannot tell", []),
-        ({"prompt": ""}, {}, "cannot tell", []),
+        pytest.param(*({"prompt": ""}, {}, "cannot tell", []), marks=pytest.mark.thorough),
         ({}, {"asks": 0, "mails": 0}, "cannot tell", []),
         ({"model": None}, {"code": 2}, "differs", ["code"]),
     ],
@@ -170,14 +173,17 @@ def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Rec
     assert told(call, a, Program().play(record))["verdict"] == "comparable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 3))]
 )
-def test_both_answers_are_one(call: Call, record: hansard.Record, seed: int):
+def test_both_answers_are_one(
+    call: Call, record: hansard.Record, seed: int, rounds: Callable[[int, int], int]
+):
     """Of forks of forks, cut anywhere, changed in any part."""
     chance = random.Random(seed)
     known = [Program().play(record, mails=2)]
-    for _ in range(6):
+    for _ in range(rounds(3, 6)):
         parent = chance.choice(known)
         own = record.sql("SELECT DISTINCT position FROM events WHERE run = ? ORDER BY 1", parent)
         ends = [position for (position,) in own.rows]

@@ -1,5 +1,6 @@
 """The command line itself: options, help, errors, pipes, the reference."""
 
+import functools
 import gc
 import subprocess
 import sys
@@ -25,17 +26,22 @@ COMMANDS = (
 )
 
 
+@functools.cache
+def _reference() -> str:
+    return reference()
+
+
 def test_the_reference_is_up_to_date():
     """docs/cli.md is what the commands say of themselves."""
     page = ROOT / "docs" / "cli.md"
-    assert page.read_text(encoding="utf-8") == reference(), (
+    assert page.read_text(encoding="utf-8") == _reference(), (
         "run: python -m hansard.cli._reference > docs/cli.md"
     )
 
 
 def test_the_reference_has_every_command():
     """No command without its section, no option without its words."""
-    text = reference()
+    text = _reference()
     for command in COMMANDS:
         assert f"## `hansard {' '.join(command)}`" in text
     assert "| |\n" not in text.replace("| | |\n", "")
@@ -146,7 +152,10 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
+@pytest.mark.parametrize(
+    "asked",
+    [["runs"], pytest.param(["sql", "SELECT 1"], marks=pytest.mark.thorough), ["compare", "e"]],
+)
 def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
     data_dir: Path, workspace: str, asked: list[str]
 ):

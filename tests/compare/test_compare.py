@@ -3,9 +3,8 @@
 import functools
 import itertools
 import json
+import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +17,7 @@ from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
 from tests.cli.support import Call
 from tests.compare.conftest import EVIL, TASKS, TRIALS
+from tests.faults._warm import run
 from tests.real.support import WORKSPACE, Place, Told
 
 Asked = Callable[..., Told]
@@ -123,7 +123,9 @@ def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: li
 
 
 @pytest.mark.thorough
-def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: Path):
+def test_the_same_log_and_question_give_the_same_bytes(
+    place: Place, tmp_path: Path, ask_anew: Callable[[], None]
+):
     """Asked again, of tables made anew: byte for byte, in every form."""
 
     def ask(*arguments: str) -> str:
@@ -141,17 +143,21 @@ def test_the_same_log_and_question_give_the_same_bytes(place: Place, tmp_path: P
 
     first = all_forms("first")
     assert place.call("rebuild").code == 0
+    ask_anew()
     assert all_forms("rebuilt") == first
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_rows_stand_in_one_order_whichever_way_is_counted(
-    place: Place, rounds: Callable[[int, int], int]
+    place: Place, rounds: Callable[[int, int], int], ask_anew: Callable[[], None]
 ):
     """Of the worst case each pair has a row for each other way of counting, too."""
     asked = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
-    told = [place.call(*asked, "--json").lines for _ in range(rounds(2, 5))]
+    told = []
+    for _ in range(rounds(2, 5)):
+        ask_anew()
+        told.append(place.call(*asked, "--json").lines)
     rows = _of(told[0], "comparison", part="judged")
     assert {row["counting"] for row in rows} == {"worst-case", "failure", "excluded"}
     assert all(each == told[0] for each in told)
@@ -175,13 +181,13 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         store.close()
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("said", "given"),
     [
+        (["--by", "domain", "--metric", "cost"], ", by_label := 'domain', only_metric := 'cost'"),
         ([], ""),
         (["--missing", "worst-case"], ", counted_as := 'worst-case'"),
-        (["--by", "domain", "--metric", "cost"], ", by_label := 'domain', only_metric := 'cost'"),
         (["--all-pairs"], ", all_pairs := true"),
     ],
 )
@@ -237,6 +243,29 @@ def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, A
 
 @pytest.mark.slow
 def test_a_look_says_whether_the_planned_size_is_reached(
+    data_dir: Path, workspace: str, call: Call
+):
+    """A trial that lacks is an early look; past the planned size is said, too."""
+    plan = hansard.plan(
+        question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=1, trials=2
+    )
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        record.register("sized", plan)
+        for arms, said in (
+            ("aab", "An early look: 1 of 2 trials planned"),
+            ("b", "At its planned size, 1 task"),
+        ):
+            for arm in arms:
+                with record.run("w", experiment="sized", arm=arm, task="t") as session:
+                    run = session.run
+                record.score(run, {"reward": 1.0}, by="g")
+            assert said in call("compare", "sized", "--show", "summary").out
+
+
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_a_look_says_whether_the_planned_size_is_reached"
+)
+def test_each_way_of_not_being_at_the_planned_size_is_said(
     data_dir: Path, workspace: str, call: Call
 ):
     """Two tasks, each tried twice under each arm: an arm without runs, a task that lacks and a
@@ -444,13 +473,8 @@ def test_without_matplotlib_only_the_pictures_are_missing(
 ):
     """What is said is the same; after a page without pictures one line says what to install."""
     where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *where, "compare", "greeting", *form],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command = ["-c", WITHOUT, *where, "compare", "greeting", *form]
+    done = run(command, cwd=place.home, env=os.environ, timeout=120)
     assert done.returncode == 0, done.stderr
     if form == ["--format", "html"]:
         assert "<img" not in done.stdout

@@ -90,8 +90,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
                 ask("nothing")
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.slow(cases=1)
 @twins
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
     """It has the tables of the terminal; recorded text is escaped."""
