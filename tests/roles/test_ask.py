@@ -135,7 +135,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     """As before the workspace's tables: and no answer or error holds what the role may not see."""

@@ -21,12 +21,13 @@ from hansard.projections.sql_sandbox.errors import (
 from hansard.projections.sql_sandbox.limits import Bounds, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
+from tests.conftest import THOROUGH
 from tests.sql_sandbox.conftest import RUNS, Asker, fill_place
 
 COUNT = "SELECT count(*) AS c FROM runs"
 BURN = "SELECT count(*) FROM range(1000000) a(i), range(1000000) b(i) WHERE a.i * b.i = 3"
 BOMB = "SELECT length(repeat('x', 1000000000) || repeat('y', 1000000000))"
-ROUNDS = 120
+ROUNDS = 120 if THOROUGH else 60
 TRIES = 5
 FLOOR_MS = 25.0
 """Under this a p99 is the machine's noise and not the neighbour's doing."""

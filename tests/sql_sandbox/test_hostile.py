@@ -65,7 +65,7 @@ def test_the_corpus_is_large_enough():
     assert len({told["sql"] + str(told.get("repeat")) for told in CORPUS.values()}) >= 60
 
 
-@pytest.mark.slow(cases=12)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableFiles):
     """It ends in bounded time, as is published; tells no path and no secret; changes no file; and
@@ -113,9 +113,9 @@ def test_what_is_refused_is_said(asker: Asker):
         asker.ask("SELECT \0")
     with pytest.raises(QueryFailed, match="Table with name nowhere does not exist"):
         asker.ask("FROM nowhere")
-    with pytest.raises(TooCostly, match=r"it may take 0\.5 s") as stopped:
+    with pytest.raises(TooCostly, match=r"it may take 0\.2 s") as stopped:
         asker.ask(
-            "SELECT count(*) FROM range(1000000) a, range(1000000) b", Limits(wall_s=0.5, cpu_s=9)
+            "SELECT count(*) FROM range(1000000) a, range(1000000) b", Limits(wall_s=0.2, cpu_s=9)
         )
     assert stopped.value.limit == "time"
     with pytest.raises(TooCostly) as stopped:

@@ -46,6 +46,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
     """Frames, tables, rows, files and earlier answers, for one question."""
@@ -118,6 +119,7 @@ async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
             await record.sql("DROP VIEW mine", tables={"mine": ROWS})
 
 
+@pytest.mark.slow
 def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path: Path):
     """`--with NAME=FILE`, repeated; what is no table ends with 2 and says why."""
     with hansard.connect(workspace, data_dir=data_dir) as record, record.run("w", run="r"):

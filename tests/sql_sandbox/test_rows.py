@@ -160,27 +160,54 @@ with hansard.connect("w") as record:
         except hansard.NotInstalled as error:
             print(error)
 """
-    told = _ran(given, sys.executable, "-c", code)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines()[0] == '[{"run": "r", "n": 1}]'
-    assert told.stdout.count("pip install 'hansard[arrow]'") == 2
-    asked = (sys.executable, "-m", "hansard", "sql", "SELECT run, now() AS at FROM runs")
-    assert json.loads(_ran(given, *asked, "--json").stdout)["run"] == "r"
     written = tmp_path / "x.csv"
-    assert _ran(given, *asked, "-o", str(written)).returncode == 0
-    assert written.read_text().startswith('"run","at"\n"r",')
-    for wanted in (("--format", "arrow"), ("-o", str(tmp_path / "x.parquet"))):
-        refused = _ran(given, *asked, *wanted)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert (
-            "takes pyarrow, which is not installed: pip install 'hansard[arrow]'" in refused.stderr
-        )
-    refused = _ran(given, *asked, "--with", f"t={tmp_path / 't.csv'}")
-    assert refused.returncode == 2
-    assert "'hansard[arrow]'" in refused.stderr
-
-
-def _ran(env: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=120
+    commands = [
+        ["--json"],
+        ["-o", str(written)],
+        ["--format", "arrow"],
+        ["-o", str(tmp_path / "x.parquet")],
+        ["--with", f"t={tmp_path / 't.csv'}"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", code + COMMANDS, json.dumps(commands)],
+        env=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
+    assert done.returncode == 0, done.stderr
+    rows, *refused, told = done.stdout.splitlines()
+    assert rows == '[{"run": "r", "n": 1}]'
+    assert ["pip install 'hansard[arrow]'" in line for line in refused] == [True, True]
+    asked, kept, *others = json.loads(told)
+    assert json.loads(asked[1])["run"] == "r"
+    assert kept[0] == 0
+    assert written.read_text().startswith('"run","at"\n"r",')
+    for code, out, err in others[:2]:
+        assert (code, out) == (2, "")
+        assert "takes pyarrow, which is not installed: pip install 'hansard[arrow]'" in err
+    code, _, err = others[2]
+    assert code == 2
+    assert "'hansard[arrow]'" in err
+
+
+COMMANDS = """
+    import contextlib, io, sys
+    from hansard.cli import main
+    told = []
+    wanted = json.loads(sys.argv[1])
+    for more in wanted:
+        sys.argv[:] = ["hansard", "sql", "SELECT run, now() AS at FROM runs", *more]
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            try:
+                code = main()
+            except SystemExit as left:
+                code = left.code
+        told.append((code or 0, out.getvalue(), err.getvalue()))
+    print(json.dumps(told))
+"""
+"""Commands, in the same process, while its broker is up: what each ends with and writes."""

@@ -47,8 +47,7 @@ def read(path: Path) -> Any:
             )
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("ending", ["arrow", "parquet", "csv", "ndjson"])
 @pytest.mark.usefixtures("record")
 def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
@@ -73,6 +72,7 @@ def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
         assert (read(path).column_names, read(path).num_rows) == (["one"], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("record")
 def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
     """Cut, failed half way, or too slow: what stood there stays, and nothing stands beside it."""
@@ -92,6 +92,7 @@ def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
     assert [each.name for each in tmp_path.iterdir()] == ["kept.arrow"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("record")
 def test_a_role_is_written_what_it_sees_once_that_is_on_record(
     call: Any, data_dir: Path, workspace: str, tmp_path: Path
