@@ -123,6 +123,7 @@ def test_only_what_may_run_again_is_answered_by_others():
         hansard.tool(effects="pure", reuse=60)(plain)  # type: ignore[call-overload] # it is refused
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
     """A call that an earlier run made with equal arguments does not run: its step holds the answer,
@@ -201,6 +202,7 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
         return found
 
 
+@pytest.mark.slow
 def test_what_is_stale_old_failed_or_secret_runs(record: Record):
     """What was declared stale by tool, run or key, is older than asked for, failed, is of another
     version, or was given a secret, runs; off unless asked for.
@@ -324,6 +326,7 @@ tools = ["**"]
 """
 
 
+@pytest.mark.slow
 def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
     """A role that does not see an answer, sees it masked, or is not cleared for its label, runs its
     call, and its steps are as if there had been none; one that sees it is given it, with its label.
@@ -405,6 +408,7 @@ def test_an_offer_is_its_agent_s_own_and_under_its_key():
     assert why("eve", reuse.STALE, AnswersInvalidated(tool="t0")) == ""
 
 
+@pytest.mark.slow
 def test_the_command_lists_answers_and_declares_them_stale(record: Record, call: Call):
     """`hansard reuse list`, `used` and `invalidate`, for people and as JSON."""
     ran: list[str] = []
@@ -435,6 +439,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     assert ran == ["a", "c"]
 
 
+@pytest.mark.slow
 def test_what_was_given_stands_without_the_run_that_it_came_from(
     record: Record, call: Call, workspace: str, tmp_path: Path
 ):

@@ -129,6 +129,7 @@ def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
     check_whole(stage)
 
 
+@pytest.mark.slow
 def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(stage):
     """SIGSTOP between the key's commit and the outcome: who resumes takes the write for its own,
     and the old one can say nothing of it any more.
@@ -185,6 +186,7 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
     check_whole(stage)
 
 
+@pytest.mark.slow
 def test_the_audit_takes_a_write_for_the_outcome(stage):
     """SQL: an intent is an orphan where its process was killed before the key's commit, not after;
     and who wrote an entry as which step is told by its cause.

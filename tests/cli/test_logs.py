@@ -13,6 +13,7 @@ import pytest
 
 from hansard.bus.loggers import unexpected
 from tests.cli.support import environment
+from tests.faults._warm import run
 
 SECRET = "the words of somebody"
 LINE = "from hansard.bus.loggers import logger; logger('hansard.x').warning('it is so', run='r')"
@@ -37,13 +38,8 @@ def _at_a_terminal(home: Path, code: str) -> str:
 
 
 def _piped(home: Path, code: str) -> str:
-    child = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(home),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    child = run(["-c", code], cwd=home, env=environment(home), timeout=60)
+    assert child.returncode == 0, child.stderr
     return child.stderr
 
 

@@ -11,6 +11,7 @@ import pytest
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.support import WORKSPACE, Call, Runs
 from tests.cli.test_up import a_run, up
+from tests.faults._warm import python
 
 WAIT_S = 60.0
 
@@ -129,7 +130,7 @@ def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
     place.path.parent.mkdir(parents=True, mode=0o700)
     place.path.parent.parent.chmod(0o700)
     place.path.write_bytes(b"no database" * 1_000)
-    with up(home, "--json", "--durability", "relaxed") as process:
+    with up(home, "--json", "--durability", "relaxed", program=python()) as process:
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert [line["kind"] for line in lines] == ["up", "projector"]

@@ -24,17 +24,19 @@ from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.planting import publish_raw
 from tests.cli.support import Call, environment
-from tests.faults._warm import run
+from tests.faults._warm import python, run
 
 STOP_S = 60.0
 """Longest wait for a process to end, or for a broker to follow its last user."""
 
 
 @contextmanager
-def up(home: Path, *arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """`hansard up` as a child; killed at the end if it is still there."""
+def up(
+    home: Path, *arguments: str, program: str = sys.executable, **env: str
+) -> Iterator[subprocess.Popen[str]]:
+    """`hansard up` as a child; killed at the end if it is still there. `program` is a Python."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "hansard", "up", *arguments],
+        [program, "-m", "hansard", "up", *arguments],
         env=environment(home, **env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -71,7 +73,7 @@ def a_run(home: Path, workspace: str) -> str:
 def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals):
     """A first line with url, durability and folder; a line a commit; 0 on a signal; no orphan."""
     home = tmp_path / "data"
-    with up(home, "--json", "--durability", "relaxed") as process:
+    with up(home, "--json", "--durability", "relaxed", program=python()) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
         broker = first["broker"]
@@ -105,7 +107,7 @@ def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Pa
         a_run(home, workspace)
         info = peek(home)
         assert info is not None
-        with up(home, "--workspace", workspace, "--after", "0") as process:
+        with up(home, "--workspace", workspace, "--after", "0", program=python()) as process:
             assert process.stderr is not None
             told = ""
             while "run.completed.v1" not in told:

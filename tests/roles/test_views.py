@@ -1,6 +1,7 @@
 """`session.view`: what a session's role may see, as a step that replays; and that it was served."""
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -330,31 +331,34 @@ def test_a_hash_s_key_comes_from_a_file(call, record, tmp_path):
     assert (missing.code, "No such file" in missing.err) == (2, True)
 
 
-@pytest.fixture
-def decided(record, data_dir, workspace, call):
-    """A run whose writer looks before and after it decides; the tables; the decision's id."""
-    call("roles", "apply", EXAMPLE)
-    run = team(record)
-    with record.run(run=run, agent="w2", role="writer") as session:
+@pytest.fixture(scope="module")
+def decided(data_dir):
+    """A run whose writer looks before and after it decides: its record; the tables; its id and the
+    decision's.
+    """
+    place = Audited(data_dir, f"decided-{os.getpid()}")
+    with hansard.connect(place.workspace, data_dir=data_dir) as record:
+        record.apply_roles(EXAMPLE)
+        run = team(record)
+        with record.run(run=run, agent="w2", role="writer") as session:
 
-        @session.tool(effects="pure")
-        def draft(text: str) -> str:
-            return text.upper()
+            @session.tool(effects="pure")
+            def draft(text: str) -> str:
+                return text.upper()
 
-        draft("a")
-        session.view()
-        session.decide("publish?", selected="yes")
-        draft("b")
-        session.view()
-    place = Audited(data_dir, workspace)
-    decision = place.value("SELECT decision FROM decisions WHERE question = 'publish?'")
-    return place, run, decision
+            draft("a")
+            session.view()
+            session.decide("publish?", selected="yes")
+            draft("b")
+            session.view()
+        decision = place.value("SELECT decision FROM decisions WHERE question = 'publish?'")
+        yield record, place, run, decision
 
 
 @pytest.mark.slow
-def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided, record):
+def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
     """Just what the views before it named, and what its own steps told it."""
-    place, run, decision = decided
+    record, place, run, decision = decided
     rows = place.rows("FROM knew($1)", decision)
     states = record.workspace.states
     first, second = record._portal.run(views.on_record(states, run, "writer"))
@@ -379,9 +383,9 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided, record):
 
 
 @pytest.mark.slow
-def test_a_fork_knew_what_its_parent_was_shown(decided, record):
+def test_a_fork_knew_what_its_parent_was_shown(decided):
     """Views and outcomes before the cut count; those after it do not."""
-    place, run, decision = decided
+    record, place, run, decision = decided
     fork = record.fork(run, at=decision)
     with record.run(run=fork, agent="w2", role="writer") as session:
         session.decide("again?", selected="no")
@@ -394,9 +398,10 @@ def test_a_fork_knew_what_its_parent_was_shown(decided, record):
 
 
 @pytest.mark.slow
-def test_knew_tells_the_state_and_the_view_before_a_decision(decided, record, call):
+def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     """By id, by address and by a point of the run; as another role; by other rules."""
-    _, run, decision = decided
+    _, place, run, decision = decided
+    call = functools.partial(call, "-w", place.workspace)
     lines = call("knew", decision, "--json").lines
     kinds = {
         kind: [each for each in lines if each["kind"] == kind]
@@ -434,7 +439,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, record, ca
 )
 def test_what_knew_cannot_tell(decided, call, asked, said):
     """It is told why, and what to give."""
-    found = call("knew", asked)
+    found = call("-w", decided[1].workspace, "knew", asked)
     assert (found.code, found.out) == (2, "")
     assert said in found.err
 
