@@ -20,8 +20,9 @@ from hansard.domain.ids import KeyStream
 from hansard.domain.values import dump
 from hansard.projections.store import Store
 from tests.board.test_laws import numbers, writes
+from tests.conftest import THOROUGH
 from tests.domain.strategies import text
-from tests.projections.support import Messages, fill, selected
+from tests.projections.support import Messages, fill, new_store, selected
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ largest = st.sampled_from(["max", "min"]).flatmap(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=30 if THOROUGH else 6, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), writes | largest), max_size=30), st.data())
 def test_sql_folds_any_history_as_the_domain_does(found, data):
     """Whatever was written, kinds that change, what expires, texts with any character: at each
@@ -187,7 +188,7 @@ def test_sql_folds_any_history_as_the_domain_does(found, data):
     borders = data.draw(st.sets(places, max_size=3))
     looked_at = sorted({*data.draw(st.sets(places, max_size=4)), max(1, messages.position)})
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "t.duckdb")
+        store = new_store(Path(folder) / "t.duckdb")
         try:
             fill(store, messages.all, borders)
             assert selected(store, "problems") == []

@@ -28,7 +28,7 @@ from tests.projections.support import (
     some_borders,
 )
 
-EXAMPLES = max(10, min(ROUNDS * 2, 400))
+EXAMPLES = max(6, min(ROUNDS * 2, 400))
 """Each example is some ten batches, of some 60 ms."""
 
 _numbers = itertools.count(1)

@@ -45,6 +45,7 @@ def test_a_file_written_by_a_newer_version_is_refused(tmp_path: Path):
     assert newer.value.path == path
 
 
+@pytest.mark.slow
 def test_an_older_file_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """What it lacks is added to it; its rows and position stay; twice is once."""
     path, messages = tmp_path / "t.duckdb", _some()
@@ -142,11 +143,12 @@ def test_digests_tell_rows_apart(tmp_path: Path):
     """A row more, a row twice, a row less, a changed value: another digest; another order: none."""
     store = Store(tmp_path / "t.duckdb")
     fill(store, _some().all)
+    columns = [row[1] for row in store.all("PRAGMA table_info('runs')")]
     first = store.digests()["runs"]
     store.all("CREATE TABLE kept AS SELECT * FROM runs")
     store.all("DELETE FROM runs")
     store.all("INSERT INTO runs SELECT * FROM kept ORDER BY run DESC")
-    assert store.digests()["runs"] == first
+    assert store._digest("runs", columns) == first
     seen = {first.sum}
     for change in (
         "INSERT INTO runs SELECT * FROM kept WHERE run = 'r1'",
@@ -156,7 +158,7 @@ def test_digests_tell_rows_apart(tmp_path: Path):
         "UPDATE runs SET workflow = 'NULL' WHERE run = 'r0'",
     ):
         store.all(change)
-        seen.add(store.digests()["runs"].sum)
+        seen.add(store._digest("runs", columns).sum)
     assert len(seen) == 6
     store.close()
 

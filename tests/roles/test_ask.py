@@ -129,7 +129,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     (home / "projections").mkdir()
     whole_tables(planted(), home / "projections" / "lab.duckdb").close()
     bring(planted(), home, GRANTED["silent"], "silent")
-    made = Asker(bring(planted(), home, RULES), Bounds(workers_max=1))
+    made = Asker(bring(planted(), home, RULES), Bounds(workers_max=1, spares=0))
     yield made
     made.close()
 

@@ -80,7 +80,7 @@ def asker(place: TableFiles) -> Iterator[Asker]:
     """The door that every test may ask."""
     patched = pytest.MonkeyPatch()
     patched.setenv("HANSARD_NATS_PASSWORD", SECRET)
-    made = Asker(place, Bounds(workers_max=2, spares=2))
+    made = Asker(place, Bounds(workers_max=2, spares=0))
     yield made
     made.close()
     patched.undo()

@@ -21,13 +21,12 @@ from hansard.projections.sql_sandbox.errors import (
 from hansard.projections.sql_sandbox.limits import Bounds, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
-from tests.conftest import THOROUGH
 from tests.sql_sandbox.conftest import RUNS, Asker, fill_place
 
 COUNT = "SELECT count(*) AS c FROM runs"
 BURN = "SELECT count(*) FROM range(1000000) a(i), range(1000000) b(i) WHERE a.i * b.i = 3"
 BOMB = "SELECT length(repeat('x', 1000000000) || repeat('y', 1000000000))"
-ROUNDS = 120 if THOROUGH else 60
+ROUNDS = 120
 TRIES = 5
 FLOOR_MS = 25.0
 """Under this a p99 is the machine's noise and not the neighbour's doing."""
@@ -125,7 +124,7 @@ async def _gone(pid: int) -> None:
 @pytest.mark.slow
 async def test_a_question_that_nobody_waits_for_ends(place: TableFiles):
     """Cancelled, its worker is killed at once, and the next one is answered by another."""
-    async with Door(place, Bounds(workers_max=1)) as door:
+    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         await door.ask(COUNT)
         pool = door._pool
         assert pool is not None
@@ -202,7 +201,7 @@ def test_several_at_once_are_answered_each(asker: Asker):
 async def test_it_follows_what_is_published(tmp_path: Path):
     """Each answer is as of the newest generation; after a rebuild there is none until the next."""
     place = TableFiles.of(tmp_path, "w")
-    async with Door(place) as door:
+    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="nothing is published"):
             await door.ask(COUNT)
         for count in (3, 5, 9):
@@ -226,10 +225,10 @@ async def test_a_damaged_generation_is_told(tmp_path: Path):
     [folder] = place.published.glob("gen-*")
     told = (folder / "generation.json").read_text()
     (folder / "generation.json").write_text(told.replace('"position":3', '"position":4'))
-    async with Door(place) as door:
+    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="it stands at 3 and not at 4"):
             await door.ask(COUNT)
     (folder / "tables.duckdb").write_bytes(b"no database")
-    async with Door(place) as door:
+    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="cannot be opened"):
             await door.ask(COUNT)

@@ -67,7 +67,7 @@ async def test_both_forms_have_the_same_values(place: TableFiles):
     chosen = ", ".join(f"{value} AS v{at}" for at, value in enumerate(VALUES))
     nothing = ", ".join("NULL" for _ in VALUES)
     sql = f"SELECT {chosen} UNION ALL SELECT {nothing}"
-    async with Door(place, Bounds(workers_max=1), arrow=True) as door:
+    async with Door(place, Bounds(workers_max=1, spares=0), arrow=True) as door:
         plain, arrow = [await door.ask(sql, arrow=arrow) for arrow in (False, True)]
     assert (plain.is_arrow, arrow.is_arrow) == (False, True)
     assert plain.columns == arrow.columns
@@ -118,7 +118,7 @@ def test_an_answer_imports_nothing(place: TableFiles):
 async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: TableFiles):
     """A query that is cast is asked whole: its order, columns of one name, its parameters."""
     sql = "SELECT i, INTERVAL (i) DAY AS i, ? AS p FROM range(3000) t(i) ORDER BY i DESC -- end"
-    async with Door(place, Bounds(workers_max=1)) as door:
+    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         found = await door.ask(sql, parameters=["x"])
         assert found.columns == ["i", "i_1", "p"]
         assert found.numeric == [True, False, False]
