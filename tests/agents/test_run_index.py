@@ -86,8 +86,7 @@ _EVENTS: list[Callable[[int], Event]] = [
 ]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("seed", range(3))
 async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed: int):
     """Runs that are open, over, reopened, forked at any version, forged or with names that no

@@ -56,6 +56,7 @@ def steps(workspace: str, data_dir: Path) -> dict[str, hansard.Step]:
         return {step.tool: step for step in found}
 
 
+@pytest.mark.slow
 def test_nine_are_answered_and_one_key_has_the_tenth_run(
     program: Path, workspace: str, data_dir: Path, capsys, monkeypatch
 ):

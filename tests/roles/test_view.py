@@ -134,6 +134,7 @@ def test_what_is_not_seen_leaves_no_trace(events, data):
     assert [number for number, _ in before] == list(range(1, len(kept) + 1))
 
 
+@pytest.mark.slow
 def test_the_generated_histories_hold_both():
     """A law about what is not seen would say little if all or nothing were seen."""
     tags = {"step.failed.v1", "decision.made.v1", "message.added.v1"}
