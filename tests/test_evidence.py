@@ -41,7 +41,9 @@ def _session(folder: Path, module: str, *options: str, **env: str) -> int:
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "HANSARD_"))
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    inherited["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what is installed has no part in it
+    plugins = ("-p", "xdist", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *options]
     done = subprocess.run(
         command, cwd=folder, env=inherited | env, capture_output=True, check=False, timeout=170
     )

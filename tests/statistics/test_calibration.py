@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
 
+from tests.conftest import THOROUGH
 from tests.statistics import support, worlds
 from tests.statistics.worlds import Design
 
-ROUNDS = 400
+ROUNDS = 400 if THOROUGH else 150
+"""Experiments without a difference: fewer in a quick run, and its bounds are as much wider."""
+ROUNDS_DIFFERENT = 400
 LOOKS = range(10, 401, 10)
 SURE = 0.9995
 """How sure a bound is, one side: a right method misses one of a thousand of them."""
@@ -120,12 +123,12 @@ def test_a_difference_that_is_there_is_found(store):
     """+0.45 logit among tasks of very different difficulty: the interval holds the true difference
     in nineteen of twenty rounds, and it is found far more often than without pairs.
     """
-    design = Design(rounds=ROUNDS, spread=0.3, effect=0.45, difficulty=2)
+    design = Design(rounds=ROUNDS_DIFFERENT, spread=0.3, effect=0.45, difficulty=2)
     values = worlds.plant(store, design, np.random.default_rng(13), "real")
     support.register(store, "real", cluster="cluster")
     rows = rounds_of(store, "real")
     true = design.true_difference()
-    low, high = bounds(0.05, ROUNDS)
+    low, high = bounds(0.05, ROUNDS_DIFFERENT)
     missed = 1 - np.mean([row["low"] <= true <= row["high"] for row in rows])
     assert low <= missed <= high
     power = np.mean([row["p"] <= 0.05 for row in rows])
