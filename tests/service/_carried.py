@@ -46,8 +46,7 @@ def furnished(house: House) -> House:
     somebody wrote down a secret.
     """
     house.apply(ROLES)
-    house.login("ada", "cleared")
-    house.login("bob", "clerk")
+    house.login_all(("ada", "cleared"), ("bob", "clerk"))
     with house.trusted() as record, record.run("w", run="a", agent="eve", role="cleared") as eve:
         eve.message("user", "this is public")
         eve.message("user", "the plan is secret", label="secret")

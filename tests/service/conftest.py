@@ -28,7 +28,7 @@ def house(data_dir: Path, tmp_path: Path) -> Iterator[House]:
     made.apply(ALL)
     made.begin()
     yield made
-    made.end()
+    made.close()
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -41,8 +41,8 @@ def client(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["trusted", "restricted"])
 def lab(request: pytest.FixtureRequest, house: House, client: str) -> Lab:
     """The workspace through one of the doors."""
-    for name in ("ada", "bob"):
-        house.login(name)
+    if request.param == "restricted":
+        house.login_all(("ada", "writer"), ("bob", "writer"))
     return Lab(house, request.param, client)
 
 

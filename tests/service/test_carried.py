@@ -43,7 +43,7 @@ def asked(data_dir: Path, tmp_path: Path) -> Iterator[House]:
     )
     furnished(made).begin()
     yield made
-    made.end()
+    made.close()
 
 
 def read_secret(house: House) -> None:

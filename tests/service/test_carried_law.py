@@ -62,7 +62,7 @@ def houses(tmp_path: Path) -> Iterator[list[Served]]:
             yield made
         finally:
             for each in made:
-                each.end()
+                each.close()
 
 
 class World:

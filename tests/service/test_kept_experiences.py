@@ -81,7 +81,7 @@ def _served(made: Served) -> Iterator[Served]:
     made.apply(ALL + ROLES)
     made.begin()
     yield made
-    made.end()
+    made.close()
 
 
 @pytest.fixture(scope="module")

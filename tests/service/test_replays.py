@@ -69,4 +69,4 @@ def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: P
         with house.connect("eve", "idle") as record, pytest.raises(hansard.RoleRefused):
             record.savings()
     finally:
-        house.end()
+        house.close()
