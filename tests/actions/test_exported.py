@@ -51,14 +51,17 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
     page = tmp_path / "page.html"
     page.write_text(PAGE)
+    other = tmp_path / "other.html"
+    other.write_text(PAGE.replace("who.value +", "'nobody' +"))
     test, alone = said(page.as_uri())
-    (tmp_path / "test_made.py").write_bytes(test)
     (tmp_path / "made.py").write_bytes(alone)
+    (tmp_path / "test_made.py").write_bytes(test)
+    (tmp_path / "test_other.py").write_bytes(said(other.as_uri())[0])
     given = {**os.environ, "BROWSER": found, "SECRET_PW": "hunter2", "SLOT_who": "Ada"}
     given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it takes no plugin, and some take seconds
 
-    def code(*command: str) -> int:
-        done = subprocess.run(
+    def ended(*command: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
             [sys.executable, *command],
             cwd=tmp_path,
             env=given,
@@ -66,14 +69,15 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
             timeout=RUN_S_MAX,
             check=False,
         )
-        return done.returncode
 
-    as_test = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_made.py")
-    assert code("made.py", "--who", "Ada") == 0
-    assert code(*as_test) == 0
-    assert code("made.py", "--who", "Eve") != 0
-    page.write_text(PAGE.replace("who.value +", "'nobody' +"))
-    assert code(*as_test) == 1
+    assert ended("made.py", "--who", "Ada").returncode == 0
+    assert ended("made.py", "--who", "Eve").returncode != 0
+    files = ("test_made.py", "test_other.py")
+    tests = ended("-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider", *files)
+    assert tests.returncode == 1
+    assert b"1 failed, 1 passed" in tests.stdout
+    assert b"PASSED test_made.py" in tests.stdout
+    assert b"FAILED test_other.py" in tests.stdout
 
 
 class Workflow(msgspec.Struct):

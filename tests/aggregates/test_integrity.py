@@ -44,7 +44,7 @@ FORGED: dict[str, tuple[list[AggregateChanged], dict[str, Any]]] = {
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("why", FORGED)
 def test_what_nobody_may_have_written_counts_nowhere(
     why: str, record: Record, data_dir: Path, workspace: str, call: Call
@@ -75,6 +75,7 @@ def test_what_nobody_may_have_written_counts_nowhere(
     assert why in told.out
 
 
+@pytest.mark.slow
 def test_what_sessions_wrote_is_clean(record: Record, call: Call):
     """The recheck of the log finds nothing, and the tables made anew are equal."""
     with record.run("w", run="r", agent="ada", role="writer") as session:

@@ -3,11 +3,14 @@
 import json
 from decimal import Decimal
 
+import pytest
+
 from hansard.client.record_sync import Record
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 
 
+@pytest.mark.slow
 def test_a_run_s_page_and_trace_have_what_its_steps_did(record: Record, call: Call, tmp_path):
     """The page has each event beside the run's own, also in a fork's; the trace has the save with
     what it was given, and what came of it.

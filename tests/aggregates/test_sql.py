@@ -58,6 +58,7 @@ def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order
     assert tuple(joined[0]) == (4,)
 
 
+@pytest.mark.slow
 def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Order]):
     """The trail has what a run's steps did; a decision that was made from an aggregate names its
     newest event; what an aggregate was rebuilt from is what its agent knew.

@@ -18,7 +18,7 @@ SPACE = "agent/ada"
 ASK = hansard.ask_first("memory.change", timeout_s=0.1)
 
 
-@pytest.mark.parametrize("yolo", [True, False])
+@pytest.mark.parametrize("yolo", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool, evidence):
     """A model that believes each page, by Anthropic's memory tool, `remember`, `change` and a
     command that quotes it: each is asked about, approval off or not, and nobody answers.

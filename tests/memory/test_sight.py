@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.agents.memory import drafts
@@ -182,6 +182,7 @@ def plain(found: dict[str, Any]) -> dict[str, bytes]:
 
 
 @given(writes)
+@settings(max_examples=max(10, settings().max_examples // 3))
 def test_what_is_hidden_has_no_influence_on_any_answer(made):
     """View, ls, glob, grep, search, history, blame, export, conflicts and errors of validation are
     those of a space that never held the others. But for one: a change of files that the role sees

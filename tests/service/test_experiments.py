@@ -306,7 +306,7 @@ async def opened(house: House) -> list[bytes]:
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("world", HIDDEN[1:])
 def test_hidden_experiments(
     house: House, other: House, world: tuple[bool, bool, dict[str, Any]]

@@ -109,7 +109,7 @@ OUTSIDE: list[Asked] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how_much", [1, 3])
+@pytest.mark.parametrize("how_much", [pytest.param(1, marks=pytest.mark.thorough), 3])
 def test_answers(house: House, other: House, how_much: int) -> None:
     """Two workspaces that differ in what the role does not see: every answer is the same."""
     found = []

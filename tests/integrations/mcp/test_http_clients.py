@@ -86,8 +86,10 @@ def headed(tool: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("era", ["legacy", pytest.param("2026-07-28", marks=pytest.mark.thorough)])
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_http.py::test_a_client_gets_over_http_what_it_gets_over_pipes"
+)
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_a_client_gets_what_the_server_says_and_again_without_it(
     setup: Setup, command: Commands, era: str
 ):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.agents.memory.search.ranked import DEPTH, Ranked, Rankers, fused, search
@@ -135,6 +135,7 @@ _TEXTS = st.text(alphabet="abc \n", max_size=30)
     question=st.sampled_from(["a", "b c", "cab a", "abc"]),
     by=st.sampled_from(["words", "meaning", "both"]),
 )
+@settings(max_examples=max(10, settings().max_examples // 3))
 def test_files_that_a_reader_may_not_see_change_nothing(seen, other, question, by):
     """Not a hit, not a score: whatever else was searched by the same index before."""
     used = Rankers(FileWords(), FileVectors(Letters()))
