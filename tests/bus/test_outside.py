@@ -41,7 +41,7 @@ class Outside:
 host: 127.0.0.1
 port: {self.port}
 jetstream {{ store_dir: "{folder}/store", sync_interval: {sync} }}
-tls {{ cert_file: "{folder}/cert.pem", key_file: "{folder}/key.pem" }}
+tls {{ cert_file: "{folder}/cert.pem", key_file: "{folder}/key.pem", timeout: 60 }}
 accounts {{
   A {{ jetstream: enabled, users: [ {{ nkey: {public} }} ] }}
   SYS {{ users: [ {{ user: sys, password: s3cret-system }} ] }}
