@@ -85,6 +85,8 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
     assert "Did it do anything?" in shown
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     """A result is JSON, or a text; keys that say nothing are passed over."""
@@ -100,6 +102,8 @@ async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     assert "what else changed is not on record" in shown
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_stopping_leaves_it_as_it_is(lab: Lab):
     """The error has the command, as where nobody was asked; so it is where there is no terminal."""
@@ -117,6 +121,8 @@ async def test_stopping_leaves_it_as_it_is(lab: Lab):
         assert "step.settled.v1" not in await record.tags("r")
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_divergence_is_asked_about(lab: Lab):
     """An earlier step changed: what is on record is used, or it runs again, as the key says."""
@@ -147,6 +153,8 @@ async def test_a_divergence_is_asked_about(lab: Lab):
             assert await program(record, 3) == "sent 2"
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """For programs without a policy; one of their own is asked instead. What it is given says where
@@ -176,6 +184,8 @@ async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch)
             pass
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
     """`safe_errors=hansard.NOTHING_HAPPENED`: a refused connection, or the tool's own word. Wrong

@@ -85,6 +85,8 @@ async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
         assert tools == ["brief", "brief"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
     """In a later run the window is the summary, what was kept, and what came since; all messages
@@ -119,6 +121,8 @@ async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
             assert [step.tool for step in session.state.steps.values()] == ["brief"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
     """The function is called once; the window comes about again as the program states it; a strict
@@ -150,6 +154,8 @@ async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
     assert calls == [2]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_compacted_is_refused(lab: Lab):
     """Nothing to drop; an empty summary, one that is no text, one that is longer than what it
@@ -186,6 +192,8 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
             await session.compact(brief, keep=0)
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
     """The second one is told who did; what is its own alone it may compact. A later run has the
@@ -205,6 +213,8 @@ async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
         assert _said(found.window) == ["2 earlier", *_full("c")]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_answer_stays_with_its_call(lab: Lab):
     """No window begins with the answer to a call that was dropped: no provider takes that."""
@@ -216,6 +226,8 @@ async def test_an_answer_stays_with_its_call(lab: Lab):
         assert [message["role"] for message in made.window] == ["system", "assistant", "tool"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_session_has_the_labels_of_what_its_window_holds(lab: Lab):
     """Who is shown a conversation's earlier messages writes under their label from then on, and so

@@ -134,6 +134,8 @@ def test_a_workspace_by_no_name_is_refused(data_dir, name):
         raise AssertionError
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_agents_and_roles_with_slashes_are_told_apart(lab: Lab):
     """Role `a/b` agent `c` and role `a` agent `b/c` are two agents, of one run."""
@@ -228,6 +230,8 @@ async def test_naughty_strings_come_back_exactly(lab: Lab):
                 assert [m["content"] for m in await session.context()] == NAUGHTY
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("value", [object(), "\ud800", {"\udfff": 1}, [1, {2: {object()}}], print])
 async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
@@ -247,6 +251,8 @@ async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
         assert await call("fine") == "done"
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_bad_options_are_named(lab: Lab):
     """Wrong types of what a run is opened with are refused with a word, never half taken."""

@@ -41,6 +41,8 @@ async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
     assert [stored.body for stored in after] == [stored.body for stored in before]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_a_miss_shows_both_sides(lab: Lab, mode):
@@ -61,6 +63,8 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     assert '\n  = step 1: step {"name":"a"} -> completed\n' in str(miss.value)
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_miss_past_the_end_says_so(lab: Lab):
     """One call more than was recorded is a miss against nothing; where the program catches it, a
@@ -89,6 +93,8 @@ async def test_a_miss_past_the_end_says_so(lab: Lab):
         assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     """Ending before the record does, or leaving a call out, is an error that shows both sides; an
@@ -134,6 +140,8 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     assert [each for each in ran if not each.startswith("None")] == []
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
     """A strict replay is compared with what the newest session did, its answers included: after an
@@ -216,6 +224,8 @@ async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered
             await go(fork, "strict", compose=False)
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     """After an edit only the edited step and what follows it run."""
@@ -228,6 +238,8 @@ async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     assert ran == ["a", "b", "c", "b!", "c"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_equal_result_cuts_a_change_off(lab: Lab):
     """What follows an edited step is answered from the record if its result is what it was."""
@@ -240,6 +252,8 @@ async def test_an_equal_result_cuts_a_change_off(lab: Lab):
     assert ran == ["a", "b", "c", "b!"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
     """The calls before the crash replay, the one that crashed and those after it run."""
@@ -264,6 +278,8 @@ async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
         assert (life.status, life.epochs) == ("completed", {"ada": 2})
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
     """A caught failure followed by another call is part of the story: a resume raises it again.
@@ -293,6 +309,8 @@ async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
         assert last == "bad 2"
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
     """A checkpoint or decision after a failure says that the agent went on, too."""
@@ -313,6 +331,8 @@ async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
         assert ran == [1]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_opened_says_why(lab: Lab):
     """A run that is not there, a mode that is none, a workflow that is another, a new run with no
@@ -338,6 +358,8 @@ async def test_what_cannot_be_opened_says_why(lab: Lab):
         await opens(None, hansard.BusError, "was not found", run="r", agent="bob", mode="strict")
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_run_id_may_be_given(lab: Lab):
     """A caller's id is the run's id; a run without one gets a UUID version 7; both are listed."""
@@ -356,6 +378,8 @@ async def test_a_run_id_may_be_given(lab: Lab):
         assert found[1][1].labels == {"team": "a"}
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_changed_tool_is_told_of(lab: Lab):
     """A tool whose source changed since warns once on resume, is a miss in strict, passes offline;

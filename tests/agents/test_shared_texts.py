@@ -158,6 +158,8 @@ async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
         assert stored <= RATIO_MAX * _distinct(form)
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
     """Prompts over 64 KiB, and what is added over 64 KiB at once, are stored once as blobs."""
@@ -180,6 +182,8 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
             assert await arguments_of(record, "r", number) == {"prompt": prompt}
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
     """Whether a step lies in the chunk that a state begins with, or came after it."""
@@ -202,6 +206,8 @@ async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
                 assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
     """What a tool gave and is then part of a prompt refers to the result."""
@@ -219,6 +225,8 @@ async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
         assert stored <= 1.25 * 16 * 3_000
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
     """A fork in the middle of a growing prompt goes on sharing; both read back."""

@@ -142,6 +142,8 @@ def test_two_agents_of_one_run_work_in_one_process(record):
     assert (ada.agent, bob.role) == ("ada", "reader")
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_second_role_for_an_agent_is_refused(lab: Lab):
     """Another role is another agent: refused whichever connection asks, with nothing written."""
@@ -173,6 +175,8 @@ def test_agents_that_join_at_once_all_get_in(data_dir, workspace):
     assert asyncio.run(main()) == {f"a{i}": f"r{i % 2}" for i in range(8)}
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_run_that_failed_says_so(lab: Lab):
     """An error that leaves the block fails the run with that error; a resume opens it again."""

@@ -178,6 +178,8 @@ async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
                 assert type(back) is type(value)
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_items_come_back_as_their_annotation_says(lab: Lab):
     """Each item of a stream is a record as its annotation says, live and replayed."""
@@ -222,6 +224,8 @@ NEVER = [
 
 
 @pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unfit):
     """A result whose annotation says such a type is refused before anything is paid, with the
@@ -244,6 +248,8 @@ async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unf
         assert session.state.steps == {}
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_may_be_recorded_is_declared(lab: Lab):
     """Where a value that can be recorded fits, nothing is refused: a protocol, an abstract class, a
@@ -280,6 +286,8 @@ async def test_what_may_be_recorded_is_declared(lab: Lab):
         assert await come(tools["said_nothing"](3, 4, 5)) == 3
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: Lab):
     """Where nothing is annotated, nothing can be told before: the effect happened, and that is what
@@ -317,6 +325,8 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
         assert paid == [100]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_type_that_is_not_registered_is_named(lab: Lab):
     """A value whose tag is unknown to a process is refused with the tag and what to do; who only
@@ -349,6 +359,8 @@ async def test_a_type_that_is_not_registered_is_named(lab: Lab):
         assert values.dump(values.plain(told)) == step.result
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_older_version_of_a_type_is_read(lab: Lab):
     """What was recorded under an older tag comes back through `older=`."""
@@ -368,6 +380,8 @@ async def test_an_older_version_of_a_type_is_read(lab: Lab):
             assert await tool(session)() == Money(125, "EUR")
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_secrets_are_taken_out_of_fields(lab: Lab):
     """In a record's fields and in what `encode` gives, a secret is replaced as in any value; what

@@ -59,7 +59,9 @@ def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], flo
     return {name: report.results for name, report in reports.items()}, took_s
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/board/test_crowd.py::test_fifty_agents_lose_nothing_and_retry_nothing"
+)
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):

@@ -116,6 +116,8 @@ async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
             assert len(await team_of(boss).tasks()) == 4
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_circle_names_no_task_of_others(lab: Lab):
     """It is refused all the same."""
@@ -135,6 +137,8 @@ async def test_a_circle_names_no_task_of_others(lab: Lab):
                 await team_of(session).add("y", role="writer", task=SECRET)
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_a_task_that_went_to_others_is_gone(lab: Lab):
     """An agent that was too slow is told that its task is not its own any more, and not whose."""
@@ -155,6 +159,8 @@ async def test_a_task_that_went_to_others_is_gone(lab: Lab):
             assert await team_of(session).tasks() == []
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_messages_of_others_are_not_counted(lab: Lab):
     """Numbers and inboxes of a restricted agent are the same whether others write to each other or
@@ -188,6 +194,8 @@ async def test_messages_of_others_are_not_counted(lab: Lab):
         assert contents == ["0 0", "0 1"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: Lab):
     """Each message is given once: numbers of before and of after mean the same place."""
@@ -205,6 +213,8 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
         assert given == ["0", "1", "2", "3"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_a_role_may_not_do_is_refused_before_its_labels_are_looked_at(lab: Lab):
     """Whatever the agent was shown: one refusal, by the role."""

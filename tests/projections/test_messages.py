@@ -332,7 +332,9 @@ def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, stor
     assert {n for n in before if stood[n] != unchanged[n]} <= {"agents", "runs"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/projections/test_bad_rows.py::test_the_commit_goes_where_not_even_events_takes_its_row"
+)
 def test_many_bad_among_many_good(store: Store, tmp_path: Path):
     """Each of them is found, wherever it stands, and all else is there."""
     messages = Messages()

@@ -68,6 +68,9 @@ def holders(stored_commits):
     return done, takeovers
 
 
+@pytest.mark.thorough(
+    quick="tests/team/test_races.py::test_agents_killed_at_any_moment_lose_and_double_no_task"
+)
 def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
     """Over several connections, all at once: each task is claimed and done by one agent; whoever
     found nothing more was told so.
