@@ -227,7 +227,8 @@ def test_a_blocked_call_that_ran_is_an_override(home: Path):
                 remove(session, "b")
             with record.run(run=run, agent=agent, role="r") as session:
                 remove(session, "c")
-            assert run not in place.findings()
+            over = place.rows("SELECT run FROM policy_overrides")
+            assert run not in {row["run"] for row in over}
             with record.run(run=run, agent=agent, role="r") as session:
                 remove(session, "c")
                 remove(session, "b")
@@ -342,7 +343,7 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
         write(file, told)
         done = place.call("import", "chat-jsonl", str(file), "--experiment", "e", "--arm", "a")
         assert done.code == 0, done.err
-        rows = place.rows("SELECT fact FROM findings(0) WHERE view = 'odd_scores' ORDER BY kind")
+        rows = place.rows("SELECT fact FROM odd_scores ORDER BY kind")
         return [row["fact"] for row in rows]
 
     assert bring_in({}) == []
