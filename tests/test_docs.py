@@ -188,7 +188,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
 def test_the_notebook_of_a_page_runs(page, tmp_path):
     """Its cells one after the other in one kernel; then again in another one, from the record."""
     for _ in range(2):
-        with Notebook(tmp_path) as book:
+        with Notebook(tmp_path, tmp_path / "data", "default") as book:
             for text in notebook(page):
                 assert not book.run(text).error, text
 

@@ -23,11 +23,13 @@ def test_the_notebook_is_kept_without_what_it_showed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path) -> None:
+def test_the_notebook_runs_and_shows_what_it_says(
+    tmp_path: Path, data_dir: Path, workspace: str
+) -> None:
     """Each cell in order: reports are tables, the own file is joined, the decision is found."""
     for name in ("analysis", "prompts", "trading"):
         shutil.copytree(EXAMPLES / name, tmp_path / name)
-    with Notebook(tmp_path / "analysis") as book:
+    with Notebook(tmp_path / "analysis", data_dir, workspace) as book:
         shown: dict[str, Said] = {}
         for cell in CELLS:
             said = book.run(cell)
