@@ -219,7 +219,9 @@ async def rates(page, pages, task, seeds) -> dict[str, float]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/actions/test_browser.py::test_what_was_done_is_a_file_that_is_done_again"
+)
 async def test_two_tasks_are_done_on_other_seeds_without_a_model(page, pages):
     """What is filled in are slots; the page says that it was done."""
     for task in (TASKS[3], TASKS[13]):
@@ -230,7 +232,7 @@ async def test_two_tasks_are_done_on_other_seeds_without_a_model(page, pages):
 
 
 @pytest.mark.thorough(
-    quick="tests/actions/test_miniwob.py::test_two_tasks_are_done_on_other_seeds_without_a_model"
+    quick="tests/actions/test_browser.py::test_what_was_done_is_a_file_that_is_done_again"
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_600)

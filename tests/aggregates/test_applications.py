@@ -49,6 +49,7 @@ def tags(app: Application[UUID]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
     """Each gets what the other saved; the notification log has both in the order of the log."""
     with record.application(Book) as app:

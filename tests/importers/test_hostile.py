@@ -79,6 +79,7 @@ HOSTILE = [
 
 
 @pytest.mark.fast(cases=12)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, line, reason):
     """Whatever stands in a line, it is told with its number, and the good lines around it are
@@ -96,6 +97,7 @@ def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, l
 
 
 @pytest.mark.fast(cases=12)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line, reason):
     """In a tau-bench file, what is wrong inside one run is that run's; what breaks the document is

@@ -176,7 +176,9 @@ def test_a_step_with_effects_whose_tool_was_edited_is_answered_with_a_warning(
     assert "version=" in said.warned
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_open.py::test_two_open_sessions_are_told_apart_or_refused"
+)
 def test_two_sessions_are_told_apart_or_refused(book: Notebook) -> None:
     """A notebook of two agents: nothing is guessed."""
     begun(book)

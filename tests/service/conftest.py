@@ -28,7 +28,7 @@ def house(data_dir: Path, tmp_path: Path) -> Iterator[House]:
     made.apply(ALL)
     made.begin()
     yield made
-    made.close()
+    made.end()
 
 
 @pytest.fixture(params=["sync", "async"])

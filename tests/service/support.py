@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pytest
 
 import hansard
@@ -18,8 +17,6 @@ from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.bus.server import logins
-from hansard.bus.server.files import ServerFiles
 from hansard.client import credentials as making
 from hansard.client import opening
 from hansard.client.credentials import Wanted, make
@@ -104,22 +101,13 @@ class House:
         portal().run(self.stack.aclose())
         self.service = None
 
-    def close(self) -> None:
-        """Stop it for good. Its logins are taken out of the file of all, which each login writes
-        anew; the broker hears of that with the next one.
-        """
-        self.end()
-        place = ServerFiles(self.data_dir.resolve())
-        others = [user for user in logins.read(place) if user.workspace != self.workspace]
-        place.write_access(msgspec.json.encode(others))
-
-    def login_all(self, *logins_: tuple[str, str]) -> None:
+    def login_all(self, *whos: tuple[str, str]) -> None:
         """Credentials of several, each a name and a role: the broker is told of all at once."""
 
         async def told_with_the_last(*_: object) -> bool:
             return True
 
-        *others, last = logins_
+        *others, last = whos
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(making, "tell_broker", told_with_the_last)
             for name, role in others:

@@ -43,7 +43,7 @@ def asked(data_dir: Path, tmp_path: Path) -> Iterator[House]:
     )
     furnished(made).begin()
     yield made
-    made.close()
+    made.end()
 
 
 def read_secret(house: House) -> None:
@@ -234,6 +234,7 @@ SHOWN: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.fast(cases=4)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("how", SHOWN, ids=lambda how: how.__name__)
 def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]) -> None:
     """By whatever operation; and what was shown in no way is not."""
@@ -451,6 +452,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
 
 
 @pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("run", "given", "error"),
     [
@@ -536,6 +538,7 @@ def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: 
 
 
 @pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("does", ["nothing", "message", "put", "task", "view", "decide"])
 def test_a_session_that_has_not_heard_of_it_goes_on(desk: House, does: str) -> None:
     """What it does next, and that it leaves, has the label that another session brought about."""

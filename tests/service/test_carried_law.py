@@ -62,7 +62,7 @@ def houses(tmp_path: Path) -> Iterator[list[Served]]:
             yield made
         finally:
             for each in made:
-                each.close()
+                each.end()
 
 
 class World:

@@ -329,7 +329,7 @@ def test_hidden_experiments(
             where.login()
             found.append(portal().run(opened(where)))
     finally:
-        other.close()
+        other.end()
     empty, full = found
     differing = [each for each in zip(ASKED, empty, full, strict=True) if each[1] != each[2]]
     assert differing == []

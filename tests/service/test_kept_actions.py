@@ -89,4 +89,4 @@ def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_pa
         with house.trusted() as record:
             assert [each.version for each in record.actions_log("form").versions] == [1, 2, 3]
     finally:
-        house.close()
+        house.end()

@@ -81,7 +81,7 @@ def _served(made: Served) -> Iterator[Served]:
     made.apply(ALL + ROLES)
     made.begin()
     yield made
-    made.close()
+    made.end()
 
 
 @pytest.fixture(scope="module")

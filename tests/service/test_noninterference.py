@@ -121,7 +121,7 @@ def test_answers(house: House, other: House, how_much: int) -> None:
             where.login()
             found.append(exchanged(where, "r1", ASKED, OUTSIDE))
     finally:
-        other.close()
+        other.end()
     check_same(*found)
     assert len(found[0]) > len(ASKED) + len(OUTSIDE)
 
@@ -222,7 +222,7 @@ def worlds(tmp_path: Path) -> Iterator[tuple[Served, Served]]:
             yield made
         finally:
             for each in made:
-                each.close()
+                each.end()
 
 
 def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:

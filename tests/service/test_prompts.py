@@ -81,4 +81,4 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
             first, *_ = record.prompt_log("rag").versions
             assert (first.by, first.retired) == ("ada", "old")
     finally:
-        house.close()
+        house.end()

@@ -10,6 +10,7 @@ from tests.service.support import ALL, Lab, Served
 from tests.service.test_parity import play
 
 
+@pytest.mark.fast(cases=1)
 def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: Lab) -> None:
     """The error has both sides; what the newest session left behind is not asked for."""
 
@@ -69,4 +70,4 @@ def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: P
         with house.connect("eve", "idle") as record, pytest.raises(hansard.RoleRefused):
             record.savings()
     finally:
-        house.close()
+        house.end()

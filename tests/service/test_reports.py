@@ -66,4 +66,4 @@ def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> N
             ).rows
             assert count == 6
     finally:
-        house.close()
+        house.end()

@@ -180,7 +180,9 @@ def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)]
+)
 def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signals) -> None:
     """Who waits for what others do is told so, too, and waits on when it has resumed its run."""
     with mortal.connect() as record:

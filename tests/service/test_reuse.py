@@ -64,4 +64,4 @@ def test_a_restricted_agent_is_given_what_its_role_sees(data_dir: Path, tmp_path
             told = record.sql("SELECT author, tool, because FROM invalidated_answers").rows
             assert told == [("ada", "search", "rebuilt")]
     finally:
-        house.close()
+        house.end()

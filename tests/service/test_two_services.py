@@ -34,7 +34,7 @@ def second(house: House) -> Iterator[House]:
     made.files = house.files
     made.begin()
     yield made
-    made.close()
+    made.end()
 
 
 @pytest.fixture

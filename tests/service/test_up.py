@@ -1,4 +1,4 @@
-"""`hansard up` serves: SQL of a role's own tables, and the status that says so."""
+"""What `hansard up` serves: SQL of a role's own tables, and the status that says so."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import structlog
 import hansard
 from hansard.bus.server.lease import join
 from tests.cli.support import ran
-from tests.service.support import ALL, House
+from tests.service.support import ALL, House, Served
 from tests.service.test_kills import up
 
 Status = Callable[[], dict[str, Any]]
@@ -42,14 +42,17 @@ def status(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_sql(other: House) -> None:
+def test_sql(data_dir: Path, tmp_path: Path) -> None:
     """A role that may query asks its own tables, and no others; one that may not is told so."""
+    other = Served(data_dir, "sql", tmp_path)
+    other.apply(ALL)
     other.apply(ALL.replace("writer", "reader").replace("query = true", ""))
     other.login("bob", "reader")
     other.login("ada")
     with other.trusted() as record, record.run("w", run="hidden", agent="eve") as eve:
         eve.message("user", "planted-4711")
-    with up(other):
+    other.begin()
+    try:
         with other.connect() as record:
             with record.run("w", run="r1") as session:
                 session.message("user", "seen")
@@ -66,6 +69,8 @@ def test_sql(other: House) -> None:
                 record.sql("SELECT repeat('x', 10000000)")
         with other.connect("bob", "reader") as record, pytest.raises(hansard.Blocked):
             record.sql("SELECT 1")
+    finally:
+        other.end()
 
 
 @pytest.mark.slow

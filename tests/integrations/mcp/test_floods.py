@@ -378,7 +378,7 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
 @pytest.mark.slow
 async def test_a_server_over_http_waits_for_its_client(setup: Setup):
     """Its stream is read no faster than its client reads, and all of it is passed on."""
-    many = 40_000
+    many = 20_000
     async with streaming(many) as (url, sent), late(setup, "--url", url) as client:
         number = await client.begin("tools/call", name="flood", arguments={})
         async with asyncio.timeout(WAIT_S):

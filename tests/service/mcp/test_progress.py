@@ -38,8 +38,8 @@ class Heard:
 @pytest.mark.parametrize(
     ("transport", "mode"),
     [
-        ("stdio", "legacy"),
         ("http", "auto"),
+        pytest.param("stdio", "legacy", marks=pytest.mark.thorough),
         pytest.param("stdio", "auto", marks=pytest.mark.thorough),
         pytest.param("http", "legacy", marks=pytest.mark.thorough),
     ],
