@@ -57,6 +57,7 @@ KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", 
             st.sets(PLACES, max_size=2),
             st.sampled_from(ROLES),
         ),
+        min_size=30,
         max_size=60,
     )
 )
