@@ -13,6 +13,7 @@ another connection.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
@@ -27,6 +28,9 @@ from hansard.domain.principal import is_public_key
 
 CONNECTION_TYPES = ("STANDARD",)
 """No leaf node, no MQTT, no web socket, whatever else the server listens for."""
+
+ENTRIES_MAX = 10_000
+"""Logins whose lines are kept: all are written again for each that changes."""
 
 RELOAD_POLL_S = 0.05
 """Pause between two tries to have a server reload that is being restarted."""
@@ -66,6 +70,7 @@ def permissions(workspace: str, role: str, principal: str, inbox: str) -> Permis
     )
 
 
+@functools.lru_cache(ENTRIES_MAX)
 def entry(user: BrokerUser) -> str:
     """A login as one line of a server's configuration, for the `users` of its account."""
     may = permissions(user.workspace, user.role, user.principal, user.inbox)

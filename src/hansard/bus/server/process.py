@@ -109,6 +109,8 @@ def quoted(text: str) -> str:
 
     Unquoted, `$X` would be a variable and `#` a comment. The grammar is nats-server's conf/lex.go.
     """
+    if text.isascii() and text.isprintable() and not {'"', "\\"} & set(text):
+        return f'"{text}"'
     plain = range(0x20, 0x7F)
     escaped = (
         chr(byte) if byte in plain and byte not in b'"\\' else f"\\x{byte:02x}"
@@ -291,10 +293,10 @@ def _answer(connection: socket.socket, word: bytes) -> bytes:
 def _line(connection: socket.socket) -> bytes:
     received = b""
     while not received.endswith(b"\r\n"):
-        byte = connection.recv(1)  # not a byte more than the line; there are three of them
-        if not byte or len(received) > PROBE_BYTES_MAX:
+        ahead = connection.recv(PROBE_BYTES_MAX, socket.MSG_PEEK)  # no byte more than the line goes
+        if not ahead or len(received) > PROBE_BYTES_MAX:
             raise ConnectionError("the line did not end")
-        received += byte
+        received += connection.recv(ahead.find(b"\n") + 1 or len(ahead))
     return received[:-2]
 
 
