@@ -1,7 +1,9 @@
 """`hansard search` over real logs: what is found, in what order, as of when, what is refused."""
 
+import asyncio
 import json
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import msgspec
 import pytest
 
 import hansard
+from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream
@@ -18,7 +21,7 @@ from hansard.projections.search import search
 from hansard.projections.search._index import Index
 from hansard.projections.search.search import IndexOfOtherLog, IndexRead, IndexUnusable, Question
 from hansard.projections.table_files import WriteLock
-from tests.cli.planting import commit, plant, publish_raw, raw_log
+from tests.cli.planting import commit, options, plant, publish_raw, raw_log
 from tests.cli.support import Call
 from tests.search.support import (
     brought_up,
@@ -27,8 +30,11 @@ from tests.search.support import (
     place_of,
     rebuilt,
     say,
+    silent,
     unknown,
 )
+
+WAIT_S = 60.0
 
 
 @pytest.mark.slow
@@ -401,6 +407,39 @@ def test_another_process_may_not_index_too(home: Path, workspace: str):
     finally:
         hold.close()
     assert brought_up(home, workspace) == 0
+
+
+@pytest.mark.parametrize("moment", ["__init__", "close"])
+async def test_nobody_takes_the_index_while_a_thread_still_has_it(
+    home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch, moment: str
+):
+    """Whoever brings it up, and does not wait for that, leaves the right to write when its thread
+    is through, and not before.
+    """
+    place, entered, goes_on = place_of(home, workspace), threading.Event(), threading.Event()
+    real = getattr(Index, moment)
+
+    def slowly(*given: object, **more: object) -> None:
+        entered.set()
+        assert goes_on.wait(WAIT_S)
+        real(*given, **more)
+
+    raw = await RawWorkspace.open(options(home), workspace)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Index, moment, slowly)
+            left = asyncio.ensure_future(search.bring_up(raw, place, silent))
+            assert await asyncio.to_thread(entered.wait, WAIT_S)
+            left.cancel()
+            await asyncio.wait({left}, timeout=0.05)
+            with pytest.raises(Held):
+                await search.bring_up(raw, place, silent)
+            goes_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await left
+        assert await search.bring_up(raw, place, silent) == 0
+    finally:
+        await raw.close()
 
 
 def test_json_is_one_object_a_line(home: Path, workspace: str, call: Call):

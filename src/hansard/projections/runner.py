@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -186,23 +187,12 @@ class _Flow:
             self._bytes = 0
             self._room.set()
             if batch is not None:
-                await _to_its_end(self._store, batch, head)
+                await to_its_end(functools.partial(self._store.write, batch, head))
                 self._moved(batch, head)
             if ended:
                 return
             if len(self._rows) < BATCH_EVENTS_MAX // 2:
                 await asyncio.sleep(max(0.0, PAUSE_S - (time.monotonic() - began_s)))
-
-
-async def _to_its_end(store: Store, batch: Batch, head: int) -> None:
-    """Write a batch in a thread, and do not leave before the thread does."""
-    work = asyncio.ensure_future(asyncio.to_thread(store.write, batch, head))
-    try:
-        await asyncio.shield(work)
-    finally:
-        while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({work})
 
 
 class _Lag:

@@ -11,12 +11,11 @@ because a file must not be replaced under SQLite: it finds what belongs to it by
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
@@ -26,6 +25,7 @@ import msgspec
 from hansard.bus.file_lock import take_by
 from hansard.domain.ids import workspace_name
 from hansard.projections.errors import OtherLog, ProjectionError, Unusable
+from hansard.projections.publish.publisher import to_its_end
 from hansard.projections.rows import Batch
 from hansard.projections.runner import Source, project
 from hansard.projections.search._index import ALL, Hit, Index, Question, settle
@@ -147,14 +147,11 @@ async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
     """
     hold = _held(place)
     try:
-        index = await asyncio.to_thread(Index, place.path)
-        try:
+        async with _opened(place.path) as index:
             _, last = await source.bounds()
             await _project(source, index, last, _telling(hold, moved))
             hold.tell(ProjectorStatus(os.getpid(), index.progress.position, last))
             return index.progress.position
-        finally:
-            await asyncio.to_thread(index.close)
     finally:
         hold.close()
 
@@ -167,14 +164,11 @@ async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
     try:
         place.remove(place.fresh)  # what a killed one left
         _, last = await source.bounds()
-        index = await asyncio.to_thread(Index, place.fresh)
-        try:
+        async with _opened(place.fresh) as index:
             await _project(source, index, last, lambda batch, _: moved(batch.position, last))
             reached = index.progress.position
-        finally:
-            await asyncio.to_thread(index.close)
-        await asyncio.to_thread(settle, place.fresh)
-        await asyncio.to_thread(place.replace)
+        await to_its_end(lambda: settle(place.fresh))
+        await to_its_end(place.replace)
         hold.tell(ProjectorStatus(os.getpid(), reached, last))
         return reached
     finally:
@@ -200,6 +194,20 @@ def ask(place: IndexPlace, question: Question) -> Answer | None:
             return Answer(index.progress.position, found[:cut], len(found) > cut)
         finally:
             index.close()
+
+
+@contextlib.asynccontextmanager
+async def _opened(path: Path) -> AsyncGenerator[Index]:
+    """The index, opened and closed by threads that are waited for: whoever holds the right to write
+    keeps it until they are through. Raises IndexUnusable.
+    """
+    made: list[Index] = []
+    try:
+        await to_its_end(lambda: made.append(Index(path)))
+        yield made[0]
+    finally:
+        for index in made:
+            await to_its_end(index.close)
 
 
 def _held(place: IndexPlace) -> WriteLock:
