@@ -27,7 +27,11 @@ questions take some milliseconds; on a machine that is busy those are a long tim
 SLOW_LOOK_S_MIN = 0.05
 
 SLOW_NICE = 10
-"""A tenth of what another gets: with more, 0.3 s of work are not done in 10 s beside ten others."""
+"""A tenth of what this process gets: with more, 0.3 s of work are not done in 10 s beside ten
+others.
+"""
+
+NICE_MAX = 19
 
 STARVED = 0.1
 """Who gave way and had less of a core than this until half of its time comes as others do again: it
@@ -200,8 +204,10 @@ class Worker:
                 self._weigh(0)
 
     def _weigh(self, nice: int) -> None:
+        """Have it come so much later than this process does."""
+        own = os.getpriority(os.PRIO_PROCESS, 0)
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self.pid, nice)
+            os.setpriority(os.PRIO_PROCESS, self.pid, min(own + nice, NICE_MAX))
         with contextlib.suppress(OSError):  # Linux weighs sessions against each other, if it does
             Path(f"/proc/{self.pid}/autogroup").write_text(f"{nice}", encoding="ascii")
 
