@@ -224,7 +224,8 @@ def test_a_tool_is_declared_again_only_when_it_changed():
     """The declaration stands until one that differs."""
     tool = ToolDeclared(tool="send", effects=Effects.ONCE, source="a")
     an_agent().given(began).when(Declare(tool)).then(tool)
-    an_agent().given(began, tool).when(Declare(tool)).then()
+    same = msgspec.structs.replace(tool)
+    an_agent().given(began, tool).when(Declare(same)).then()
     changed = msgspec.structs.replace(tool, source="b")
     an_agent().given(began, tool).when(Declare(changed)).then(changed)
 
