@@ -310,9 +310,7 @@ async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
     await kept.is_gone()
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_floods.py::test_who_says_much_waits_and_nothing_is_lost_or_reordered"
-)
+@pytest.mark.slow
 async def test_several_servers_wait_for_their_client(setup: Setup):
     """One that says much holds up no other: both are heard, each in its own order."""
     kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]
