@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,15 @@ import pytest
 
 import hansard
 from tests.cli.support import Call
+
+
+_workspaces = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def workspace() -> str:
+    """One for all: each test looks at runs of its own."""
+    return f"comparable-{os.getpid()}-{next(_workspaces)}"
 
 
 class Program:

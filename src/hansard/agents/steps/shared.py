@@ -107,6 +107,8 @@ class Shared:
         self._characters = 0
         self._newest: dict[tuple[str, str | None], Key] = {}
         self._anchors: OrderedDict[int, Key] = OrderedDict()
+        self.anchored = self._anchors.get
+        """The text that an anchor was last found in: asked for each of a text's."""
         self._lock = threading.Lock()
 
     def find(self, text: str, kind: tuple[str, str | None]) -> Found:
@@ -135,11 +137,12 @@ class Shared:
             self._characters -= len(known.text)
             if self._newest.get(known.kind) == gone:
                 del self._newest[known.kind]
+        anchors, text = self._anchors, one.text
         for begin, end in one.new:
-            for at in _places(one.text, begin, end):
-                mark = hash(one.text[at : at + ANCHOR_CHARACTERS])
-                self._anchors[mark] = key
-                self._anchors.move_to_end(mark)
+            for at in _places(text, begin, end):
+                mark = hash(text[at : at + ANCHOR_CHARACTERS])
+                anchors[mark] = key
+                anchors.move_to_end(mark)
         while len(self._anchors) > ANCHORS_MAX:
             self._anchors.popitem(last=False)
 
@@ -157,10 +160,6 @@ class Shared:
     def likely(self, kind: tuple[str, str | None]) -> Key | None:
         """The newest text of a kind."""
         return self._newest.get(kind)
-
-    def anchored(self, mark: int) -> Key | None:
-        """The text that an anchor was last found in."""
-        return self._anchors.get(mark)
 
 
 def _places(text: str, begin: int, end: int) -> Iterator[int]:
@@ -234,16 +233,18 @@ class _Search:
 
     def _middle(self, end: int, base: Key | None) -> None:
         """Look for what stands between begin and end anywhere in what is known."""
+        text, anchored = self._text, self._shared.anchored
         at = self._said
         last = end - ANCHOR_CHARACTERS
         while at <= last and self._left > 0 and len(self._made.pieces) < PIECES_MAX:
-            mark = hash(self._text[at : at + ANCHOR_CHARACTERS])
-            key = self._shared.anchored(mark)
+            key = anchored(hash(text[at : at + ANCHOR_CHARACTERS]))
             went = self._go_on(at, end, base, key) if key is not None else 0
-            match = _place().search(self._text, max(at, went), end)
-            if match is None:
+            for match in _place().finditer(text, max(at, went), end):
+                at = match.end()
+                if anchored(hash(text[at : at + ANCHOR_CHARACTERS])) is not None or at > last:
+                    break
+            else:
                 return
-            at = max(went, match.end())
 
     def _go_on(self, at: int, end: int, base: Key | None, anchored: Key) -> int:
         """Take over the longest run around an anchor; where it ends, 0 where it is too short."""
