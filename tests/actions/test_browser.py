@@ -89,6 +89,9 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
         assert [each.xpath for each in replayed.actions] == [each.xpath for each in cache.actions]
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_kept.py::test_what_a_model_found_is_the_next_version_in_the_record"
+)
 async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_path):
     """The model's answer is written back as a version, for each entry of the element; then nobody
     is asked any more.
@@ -132,7 +135,7 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         assert (told.model_calls, len(questions)) == (0, 2)
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("body", "strategy"),
     [
@@ -167,6 +170,9 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
         assert await page.title() == ("BUTTON" if strategy else "t")
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_demonstrate.py::test_what_a_person_does_is_done_again"
+)
 async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
     """An element in a shadow root has a path of tags; a frame is the recorded one, or none."""
     shadow = """<to-do></to-do><script>customElements.define("to-do", class extends HTMLElement {
@@ -294,7 +300,9 @@ async def clicked(chromium, url, timeout_s=10.0):
     return done
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.thorough(
+    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
+)
 @pytest.mark.parametrize(
     "body",
     [

@@ -43,37 +43,47 @@ def said(address: str) -> tuple[bytes, bytes]:
     return script(made, ScriptFormat.PYTEST), script(made, ScriptFormat.PLAYWRIGHT_PY)
 
 
-@pytest.mark.slow
-def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
-    """As a program its slots are arguments, as a test variables; a secret is a variable of both."""
+def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
+    """What Python is given, run in a folder, with the browser and the values of a script."""
     found = program()
     if found is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
+    given = {**os.environ, "BROWSER": found, "SECRET_PW": "hunter2", "SLOT_who": "Ada"}
+    given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it takes no plugin, and some take seconds
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=given,
+        capture_output=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
+    """As a program its slots are arguments, and a secret is a variable."""
+    page = tmp_path / "page.html"
+    page.write_text(PAGE)
+    (tmp_path / "made.py").write_bytes(said(page.as_uri())[1])
+    assert ended(tmp_path, "made.py", "--who", "Ada").returncode == 0
+    assert ended(tmp_path, "made.py", "--who", "Eve").returncode != 0
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_exported.py::"
+    "test_a_script_is_green_and_red_where_what_it_checks_is_not_so"
+)
+def test_a_test_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
+    """Its slots are variables, as its secrets are."""
     page = tmp_path / "page.html"
     page.write_text(PAGE)
     other = tmp_path / "other.html"
     other.write_text(PAGE.replace("who.value +", "'nobody' +"))
-    test, alone = said(page.as_uri())
-    (tmp_path / "made.py").write_bytes(alone)
-    (tmp_path / "test_made.py").write_bytes(test)
+    (tmp_path / "test_made.py").write_bytes(said(page.as_uri())[0])
     (tmp_path / "test_other.py").write_bytes(said(other.as_uri())[0])
-    given = {**os.environ, "BROWSER": found, "SECRET_PW": "hunter2", "SLOT_who": "Ada"}
-    given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it takes no plugin, and some take seconds
-
-    def ended(*command: str) -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            env=given,
-            capture_output=True,
-            timeout=RUN_S_MAX,
-            check=False,
-        )
-
-    assert ended("made.py", "--who", "Ada").returncode == 0
-    assert ended("made.py", "--who", "Eve").returncode != 0
     files = ("test_made.py", "test_other.py")
-    tests = ended("-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider", *files)
+    tests = ended(tmp_path, "-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider", *files)
     assert tests.returncode == 1
     assert b"1 failed, 1 passed" in tests.stdout
     assert b"PASSED test_made.py" in tests.stdout

@@ -63,6 +63,9 @@ def number(step):
     return 7
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_doing.py::test_tools_that_are_no_pages_are_called_again_under_checks"
+)
 async def test_a_check_in_python_stops_before_the_effect_by_its_name(
     page, site, taught, data_dir, workspace
 ):
@@ -162,6 +165,9 @@ async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_ask
         assert "freely it was not done" in told.error
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_learning.py::test_a_lesson_that_rests_on_nothing_is_dropped"
+)
 async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
     """A plan rests on runs that succeeded, a lesson on any; what is dropped is counted."""
     async with testing.record_async() as record:
@@ -324,8 +330,8 @@ HOSTILE = {
     "a pop-up and a download": (_when_sent(_WINDOW + _DOWNLOAD), True),
     "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
 }
-LIKE_ANOTHER = {"a pop-up and a download"}
-"""Of which the pop-up is a case of its own, and the download one of `test_downloads`."""
+LIKE_ANOTHER = {"a pop-up and a download", "a pop-up", "never settles"}
+"""Which a replay of actions is shown in `tests/actions/test_hostile_pages.py`, too."""
 
 
 @pytest.mark.parametrize(

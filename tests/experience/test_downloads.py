@@ -102,7 +102,8 @@ async def learned(page: Any, served: Served) -> Any:
     "what",
     [
         pytest.param("an answer", marks=pytest.mark.thorough),
-        *("an answer without end", "the form"),
+        pytest.param("an answer without end", marks=pytest.mark.thorough),
+        "the form",
     ],
 )
 async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_most(

@@ -92,7 +92,9 @@ def killed_and_gone_on(job: Job, form: Any) -> tuple[str, int]:
     return "in doubt", len(form.sent)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
+)
 @pytest.mark.timeout(300)
 def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
     browser, form, folder, data_dir, workspace
@@ -149,7 +151,7 @@ def all_killed(
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
+    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
 )
 @pytest.mark.timeout(5_400)
 def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
@@ -187,7 +189,7 @@ def form_of(form: Any) -> str:
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
+    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
 )
 @pytest.mark.timeout(1_800)
 def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(

@@ -62,6 +62,9 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
         assert (await record.sql(unseen)).rows == [(1,)]
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_doing.py::test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names"
+)
 async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, workspace):
     """The model names another button: it is not clicked, and no version is made of it."""
 
@@ -78,6 +81,9 @@ async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, 
         assert await changes(record) == ["distilled", "confirmed", "replayed"]
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_doing.py::test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked"
+)
 async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
     page, site, data_dir, workspace
 ):
@@ -100,6 +106,9 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
         assert await record.confirm_experience(name) == 4
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_kept.py::test_what_is_done_by_name_is_on_record_of_the_experience"
+)
 async def test_what_ends_in_an_error_is_a_replay_that_failed(
     page, site, taught, data_dir, workspace
 ):

@@ -111,6 +111,8 @@ def test_a_state_says_what_counts() -> None:
     assert "9 search: requested<br>and 10 more" in page
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 def test_every_session_record_and_view_has_both(lab: Lab) -> None:
     """Through either door, with either client; and when nobody could be asked any more."""
     found: list[Any] = []

@@ -12,7 +12,7 @@ from tests.service.support import Lab
 
 
 @pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("options", OPTIONS[1:], ids="-".join)
 def test_every_callable_is_a_tool(lab: Lab, options: dict[str, Any]) -> None:
     """Whatever is called, with whatever option, runs once, and its result is on record."""

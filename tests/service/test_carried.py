@@ -88,7 +88,9 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
         assert record.view(f"b-{SECRET}").events
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/labels/test_database.py::test_no_byte_of_a_roles_tables_has_what_is_labelled_higher"
+)
 def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -> None:
     """Neither the run, nor what it is called, nor how many there are; nor that somebody was shown
     something, nor what it asked in SQL.
@@ -234,7 +236,7 @@ SHOWN: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("how", SHOWN, ids=lambda how: how.__name__)
 def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]) -> None:
     """By whatever operation; and what was shown in no way is not."""
@@ -452,7 +454,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
 
 
 @pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("run", "given", "error"),
     [
@@ -538,7 +540,7 @@ def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: 
 
 
 @pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("does", ["nothing", "message", "put", "task", "view", "decide"])
 def test_a_session_that_has_not_heard_of_it_goes_on(desk: House, does: str) -> None:
     """What it does next, and that it leaves, has the label that another session brought about."""
@@ -600,7 +602,7 @@ def test_service_killed_at_each_point(
         assert len(told()) == 2
     points = service.reached()
     assert "before principal.shown.v1" in points
-    kills = some(len(points), rounds, 3)
+    kills = some(len(points), rounds, 1)
     shown = points.index("before principal.shown.v1")
     seen = 0
     for dies in sorted({*kills, shown, shown + 1}):

@@ -16,6 +16,8 @@ from tests.service.support import House, Lab
 from tests.service.test_parity import play
 from tests.team.support import team_of
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 WORKER = """
 [roles.worker]
 [[roles.worker.sees]]

@@ -44,7 +44,7 @@ def run(record: Any, name: str | None = None, workflow: str | None = "w", **opti
         return session.arm, session.run
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 def test_an_arm_by_hash(house: House, client: str) -> None:
     """The service assigns the arm that the plan gives the task, in the commit that begins the run;
     the agent is told its name, prompt, model and parameters, by both clients.
@@ -111,7 +111,7 @@ def asked_in_vain(lab: Lab) -> list[str]:
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str) -> None:
     """A role that sees experiments is told why there is no such place, as a trusted program is; and
     no run is begun.

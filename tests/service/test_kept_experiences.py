@@ -108,7 +108,9 @@ TABLES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
+)
 def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -> None:
     """It is in no list, no hit, no table and no error; to say something of it fails as for one that
     there is not, and leaves it as it was.
@@ -182,7 +184,8 @@ def test_what_left_a_run_is_told_by_what_the_role_sees(
     read_only: tuple[Served, dict[str, list[str]]],
 ) -> None:
     """Who sees all of it is told what a trusted program is; of calls above a role's clearance there
-    are none, what is masked stays so, and a run of which it sees nothing is not there.
+    are none, what is masked stays so, and a run of which it sees nothing is not there; nor is an
+    experience that such calls taught.
     """
     house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]
@@ -195,6 +198,11 @@ def test_what_left_a_run_is_told_by_what_the_role_sees(
         assert clerk.what_left(public) == told[public]
         assert clerk.what_left(secret) == []
         assert "was not found" in _why(lambda: clerk.what_left("none"))
+        assert [each.experience for each in clerk.experiences().experiences] == ["journey"]
+        assert clerk.find_experience("plan").hits == []
+        for asked in (clerk.kept_experience, clerk.confirm_experience, clerk.retire_experience):
+            unknown = _why(partial(asked, "none"))
+            assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
     with house.connect("mia", "masked") as masked:
         found = masked.what_left(public)
         assert [each.tool for each in found] == ["search", "book"]

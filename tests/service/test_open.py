@@ -20,6 +20,8 @@ from tests.agents.twins import SyncTool, at_once, plain
 from tests.service.support import Lab
 from tests.service.test_parity import play
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 ran: list[Any] = []
 
 
@@ -293,6 +295,7 @@ record.open("w", run="r-1", agent="ada")
 """
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_one_that_nobody_closed_is_named_at_the_end(tmp_path: Path) -> None:
     """The program says so on stderr; the run stays open, to be resumed."""

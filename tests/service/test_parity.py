@@ -116,7 +116,7 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
 
 
 @pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(house: House, other: House, client: str, name: str) -> None:
     """A restricted agent's program is told, and leaves on record, what a trusted one's is."""
@@ -131,8 +131,8 @@ def test_same(house: House, other: House, client: str, name: str) -> None:
 RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claimed")]
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=2)
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", RESUMED)
 def test_resumed(house: House, other: House, client: str, name: str) -> None:
     """Gone through again, a program is told what it was told, as a trusted one is."""

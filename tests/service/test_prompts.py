@@ -1,5 +1,7 @@
 """Prompts through the service: by the role's rules, with the version on the call."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,13 +27,54 @@ tools = ["**"]
 
 @pytest.mark.slow
 def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
-    """Who may state the kinds adds, moves and retires; who only sees them reads; a call says which
-    version it was given; who does not see all of prompts is refused, with what to ask for.
+    """Who may state the kinds adds, moves and retires; who only sees them reads; who does not see
+    all of prompts is refused, with what to ask for.
     """
-    house = Served(data_dir, "prompts", tmp_path)
+    with served(data_dir, "prompts", tmp_path) as house:
+        with house.connect("ada", "writer") as record:
+            assert record.add_prompt("rag", "Answer {query}.", parameters={"t": (1, 2)}) == 1
+            assert record.add_prompt("rag", "Answer {query} now.", because="faster") == 2
+            assert record.alias_prompt("rag@1", "production", expected=None) is True
+            with pytest.raises(hansard.PromptConflict) as lost:
+                record.alias_prompt("rag@2", "production", expected=2)
+            assert (lost.value.found, lost.value.wanted) == (1, 2)
+            found = record.prompt("rag@production")
+            assert (found.version, found.parameters) == (1, {"t": (1, 2)})
+            assert record.alias_prompt("rag", "production", take_away=True)
+            assert record.retire_prompt("rag@1", because="old") is True
+        with house.connect("bob", "reader") as record:
+            assert record.prompt("rag@2").text == "Answer {query} now."
+            assert [each.reference for each in record.prompts()] == ["rag@2"]
+            with pytest.raises(hansard.RoleRefused, match=r"prompt\.version_added"):
+                record.add_prompt("rag", "mine")
+            with pytest.raises(hansard.NotFound):
+                record.prompt("none")
+        with house.connect("eve", "few") as record:
+            for reference in ("rag", "none"):
+                with pytest.raises(
+                    hansard.RoleRefused, match=r"does not see all of prompt\.aliased"
+                ):
+                    record.prompt(reference)
+
+
+@contextlib.contextmanager
+def served(data_dir: Path, workspace: str, folder: Path) -> Iterator[Served]:
+    """A workspace with the roles."""
+    house = Served(data_dir, workspace, folder)
     house.apply(ALL + FEW)
     house.begin()
     try:
+        yield house
+    finally:
+        house.end()
+
+
+@pytest.mark.thorough(
+    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
+)
+def test_a_role_evolves_prompts_and_is_told_how_they_did(data_dir: Path, tmp_path: Path) -> None:
+    """What a call was given is on record with its version, and counted in the role's own tables."""
+    with served(data_dir, "prompts-used", tmp_path) as house:
         with house.connect("ada", "writer") as record:
             assert record.add_prompt("rag", "Answer {query}.", parameters={"t": (1, 2)}) == 1
             assert record.add_prompt("rag", "Answer {query} now.", because="faster") == 2
@@ -80,5 +123,3 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
             assert used == [("r", "rag", 1, "production")]
             first, *_ = record.prompt_log("rag").versions
             assert (first.by, first.retired) == ("ada", "old")
-    finally:
-        house.end()

@@ -11,6 +11,7 @@ from tests.service.test_parity import play
 
 
 @pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=1)
 def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: Lab) -> None:
     """The error has both sides; what the newest session left behind is not asked for."""
 
@@ -47,7 +48,9 @@ def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: L
 
 @pytest.mark.slow
 def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: Path) -> None:
-    """By its own tables: of sessions that it is shown; who may not query is refused."""
+    """By its own tables: of sessions that it is shown, and of decisions; who may not query is
+    refused that, and every other answer that is made of tables.
+    """
     house = Served(data_dir, "savings", tmp_path)
     house.apply(ALL + "\n[roles.idle.may]\ntools = ['**']\n")
     house.begin()
@@ -61,13 +64,17 @@ def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: P
                         return len(text)
 
                     assert post("tea") == 3
+                    session.decide("?", selected="this")
             answer = record.savings("r", by="workflow")
             assert answer.position == record.sql("SELECT 1").position > 0
             [saved] = answer
             assert (saved.of, saved.calls, saved.effects, saved.cost) == ("w", 1, 1, None)
             with pytest.raises(hansard.BadValue, match="by"):
                 record.savings(by="year")
-        with house.connect("eve", "idle") as record, pytest.raises(hansard.RoleRefused):
-            record.savings()
+            assert [row["selected"] for row in record.why("r").rows] == ["this"]
+        with house.connect("eve", "idle") as record:
+            for ask in (record.savings, record.compare, record.why, record.audit):
+                with pytest.raises(hansard.RoleRefused):
+                    ask("r")
     finally:
         house.end()

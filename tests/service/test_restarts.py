@@ -131,7 +131,7 @@ def test_the_broker_is_killed_at_work(
     tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
 ) -> None:
     """Between requests, within a tool, whose effect was made or not, and at any moment."""
-    number = rounds(4, len(PLACES))
+    number = rounds(2, len(PLACES))
     chosen = [BEFORE_EFFECT, ANY_TIME, *random.sample(PLACES, len(PLACES))][:number]
     for first in range(0, number, DEATHS):
         folder = tmp_path / f"{first}"
@@ -229,7 +229,7 @@ def reached(house: House) -> Any:
             time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_restarts.py::test_the_broker_is_killed_at_work")
 @pytest.mark.long
 def test_all_is_stopped_and_started_again(
     mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -264,7 +264,7 @@ def stop(house: Mortal) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_restarts.py::test_the_broker_is_killed_at_work")
 @pytest.mark.long
 def test_up_outlives_its_broker(tmp_path: Path) -> None:
     """`hansard up` serves on when the broker that it holds was killed and is back."""

@@ -139,7 +139,7 @@ def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("verb", sorted(ASKED))
 def test_hidden_and_absent_take_the_same_work(hidden: House, undisturbed: None, verb: str) -> None:
     """The same functions are entered equally often, and the same is said."""

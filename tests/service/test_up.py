@@ -40,7 +40,9 @@ def status(
     structlog.reset_defaults()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_replays.py::test_a_role_that_may_query_is_told_what_it_saved"
+)
 @pytest.mark.long
 def test_sql(data_dir: Path, tmp_path: Path) -> None:
     """A role that may query asks its own tables, and no others; one that may not is told so."""

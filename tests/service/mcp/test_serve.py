@@ -227,7 +227,9 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             await each.get("leave_run", run_id=run)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_serve.py::test_a_server_that_ends_leaves_its_runs_open"
+)
 async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(setup: Setup):
     """On record in its run, at a point that can be shown; what is read of the whole record as of a
     position, asked in the client's own run. A refusal says so, too.
@@ -315,13 +317,19 @@ async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(se
 
 @pytest.mark.slow
 async def test_a_server_that_ends_leaves_its_runs_open(setup: Setup):
-    """The next one goes on: nothing it asks is answered from what was asked before."""
+    """The next one goes on: nothing it asks is answered from what was asked before. A result says
+    in which run it is on record, and whether a replay gives it.
+    """
     async with sdk(setup, "ada", "auto") as ada:
         run = (await ada.get("start_run"))["run_id"]
         assert await ada.get("board_add", run_id=run, key="count") == 1
         assert await ada.get("board_add", run_id=run, key="count") == 2
     async with sdk(setup, "ada", "auto") as ada:
         assert await ada.get("board_add", run_id=run, key="count") == 3
+        added = (await ada.ask("board_add", run_id=run, key="other"))["_meta"]
+        assert (added["hansard/run"], added["hansard/replayable"]) == (run, True)
+        read = (await ada.ask("list_runs"))["_meta"]
+        assert (read["hansard/run"] != run, read["hansard/replayable"]) == (True, False)
         (listed,) = [
             each for each in await ada.get("list_runs", workflow="mcp") if each["run_id"] == run
         ]
@@ -586,8 +594,28 @@ async def offered(client: Wire, ref: str, name: str, begun: str = "", **known: s
     return found
 
 
-async def restricted_is_offered(there: Setup, login: str) -> None:
-    """Of runs and keys those of its own sessions; of tasks and roles what its role may see."""
+def _two_runs(house: House) -> None:
+    """One of which a reader is shown nothing, and one of which it is shown something."""
+    house.apply(ROLES)
+    with house.trusted() as record:
+        with record.run("papers", run="hidden-1", agent="ada", role="ada") as ada:
+            ada.board.put("plans/secret", SECRET)
+        with record.run("papers", run="open-1", agent="ada", role="ada") as ada:
+            ada.board.put("plans/secret", SECRET)
+            ada.board.put("findings/1", "whales")
+            ada.team.add("read", task="reading")
+            ada.team.add(SECRET, task="secret", role="ada")
+            ada.decide("which?", selected="this")
+
+
+@pytest.mark.slow
+async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setup, house: House):
+    """Of a restricted client runs and keys of its own sessions, and tasks and roles that its role
+    may see; nothing of what is hidden.
+    """
+    await asyncio.to_thread(_two_runs, house)
+    login = await asyncio.to_thread(house.login, "rob", "reader")
+    there = Setup(house.data_dir, house.workspace, setup.sent)
     program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
     async with wire(there, [*program, "mcp", "serve"]) as rob:
         await rob.greet()
@@ -605,28 +633,15 @@ async def restricted_is_offered(there: Setup, login: str) -> None:
         assert told == none["error"]["message"]
 
 
-@pytest.mark.slow
-async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setup, house: House):
-    """Runs, keys, tasks, roles, points, decisions, agents: of a trusted client all that begins so;
-    of a restricted one what its own sessions and its role show, and nothing of what is hidden.
-    """
-
-    def begin() -> str:
-        house.apply(ROLES)
-        with house.trusted() as record:
-            with record.run("papers", run="hidden-1", agent="ada", role="ada") as ada:
-                ada.board.put("plans/secret", SECRET)
-            with record.run("papers", run="open-1", agent="ada", role="ada") as ada:
-                ada.board.put("plans/secret", SECRET)
-                ada.board.put("findings/1", "whales")
-                ada.team.add("read", task="reading")
-                ada.team.add(SECRET, task="secret", role="ada")
-                ada.decide("which?", selected="this")
-        return str(house.login("rob", "reader"))
-
-    login = await asyncio.to_thread(begin)
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_serve.py::"
+    "test_what_is_typed_is_completed_with_what_the_role_may_see"
+)
+async def test_of_a_trusted_client_all_that_begins_so_is_offered(setup: Setup, house: House):
+    """Runs, keys, tasks, roles, points, decisions, agents."""
+    await asyncio.to_thread(_two_runs, house)
+    await asyncio.to_thread(house.login, "rob", "reader")
     there = Setup(house.data_dir, house.workspace, setup.sent)
-
     async with lines(there, "ada") as ada:
         assert isinstance(ada.client, Wire)
         client = ada.client
@@ -647,10 +662,11 @@ async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setu
         wrong = {"ref": {"type": "ref/prompt", "name": "take_up"}}
         told = await client.ask("completion/complete", **wrong, argument={"name": "x", "value": ""})
         assert "give one of run_id" in told["error"]["message"]
-    await restricted_is_offered(there, login)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_context_killed.py::test_a_context_that_is_acknowledged_is_there_once"
+)
 async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
     """What it fetches it may update as one change; what somebody changed meanwhile is not written
     over; its files are resources, and who watches one is told. A context of another is refused.
@@ -722,7 +738,9 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
         assert shown.messages[0].content.text.startswith("/remember Be brief.")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_kept_actions.py::test_a_role_keeps_and_reads_caches_that_it_sees_whole"
+)
 async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
     """Each version is by the client's agent; what is no cache is refused with its entry."""
     made = msgspec.json.decode(encode(cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))))
@@ -743,7 +761,9 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
         assert "was not found" in await ada.refused("action_cache", name="none")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
+)
 async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: Setup):
     """The files of one that fits, to be guided by, and each call of a run with what it was given;
     what there is not is refused by its name.

@@ -129,8 +129,8 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
 @pytest.mark.parametrize(
     ("transport", "mode"),
     [
-        ("stdio", "legacy"),
         ("http", "auto"),
+        pytest.param("stdio", "legacy", marks=pytest.mark.thorough),
         pytest.param("stdio", "auto", marks=pytest.mark.thorough),
         pytest.param("http", "legacy", marks=pytest.mark.thorough),
     ],
@@ -268,7 +268,9 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(
         await rob.told(*uris)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_updates.py::test_who_watches_is_told_what_another_process_did"
+)
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.thorough)])
 async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: str):
     """What a connection held is free for the next one of the same client."""
