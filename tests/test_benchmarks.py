@@ -85,7 +85,7 @@ QUICK_S_MAX = 300
 """A quick benchmark that takes so many seconds hangs: one takes some 3 to 15 on an idle machine."""
 
 
-OFTEN = {"bench_append"}
+OFTEN = {"bench_replay_log"}
 """The one that shows that they work; the others take their turn in `make test-full`."""
 
 SELECTED = [
@@ -97,11 +97,14 @@ SELECTED = [
 @pytest.mark.slow
 @pytest.mark.timeout(QUICK_S_MAX + 10)
 @pytest.mark.parametrize("module", SELECTED)
-def test_a_benchmark_runs(module):
-    """Each benchmark works from beginning to end and prints its one line, at small sizes."""
+def test_a_benchmark_runs(module, tmp_path):
+    """Each benchmark works from beginning to end and prints its one line, at small sizes. Its folder
+    is removed and its server has ended by the time it has.
+    """
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module.stem}", _report.QUICK_FLAG],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
@@ -118,9 +121,11 @@ def test_a_benchmark_runs(module):
     assert all(ratio > 0 for ratio in told["ratios"].values())
     assert set(told["load_1min"]) == {"start", "end"}
     assert 0 <= told["stolen"] <= 1
+    assert list(tmp_path.iterdir()) == []
+    assert not [line for line in _command_lines() if str(tmp_path) in line]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/test_benchmarks.py::test_a_benchmark_runs")
 def test_two_versions_take_turns():
     """Each figure has the other version's beside it, here the same one's, and how they compare."""
     command = [sys.executable, "-m", "benchmarks.in_turns", str(ROOT), "load"]
@@ -138,23 +143,6 @@ def test_two_versions_take_turns():
     assert read["before"].keys() == read["now"].keys() == {"median", "min", "max"}
     assert read["ratio"] == read["now"]["median"] / read["before"]["median"]
     assert done.stderr.count("== load, ") == 4
-
-
-@pytest.mark.slow
-def test_a_benchmark_leaves_nothing_behind(tmp_path):
-    """Its folder is removed and its server has ended by the time it has."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_replay_log", _report.QUICK_FLAG],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=QUICK_S_MAX,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert list(tmp_path.iterdir()) == []
-    assert not [line for line in _command_lines() if str(tmp_path) in line]
 
 
 def _command_lines() -> list[str]:

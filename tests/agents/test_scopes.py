@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 import hansard
+from hansard.agents.steps import scope
 from hansard.agents.steps.scope import JOINED_MAX, Scope, untold
 from hansard.domain.fingerprint import joined
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
@@ -316,15 +317,16 @@ def test_a_scope_tells_of_the_joins_that_its_head_came_of():
     assert _told(root) == []
 
 
-@pytest.mark.slow
-def test_idle_children_one_after_the_other_are_told_together():
+def test_idle_children_one_after_the_other_are_told_together(monkeypatch: pytest.MonkeyPatch):
     """However many; and from their head others go on."""
+    times_max = JOIN_TIMES_MAX // 100
+    monkeypatch.setattr(scope, "JOIN_TIMES_MAX", times_max)
     root = _root()
-    for _ in range(JOIN_TIMES_MAX + 7):
+    for _ in range(times_max + 7):
         root.join(root.spawn(1))
     root.join(root.spawn(2))
     assert [(join.times, len(join.ends)) for join in _told(root)] == [
-        (JOIN_TIMES_MAX, 1),
+        (times_max, 1),
         (7, 1),
         (1, 2),
     ]

@@ -154,7 +154,11 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "asked",
-    [["runs"], pytest.param(["sql", "SELECT 1"], marks=pytest.mark.thorough), ["compare", "e"]],
+    [
+        pytest.param(["runs"], marks=pytest.mark.thorough),
+        pytest.param(["sql", "SELECT 1"], marks=pytest.mark.thorough),
+        ["compare", "e"],
+    ],
 )
 def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
     data_dir: Path, workspace: str, asked: list[str]

@@ -66,7 +66,7 @@ def assert_not_begun(shown: Ran) -> None:
     assert "at an early point it may not have begun" in shown.err
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_position(call: Call, run: str, lines: list[Line]):
     """At each position the state is that of the prefix; inside a transaction all of it or none."""
