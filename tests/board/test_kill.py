@@ -168,7 +168,7 @@ def test_a_killed_transaction_is_all_or_none(stage, when, made):
     assert check_every_position(stage) == [("m", 0), ("m", 1), ("m", 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/board/test_kill.py::test_a_killed_transaction_is_all_or_none")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
@@ -210,7 +210,9 @@ def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
+)
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence):

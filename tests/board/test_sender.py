@@ -127,6 +127,9 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
         assert sorted(await written(record, "y")) == OTHERS
 
 
+@pytest.mark.thorough(
+    quick="tests/board/test_crowd.py::test_fifty_agents_lose_nothing_and_retry_nothing"
+)
 async def test_crowds_of_two_connections(connect, rounds):
     """Every way to write, on the same keys, by six agents on each of two connections: all is there
     once; amounts moved between two keys keep their sum; a key that expires is as good as another.

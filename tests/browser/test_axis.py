@@ -68,6 +68,7 @@ async def _places(seen: View) -> list[int]:
     return places
 
 
+@pytest.mark.thorough(quick="tests/browser/test_chat.py::test_tabs_are_walked_by_key")
 async def test_a_page_opens_at_its_first_event(view: Open, pages: Pages, runs: Runs):
     """It opens at event 1, with the slider there; a link still leads to its event."""
     seen = await view(await pages.of(runs.team))

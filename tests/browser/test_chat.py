@@ -7,7 +7,6 @@ import pytest
 import hansard
 from tests.browser.shared_runs import small_team
 from tests.browser.support import Open, Pages
-from tests.cli.support import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -16,6 +15,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 def shared(record: hansard.Record) -> str:
     """A run of two agents that send each other messages."""
     return small_team(record, "talked")
+
+
+@pytest.fixture(scope="module")
+def empty(record: hansard.Record) -> str:
+    """A run in which nothing was said or shared."""
+    with record.run("empty", run="empty", agent="ada", role="r"):
+        return "empty"
 
 
 async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
@@ -63,9 +69,9 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
     assert "mail" in await seen.text("#event")
 
 
-async def test_a_run_without_messages_says_so(view: Open, pages: Pages, runs: Runs):
+async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: str):
     """An empty chat, board and list of tasks are said to be empty."""
-    seen = await view(await pages.of(runs.failed))
+    seen = await view(await pages.of(empty))
     for tab, words in (
         ("chat", "This run has no messages."),
         ("board", "No key was written in this run."),

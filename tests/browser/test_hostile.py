@@ -113,14 +113,14 @@ async def _unharmed(seen: View) -> None:
 
 
 async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
-    """At every event (in a quick run, every other one), with every fold open, nothing hostile has
+    """At every event (in a quick run, every third one), with every fold open, nothing hostile has
     run and no element was made.
     """
     seen = await view(await pages.of(hostile))
     assert await seen.page.title() == RUN
     assert await seen.text("#workflow") == PAYLOADS["end of script"]
     last = await seen.last()
-    for point in (*range(0, last, 1 if THOROUGH else 2), last):
+    for point in (*range(0, last, 1 if THOROUGH else 3), last):
         await seen.move(point)
         await seen.page.evaluate(
             """() => { for (let i = 0; i < 3; i++) {
@@ -143,8 +143,7 @@ async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
-@pytest.mark.slow(cases=1)
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.thorough)])
 async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: str, width: int):
     """Keys, values, tasks and messages that are hostile are text: at any event, folds open, nothing
     ran, no element was made, no line was turned, nothing is too wide, and all of it is there.
@@ -177,6 +176,7 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
     assert "\\u202egnp.exe" in words
 
 
+@pytest.mark.thorough(quick="tests/browser/test_shared.py::test_values_are_whole_and_stay_open")
 async def test_a_long_text_opens(view: Open, pages: Pages, hostile: str):
     """A long text is folded, shown in part, and whole at a click."""
     seen = await view(await pages.of(hostile))
@@ -231,6 +231,7 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
     await _unharmed(seen)
 
 
+@pytest.mark.thorough(quick="tests/browser/test_hostile.py::test_a_hostile_team_is_text")
 async def test_a_hostile_run_fits_a_phone(view: Open, pages: Pages, hostile: str):
     """Names without an end do not push the page wider than 360 px."""
     seen = await view(await pages.of(hostile), width=360)

@@ -24,6 +24,7 @@ from hansard.inspect import page as page_data
 from tests.browser.shared_runs import small_team
 from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
 from tests.cli.support import BIG, Runs
+from tests.conftest import THOROUGH
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -168,6 +169,7 @@ async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     assert "$parts" not in told
 
 
+@pytest.mark.thorough(quick="tests/browser/test_shared.py::test_values_are_whole_and_stay_open")
 async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
     """A value kept outside the log is whole inside, behind its size and hash."""
     seen = await view(await pages.of(runs.team))
@@ -194,12 +196,16 @@ async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     for wanted in ("2 of 3", "3 of 3", told):  # it wraps round
         await seen.page.press("#query", "Enter")
         assert await seen.text("#found") == wanted
+    for button, wanted in (("#next", "2 of 3"), ("#previous", told)):
+        await seen.page.click(button)
+        assert await seen.text("#found") == wanted
     assert await seen.search("no such word anywhere") == "no match"
     assert await seen.at() == point
     await seen.page.press("#query", "Escape")
     assert await seen.text("#found") == ""
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_search_opens_what_it_finds")
 async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: Runs):
     """Next and previous walk the matches in order and wrap round, by key and by button."""
     seen = await view(await pages.of(runs.team))
@@ -326,7 +332,8 @@ async def test_every_text_can_be_read(
     view: Open, pages: Pages, runs: Runs, shared: str, dark: bool
 ):
     """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for what is later too."""
-    for run in (runs.team, runs.doubt, runs.failed, runs.forked):
+    of_all = (runs.team, runs.doubt, runs.failed, runs.forked)
+    for run in of_all if THOROUGH else of_all[:2]:
         seen = await view(await pages.of(run), dark=dark)
         for point in (0, await seen.last()):
             await seen.move(point)
@@ -334,7 +341,7 @@ async def test_every_text_can_be_read(
     seen = await view(await pages.of(shared), dark=dark)
     for tab in ("chat", "board", "tasks"):
         await seen.page.click(f"#desk-{tab}")
-        for point in range(20, await seen.last(), 90):
+        for point in range(20, await seen.last(), 90 if THOROUGH else 180):
             await seen.move(point)
             assert await seen.page.evaluate(CONTRAST) == [], (tab, point)
     await seen.page.click("#by-time")
@@ -509,6 +516,9 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     assert await tokens.count() == 0
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
+)
 async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
     """What is shown at a point does not depend on the way there."""
     seen = await view(await pages.of(runs.team))

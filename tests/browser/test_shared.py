@@ -23,6 +23,7 @@ from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team
 from tests.browser.support import Open, Pages, Tabs, ends
 from tests.cli.support import Runs
+from tests.conftest import THOROUGH
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -64,7 +65,9 @@ EMPTY: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def shared(record: hansard.Record) -> list[str]:
     """Runs whose agents share something."""
-    made = [random_team(record, f"chance-{seed}", seed, 40) for seed in (1, 2)]
+    made = [
+        random_team(record, f"chance-{seed}", seed, 40) for seed in ((1, 2) if THOROUGH else (1,))
+    ]
     return [small_team(record), *made]
 
 
@@ -227,7 +230,7 @@ async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: 
 @pytest.fixture(scope="module")
 def growing(record: hansard.Record) -> list[str]:
     """Runs whose keys grow, the second twice as far, and one with a long value."""
-    for count in (40, 80):
+    for count in (20, 40):
         with record.run("growing", run=f"growing-{count}", agent="a", role="r") as session:
             for number in range(count):
                 session.board.append("list", number)
@@ -235,7 +238,7 @@ def growing(record: hansard.Record) -> list[str]:
                 session.board.merge("union", "union", {f"{number:05d}": "x" * 100})
     with record.run("once", run="once", agent="a", role="r") as session:
         session.board.put("key", "y" * 30_000)
-    return ["growing-40", "growing-80", "once"]
+    return ["growing-20", "growing-40", "once"]
 
 
 async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):

@@ -94,7 +94,7 @@ def test_an_honest_log_is_never_called_damaged(
     """
     env = environment(home, HANSARD_WORKSPACE=WORKSPACE, HANSARD_DURABILITY=durability)
     chance = random.Random(f"{durability}")
-    for number in range(rounds(2, 40)):
+    for number in range(rounds(1, 40)):
         up = start(["-m", "hansard", "up"], tmp_path, env)
         writer = subprocess.Popen(
             [python(), "-c", WRITER], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -65,7 +65,15 @@ def test_there_is_a_plain_script_and_four_steps():
     assert "hansard" not in SCRIPT.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("example", STEPS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            path, marks=pytest.mark.thorough if path in (RECORDED, RESUMED) else (), id=path.stem
+        )
+        for path in STEPS
+    ],
+)
 def test_every_step_prints_the_same(example, new_desk, answer):
     """Undisturbed, each step does what the plain script does: answer, bodies, one mail. Of those
     that resume, a ticket that is done can be started again: the same answer, no body, no mail.
@@ -131,6 +139,9 @@ def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, ro
     assert settled <= {"call send", "line send", "return send"}
 
 
+@pytest.mark.thorough(
+    quick="tests/examples_migration/test_steps.py::test_a_run_of_one_step_is_finished_by_another"
+)
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds):
@@ -208,7 +219,9 @@ def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_d
     assert len(desk.sent()) == 1
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/examples_migration/test_steps.py::test_what_starts_over_sends_twice"
+)
 @pytest.mark.parametrize(
     ("example", "survives"),
     [(SCRIPT, False), (RECORDED, False), (RESUMED, False), (CONTEXT, True), (SETTLED, True)],

@@ -78,7 +78,7 @@ def kill(info: ServerInfo, *which: str) -> None:
     assert eventually(lambda: not dead & commands().keys(), HEALED_S)
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     "which", [("server",), ("supervisor",), ("server", "supervisor"), ("supervisor", "server")]
 )
@@ -217,6 +217,9 @@ def test_up_ends_where_its_files_are_gone(data_dir):
 # ---------------------------------------------------------------- rounds of kills
 
 
+@pytest.mark.thorough(
+    quick="tests/faults/test_broker_killed.py::test_nothing_acknowledged_is_lost_when_the_broker_is_killed"
+)
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path, data_dir, evidence, rounds):

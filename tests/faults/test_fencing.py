@@ -35,7 +35,7 @@ def _check_fenced(stage: Stage, old: Child, woken: Report, before: int) -> None:
     assert stage.lost() == []
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("policy", ["pure", "idempotent", "reconcile", "once"])
 def test_one_stopped_before_its_intent_does_nothing_any_more(stage, evidence, policy):
     """SIGSTOP, resume elsewhere, SIGCONT: the intent of the old one is refused, so that no tool

@@ -440,7 +440,9 @@ def test_a_read_only_disk_is_said(disk: Disk):
     assert str(data_dir) in str(told.value)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_a_batch_that_finds_no_room_is_not_there_in_part"
+)
 def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
     """`hansard up` says why it does not project, once, and reaches the end of the log afterwards:
     equal to tables that were never hindered.

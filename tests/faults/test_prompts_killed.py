@@ -17,7 +17,7 @@ WAIT_S = 120
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path, kill: str):
     """SIGKILL after a part is stored and before the event that names it, or after an event: the

@@ -170,11 +170,12 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(
     assert (len(provider.asked), sent.read_text()) == (ASKED, "ann: 3\n")
 
 
-@pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize(
-    ("when", "step"),
-    [("after", 12), pytest.param("before", 4, marks=pytest.mark.thorough)],
+@pytest.mark.thorough(
+    quick="tests/integrations/test_agent_folder.py::"
+    "test_a_folder_is_an_agent_whose_every_action_is_on_record"
 )
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(("when", "step"), [("after", 12), ("before", 4)])
 def test_killed_and_gone_on_with_no_answer_on_record_is_paid_for_again(
     stage: Stage, provider: Provider, folder: Path, sent: Path, when: str, step: int, evidence: Any
 ):

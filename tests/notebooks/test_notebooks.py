@@ -9,6 +9,7 @@ import pytest
 import hansard
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import StepStatus
+from tests.conftest import THOROUGH
 from tests.notebooks.support import Notebook
 
 pytestmark = pytest.mark.timeout(600)
@@ -103,12 +104,12 @@ def test_a_session_is_open_over_the_cells(book: Notebook) -> None:
 
 @pytest.mark.slow
 def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
-    """The same cells again: nothing is done twice, whether it was restarted or killed."""
+    """The same cells again: nothing is done twice, whether it was restarted (in full) or killed."""
     (book.folder / "go").touch()
     begun(book)
     assert book.run("await mail('eve')").text == "'sent to eve'"
     assert book.run("await think('b')").text == "'B'"
-    for kill in (False, True):
+    for kill in (False, True) if THOROUGH else (True,):
         book.restart(kill=kill)
         assert on_record(book).life.status is RunStatus.OPEN  # nobody closed it
         begun(book)
@@ -160,7 +161,7 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     assert book.run("await double('x')").text == "'xxx'"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/agents/test_modes.py::test_a_changed_tool_is_told_of")
 def test_a_step_with_effects_whose_tool_was_edited_is_answered_with_a_warning(
     book: Notebook,
 ) -> None:
@@ -190,7 +191,9 @@ def test_two_sessions_are_told_apart_or_refused(book: Notebook) -> None:
     assert on_record(book).life.status is RunStatus.COMPLETED
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/faults/test_forks_and_loops.py::test_connecting_inside_a_running_loop_is_refused"
+)
 def test_the_sync_client_says_which_one_to_use(book: Notebook) -> None:
     """In a cell a loop runs already: the refusal names what works there; in a thread it works."""
     said = book.run("import hansard\nhansard.connect('lab')")

@@ -70,7 +70,7 @@ def batch_of(messages: Messages) -> Batch:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("many", "bad"),
-    [(300, range(0)), (300, [222]), (300, [9, 10, 250]), (8, range(8))],
+    [(300, range(0)), (300, [222]), (300, [9, 10, 250]), (4, range(4))],
     ids=["none", "one", "many", "all"],
 )
 def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, bad: Sequence[int]):
@@ -100,7 +100,9 @@ def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, 
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/projections/test_store.py::test_a_batch_is_written_whole_or_not_at_all"
+)
 def test_what_was_good_is_kept_where_the_rest_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -135,19 +137,19 @@ def test_what_was_good_is_kept_where_the_rest_fails(
 @pytest.mark.slow
 def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
     """It is a problem that names the whole message, and all others are there."""
-    messages = log_with(300, [7])
+    messages = log_with(40, [7])
     batch = batch_of(messages)
-    nameless = list(batch.rows[200])
+    nameless = list(batch.rows[30])
     nameless[TYPE] = None
-    batch.rows[200] = tuple(nameless)
+    batch.rows[30] = tuple(nameless)
     batch.chunks.clear()
     store = counted(tmp_path)
     try:
-        store.write(batch, 300)
+        store.write(batch, 40)
         found = [(row["position"], row["event_index"]) for row in selected(store, "problems")]
-        assert found == [(8, 0), (201, 0), (201, None)]
-        assert store.all("SELECT count(*) FROM events WHERE position = 201") == [(0,)]
-        assert store.all("SELECT count(*) FROM policies") == [(298,)]
+        assert found == [(8, 0), (31, 0), (31, None)]
+        assert store.all("SELECT count(*) FROM events WHERE position = 31") == [(0,)]
+        assert store.all("SELECT count(*) FROM policies") == [(38,)]
     finally:
         store.close()
 

@@ -56,7 +56,7 @@ def test_what_is_everywhere_is_in_more_than_one_place(comments):
     assert [name for name, count in places.items() if count == 1] == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/projections/test_store.py::test_an_older_file_is_migrated")
 def test_a_file_that_is_brought_up_says_what_a_new_one_does(tmp_path: Path, comments, monkeypatch):
     """Also of the columns that stood there before."""
     path = tmp_path / "older.duckdb"

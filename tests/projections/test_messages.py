@@ -254,8 +254,8 @@ NO_COMMITS = {
 }
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=4)
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("case", sorted(NO_COMMITS))
 def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
     """It stands in `problems` and nowhere else; what comes before and after it is projected."""
@@ -302,7 +302,7 @@ UNSOUND: dict[str, tuple[StreamId, Recorded]] = {
 }
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", sorted(UNSOUND))
 def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, store: Store):
     """It is a row of `events`, a problem, and in no other table."""

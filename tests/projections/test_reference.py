@@ -22,6 +22,9 @@ def test_the_page_is_what_the_schema_says(tmp_path: Path):
     )
 
 
+@pytest.mark.thorough(
+    quick="tests/projections/test_columns.py::test_each_column_says_what_it_means"
+)
 def test_a_column_without_a_comment_is_refused(tmp_path: Path):
     """What is added to the schema is described, or there is no page."""
     store = Store(tmp_path / "t.duckdb")

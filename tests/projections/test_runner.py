@@ -154,7 +154,7 @@ def _recorded(home: Path, workspace: str) -> str:
         return a_run(record)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/projections/test_runner.py::test_it_follows_the_log")
 async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
     """Stopped and started again, in batches of any size: nothing is lost or double."""
     place = TableFiles.of(home, workspace)

@@ -45,12 +45,21 @@ def test_a_file_written_by_a_newer_version_is_refused(tmp_path: Path):
     assert newer.value.path == path
 
 
+COMMENTED = """
+    SELECT column_name FROM duckdb_columns()
+    WHERE table_name = 'runs' AND column_name = 'run' AND comment IS NOT NULL
+"""
+
+
 @pytest.mark.slow
 def test_an_older_file_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What it lacks is added to it; its rows and position stay; twice is once."""
+    """What it lacks is added to it, the meaning of a column that stood there before, too; its rows
+    and position stay; twice is once.
+    """
     path, messages = tmp_path / "t.duckdb", _some()
     store = Store(path)
     fill(store, messages.all)
+    store.all("COMMENT ON COLUMN runs.run IS NULL")
     store.close()
     sql = "ALTER TABLE runs ADD COLUMN grade INTEGER; UPDATE runs SET grade = 7;"
     more = (*migrations(), Migration(len(migrations()) + 1, "grades", sql))
@@ -60,6 +69,7 @@ def test_an_older_file_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         store = Store(path)
         assert store.all("SELECT DISTINCT grade FROM runs") == [(7,)]
         assert store.all("SELECT max(number) FROM migrations") == [(len(more),)]
+        assert store.all(COMMENTED) == [("run",)]
         assert store.progress.position == 4
         store.close()
 

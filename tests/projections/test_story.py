@@ -35,7 +35,7 @@ def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
     made.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/projections/test_laws.py::test_tables_are_what_the_domain_folds")
 def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, store: Store):
     """Status, roster, steps, attempts, results, messages, decisions, checkpoints ... of every run,
     forks of forks included, equal the state at the head.
@@ -61,6 +61,7 @@ def test_every_run_is_what_its_fold_says(record: hansard.Record, told: Told, sto
     assert len(told.runs) == store.all("SELECT count(*) FROM runs")[0][0]
 
 
+@pytest.mark.thorough(quick="tests/projections/test_messages.py::test_a_fact_is_a_row")
 def test_the_story_has_one_of_everything(store: Store):
     """No table of the story stands empty, but those of experiments, prices, imports, prompts,
     memory, experiences, the program's own aggregates and windows that were compacted.
@@ -82,6 +83,9 @@ def test_the_story_has_one_of_everything(store: Store):
     assert store.all("SELECT max(attempts) FROM steps")[0][0] >= 2
 
 
+@pytest.mark.thorough(
+    quick="tests/projections/test_messages.py::test_golden_events_of_every_type_are_projected"
+)
 def test_events_are_the_log(told: Told, store: Store):
     """Every event stands in `events`, in order, its data byte for byte; what refers to earlier
     events is in full.

@@ -105,6 +105,9 @@ def _share(lives, categories):
     return 100 * fmean(right)
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+)
 def test_both_arms_answer_the_same_1700_cases(arms):
     """1,700 scored cases an arm, the same tasks in both, all under one experiment, no `sql`."""
     tasks = [Counter(life.state.assigned.task for life in arm.lives) for arm in arms.values()]
@@ -115,6 +118,9 @@ def test_both_arms_answer_the_same_1700_cases(arms):
     assert bfcl.UNSCORED not in {state.workflow for state in every}
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+)
 def test_the_published_shares_come_out_of_the_record(arms, table):
     """Overall accuracy, 80.53 and 83.00, is the share of right cases over all 1,700; so are the
     columns by category, and the two summaries are means of four columns.
@@ -131,6 +137,9 @@ def test_the_published_shares_come_out_of_the_record(arms, table):
     assert overall == {"prompt": 80.53, "fc": 83.00}
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
+)
 def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
     """The mean, deviation and 95th percentile of latency, and dollars for 1,000 cases by the
     tokens that the messages used up.

@@ -205,7 +205,7 @@ def by_arm(store: Store, experiment: str, metric: str, digits: int) -> dict[str,
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_game24.py::test_the_published_success_comes_out_of_the_record"
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_three_ways_to_prompt_for_24(puzzles: Store):
     """Tree of Thoughts: 7.3 and 4.0 percent of samples are right, 69 of 100 puzzles are solved by
@@ -232,7 +232,7 @@ def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_bfcl.py::test_the_published_shares_come_out_of_the_record"
+    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
 )
 def test_two_ways_to_call_functions(functions: Store, real_data: Path):
     """BFCL's overall accuracy, 80.53 and 83.00: the share of right cases of 1,700, as published."""

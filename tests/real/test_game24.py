@@ -55,6 +55,9 @@ def test_every_arm_has_the_same_100_puzzles(imported):
         assert {life.state.scores["samples"] for life in found} == {SAMPLES[arm]}
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+)
 def test_the_published_success_comes_out_of_the_record(imported):
     """A sample is right in 7.3 and 4.0 percent of cases under IO and CoT; the best of 100 in 33 and
     49; ToT solves 69 of 100. (The file of IO says 7.34, that of CoT 4.03.)
@@ -70,6 +73,9 @@ def test_the_published_success_comes_out_of_the_record(imported):
     }
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
+)
 def test_a_case_costs_what_was_published(imported):
     """Dollars a case: 0.138, 0.470 and 0.745, though `usage_so_far` grows, and in the middle of CoT
     begins anew: no puzzle has a negative cost or one that is several times the others'.

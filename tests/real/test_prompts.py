@@ -146,13 +146,10 @@ def test_a_tree_is_imported_once(record, call, real_data):
         record.prompt("hotpot@14").format()
 
 
-@pytest.mark.parametrize(
-    ("rows", "stops"),
-    [
-        pytest.param(24, [17], marks=pytest.mark.slow),
-        pytest.param(80, [25, 60, 40], marks=pytest.mark.thorough),
-    ],
+@pytest.mark.thorough(
+    quick="tests/prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
 )
+@pytest.mark.parametrize(("rows", "stops"), [(24, [17]), (80, [25, 60, 40])])
 def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, stops, evidence):
     """The real `gepa.optimize` over the recorded predictions: killed wherever it asks and begun
     again, it asks nothing twice, and comes to what one comes to that nobody killed.

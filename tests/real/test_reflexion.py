@@ -63,7 +63,9 @@ def lives(place, real_data, tmp_path_factory) -> Lives:
     return of
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+)
 @pytest.mark.parametrize("arm", SUCCESS)
 def test_success_by_trial_comes_out_of_the_record(lives, arm):
     """134 environments a trial; 84 succeed in the first, all in the fifteenth with Reflexion, 101

@@ -113,7 +113,9 @@ def test_a_run_says_what_it_was_a_trial_of(found):
     chats.check_assignment(found)
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/real/test_tau2_bench.py::test_any_point_is_the_prefix_of_the_source"
+)
 def test_any_point_is_the_prefix_of_the_source(place, found):
     """At 20 random positions of each file the run and its context are what the parser computes."""
     for trial, position in chats.random_points(found):
@@ -161,13 +163,13 @@ def test_an_imported_run_answers_a_program(place, found):
     assert ran == []
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/real/test_tau2_bench.py::test_importing_again_changes_nothing")
 def test_importing_again_changes_nothing(place, found, folder):
     """The second import of a file finds all of it and appends nothing."""
     chats.check_again(place, found, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/real/test_tau2_bench.py::test_nothing_is_wrong_with_the_whole")
 def test_nothing_is_wrong_with_the_whole(place, imported):
     """The recheck of the workspace finds nothing."""
     chats.check_whole(place)

@@ -137,7 +137,9 @@ def test_each_role_sees_the_messages_of_its_agents_and_no_others(failed, seen):
     assert numbers == [n for view in seen.values() for n in range(1, len(view.events) + 1)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
+)
 def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     """At the annotated step: `hansard knew` names who acted, which is who is blamed but for known
     label errors of the source; its state holds its messages up to there and none after; its view is
@@ -163,7 +165,9 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     assert differ == MISTAKEN_LABELS
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
+)
 def test_a_text_for_people_tells_the_same(place, failed):
     """Who, in which role, how much it could see."""
     team = failed[0]
@@ -174,7 +178,9 @@ def test_a_text_for_people_tells_the_same(place, failed):
         assert said in told.out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/real/test_teams.py::test_each_role_sees_the_messages_of_its_agents_and_no_others"
+)
 def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
     """The crews of crewAI, of two and three agents: each sees its own work whole and of the others
     the messages that a rule shows, tool calls left out; nobody's steps but its own.

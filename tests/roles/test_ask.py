@@ -115,6 +115,18 @@ def test_rules_of_now(call, tmp_path, roles):
     assert call("sql", "FROM decisions", "--role", "reader", "--json").lines == []
 
 
+@pytest.mark.slow
+def test_a_table_of_one_s_own_is_joined_with_what_the_role_sees(call, roles, tmp_path):
+    """With that and no more, whatever it says of the rest."""
+    mine = tmp_path / "mine.csv"
+    mine.write_text(f"run\n{roles}\n")
+    there = {"decisions": 1, "messages": 0, "steps": 0}
+    counts = (f"(SELECT count(*) FROM mine JOIN {t} USING (run)) AS {t}" for t in there)
+    asked = ("sql", f"SELECT {', '.join(counts)}", "--role", "reader", "--json")
+    told = call(*asked, "--with", f"mine={mine}")
+    assert (told.code, told.lines) == (0, [there]), told.err
+
+
 def test_a_position_of_the_workspace_is_not_for_a_role(call, roles):
     """How far the log is, is not told."""
     told = call("sql", "SELECT 1", "--role", "reader", "--wait-for", "999999")

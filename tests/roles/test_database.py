@@ -127,7 +127,9 @@ def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     assert wanted["problems"].rows == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_noninterference.py::test_what_was_served_is_seen_only_where_a_rule_names_it"
+)
 def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
     """Not even by who sees all else: reading does not feed itself."""
     log = planted()
@@ -241,7 +243,9 @@ def test_no_commit_depends_on_what_is_not_seen(data):
     assert fed(mixed(seen, between)) == fed(seen)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_database.py::test_no_commit_depends_on_what_is_not_seen"
+)
 @given(st.data())
 @settings(max_examples=max(1, min(ROUNDS // 2, 40)), **QUICKLY)
 def test_what_is_not_seen_has_no_influence(alone, data):
@@ -273,7 +277,9 @@ def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     assert one == other
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_database.py::test_no_commit_depends_on_what_is_not_seen"
+)
 def test_the_same_check_finds_what_is_seen(alone):
     """One more event that the role sees, and every comparison above would fail."""
     home, seen_alone = alone
@@ -317,7 +323,7 @@ def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
     assert digests(place)["messages"].rows == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/roles/test_ask.py::test_rules_of_now")
 def test_other_rules_make_other_tables(tmp_path):
     """From the first event on, by the rules of now; none are left of a role that is withdrawn."""
     log = planted()
@@ -346,7 +352,9 @@ def test_another_log_makes_other_tables(tmp_path):
     assert digests(place)["events"].rows == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_view.py::test_a_hashed_value_is_told_apart_and_no_more"
+)
 def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
     """The key is the role's own, is kept, and without one nothing is hashed."""
     log = planted()
@@ -365,8 +373,8 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
         Feed(RULES, None, Seen(), Ids(list))
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=2)
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
 @pytest.mark.parametrize("how", [Masking.HASH, Masking.DROP])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):

@@ -114,7 +114,9 @@ others = st.builds(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_noninterference.py::test_no_role_is_told_of_what_it_may_not_see"
+)
 @given(histories(), st.data())
 def test_what_is_not_seen_leaves_no_trace(events, data):
     """Events that a role may not see are taken out, changed, and put in anywhere: every byte it
@@ -134,7 +136,9 @@ def test_what_is_not_seen_leaves_no_trace(events, data):
     assert [number for number, _ in before] == list(range(1, len(kept) + 1))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_noninterference.py::test_what_is_generated_has_something_to_tell"
+)
 def test_the_generated_histories_hold_both():
     """A law about what is not seen would say little if all or nothing were seen."""
     tags = {"step.failed.v1", "decision.made.v1", "message.added.v1"}

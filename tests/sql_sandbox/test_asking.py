@@ -33,7 +33,9 @@ FLOOR_MS = 25.0
 """Under this a p99 is the machine's noise and not the neighbour's doing."""
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/sql_sandbox/test_asking.py::test_who_gave_way_and_gets_nothing_comes_as_others_do"
+)
 @pytest.mark.parametrize("hostile", [BURN, BOMB])
 async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
     """While one question burns what it may, another's p99 stays within 3 times its own alone, in

@@ -65,7 +65,7 @@ def test_the_corpus_is_large_enough():
     assert len({told["sql"] + str(told.get("repeat")) for told in CORPUS.values()}) >= 60
 
 
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableFiles):
     """It ends in bounded time, as is published; tells no path and no secret; changes no file; and
@@ -99,12 +99,8 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableF
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_what_is_refused_is_said(asker: Asker):
-    """Fact, value and remedy: the type of the statement, and what may be asked instead.
-
-    A question gives way to all others: where those are busy, a second of work takes minutes.
-    """
+    """Fact, value and remedy: the type of the statement, and what may be asked instead."""
     with pytest.raises(NotAllowed, match=r"takes one statement that reads .* and no CREATE"):
         asker.ask("CREATE TABLE t (x INTEGER)")
     with pytest.raises(NotAllowed, match="this is 2"):
@@ -118,6 +114,15 @@ def test_what_is_refused_is_said(asker: Asker):
             "SELECT count(*) FROM range(1000000) a, range(1000000) b", Limits(wall_s=0.2, cpu_s=9)
         )
     assert stopped.value.limit == "time"
+
+
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_hostile.py::test_what_is_refused_is_said")
+@pytest.mark.timeout(600)
+def test_the_limit_that_stopped_it_is_said(asker: Asker):
+    """Processor time, or memory.
+
+    A question gives way to all others: where those are busy, a second of work takes minutes.
+    """
     with pytest.raises(TooCostly) as stopped:
         asker.ask(
             "SELECT sum(hash(a.range + b.range)) FROM range(1000000) a, range(1000000) b",
@@ -160,7 +165,9 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Tabl
         assert proc.joinpath("ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/sql_sandbox/test_asking.py::test_a_question_that_nobody_waits_for_ends"
+)
 @pytest.mark.long
 def test_who_was_killed_is_not_asked_again(asker: Asker, rounds):
     """A question that is stopped at once, while its worker gives back its memory for long yet: the

@@ -134,7 +134,9 @@ def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path
         assert why in told.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
+)
 def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Path) -> None:
     """It is joined with what the role sees; bytes that are no Arrow are refused by the worker; what
     is too long for a message is not sent; another question is on record as another.

@@ -151,7 +151,7 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     assert (tmp_path / "x.txt").read_text().splitlines()[0].startswith("i  i_1")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_sql.py::test_every_type_goes_into_every_format")
 def test_pipes_carry_every_format(ask: Call):
     """On stdout stands the answer alone, as bytes."""
     sql = "SELECT 7 AS x"

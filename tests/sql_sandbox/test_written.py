@@ -47,7 +47,7 @@ def read(path: Path) -> Any:
             )
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("ending", ["arrow", "parquet", "csv", "ndjson"])
 @pytest.mark.usefixtures("record")
 def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
@@ -79,7 +79,7 @@ def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
     path = tmp_path / "kept.arrow"
     path.write_text("as it was")
     halfway = (
-        "SELECT CASE WHEN range = 2_000_000 THEN error('late') ELSE range END FROM range(4_000_000)"
+        "SELECT CASE WHEN range = 500_000 THEN error('late') ELSE range END FROM range(1_000_000)"
     )
     for given, code, why in (
         (("SELECT * FROM range(50_000)", "--rows", "10"), 4, "nothing is written"),

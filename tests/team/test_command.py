@@ -64,7 +64,7 @@ def _search(query):
     return query
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("as_json", [True, False])
 def test_changes_are_shown_as_they_come(record, following, as_json):
     """Another process follows: each change of an agent or task is a line, until the run has ended
@@ -95,7 +95,7 @@ def test_changes_are_shown_as_they_come(record, following, as_json):
         assert any(said in line for line in news)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_following_ends_when_told(record, following, number):
     """A signal ends it, with 0."""

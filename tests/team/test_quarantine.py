@@ -150,7 +150,7 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     assert call("check", "--json").code == 0
     log = raw_log(data_dir, workspace)
     whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
-    for made, step in ((whole, len(log)), (stopped, 1 if THOROUGH else 4)):
+    for made, step in ((whole, len(log)), (stopped, 1 if THOROUGH else len(log) // 3)):
         for end in (*range(step, len(log), step), len(log)):
             taken = Rows(made.progress.position, Fold(made.past))
             for each in log[:end]:
@@ -162,7 +162,7 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     stopped.close()
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("case", sorted(FORGERIES))
 def test_nothing_of_a_forgery_counts(
     case: str, told: Record, call, data_dir: Path, workspace: str, store: Store
@@ -227,7 +227,7 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
     goes_on(told)
     log = raw_log(data_dir, workspace)
     whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
-    for made, step in ((whole, len(log)), (stopped, 1 if THOROUGH else 7)):
+    for made, step in ((whole, len(log)), (stopped, 1 if THOROUGH else len(log) // 3)):
         for begin in range(0, len(log), step):
             taken = Rows(made.progress.position, Fold(made.past))
             for each in log:

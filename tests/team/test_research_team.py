@@ -93,13 +93,10 @@ KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return writ
 """Where each role is killed: its work is done, and not on record."""
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [
-        "writer",
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("researcher", "analyzer")),
-    ],
+@pytest.mark.thorough(
+    quick="tests/team/test_races.py::test_agents_killed_at_any_moment_lose_and_double_no_task"
 )
+@pytest.mark.parametrize("killed", ["writer", "researcher", "analyzer"])
 def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed, killed):
     """Three processes side by side, one killed in the middle of its task, another of its role in
     its place. The report is byte for byte that of a team that nobody disturbed; every task was

@@ -264,7 +264,9 @@ def test_principals_and_their_tokens(record: Record, data_dir, workspace, store)
     assert kept.digest not in held
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/sql_sandbox/test_written.py::test_a_role_is_written_what_it_sees_once_that_is_on_record"
+)
 def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, workspace, store):
     """Who asked as which role, by which rules, up to where, and how much was told; before that
     nothing was. The question itself is not on record, but known again.

@@ -146,7 +146,7 @@ async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, comman
     assert steps[3]["result"] == 6
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/integrations/a2a/test_a2a.py::test_what_was_asked_is_asked_once")
 async def test_an_error_of_the_agent_is_told_again(setup: Setup):
     """What it refuses it refuses in the replay, too."""
     async with agent(setup, "recorded") as (url, _):

@@ -18,7 +18,10 @@ def speaking(setup: Setup, era: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("client", "server"), [("legacy", "new"), ("2026-07-28", "old")])
+@pytest.mark.parametrize(
+    ("client", "server"),
+    [("legacy", "new"), pytest.param("2026-07-28", "old", marks=pytest.mark.thorough)],
+)
 async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
     setup: Setup, command: Commands, client: str, server: str
 ):

@@ -310,7 +310,9 @@ async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
     await kept.is_gone()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_floods.py::test_a_server_over_pipes_waits_for_its_client"
+)
 async def test_several_servers_wait_for_their_client(setup: Setup):
     """One that says much holds up no other: both are heard, each in its own order."""
     kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]

@@ -36,7 +36,9 @@ def listening(
     return at_socket(setup, setup.server)
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
+)
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_gets_over_http_what_it_gets_over_pipes(
     setup: Setup, command: Commands, era: str
