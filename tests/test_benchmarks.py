@@ -98,8 +98,8 @@ SELECTED = [
 @pytest.mark.timeout(QUICK_S_MAX + 10)
 @pytest.mark.parametrize("module", SELECTED)
 def test_a_benchmark_runs(module, tmp_path):
-    """Each benchmark works from beginning to end and prints its one line, at small sizes. Its folder
-    is removed and its server has ended by the time it has.
+    """Each benchmark works from beginning to end and prints its one line, at small sizes; then its
+    folder is gone, and its server has ended.
     """
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{module.stem}", _report.QUICK_FLAG],

@@ -13,7 +13,6 @@ import pytest
 import hansard
 from tests.cli.support import Call
 
-
 _workspaces = itertools.count(1)
 
 

@@ -237,9 +237,7 @@ def test_a_copy_that_does_not_fit_is_not_begun(
     assert not left(temporary)
 
 
-@pytest.mark.thorough(
-    quick="tests/damage/test_damage.py::test_damage_is_told"
-)
+@pytest.mark.thorough(quick="tests/damage/test_damage.py::test_damage_is_told")
 def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(
     tmp_path: Path, temporary: Path
 ):
