@@ -93,7 +93,7 @@ def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, ev
     once, each one more than the one before it, each process's own in its order; two readers and
     the states at positions in between agree.
     """
-    count = 1_000 if rounds(1, FULL) == FULL else 10
+    count = 1_000 if rounds(1, FULL) == FULL else 6
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["resolver", "again"])
     written = writes_to(stage, "value")

@@ -48,7 +48,7 @@ def runs(record: hansard.Record) -> Runs:
     return make_runs(record)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def pages(
     home: Path, record: hansard.Record, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Pages]:
@@ -57,7 +57,7 @@ async def pages(
         yield Pages(opened.workspace, tmp_path_factory.mktemp("pages"))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium(program: str) -> AsyncIterator[Browser]:
     """The browser."""
     async with async_playwright() as player:
@@ -66,13 +66,13 @@ async def chromium(program: str) -> AsyncIterator[Browser]:
         await opened.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def tabs(chromium: Browser) -> Tabs:
     """Tabs of one window whose network is cut; they are kept, because each is a process."""
     return Tabs(await chromium.new_context(offline=True), [])
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def view(tabs: Tabs) -> AsyncIterator[Open]:
     """Opens pages from disk, offline.
 

@@ -18,7 +18,7 @@ from hansard.domain.run import AgentJoined, RunStarted
 from tests.browser.support import Open, Pages, View
 from tests.cli.support import Runs
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 BEGAN = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import hansard
 from tests.browser.shared_runs import small_team
 from tests.browser.support import Open, Pages
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture(scope="module")

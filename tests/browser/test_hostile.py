@@ -23,7 +23,7 @@ from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from tests.browser.support import TOO_WIDE, Open, Pages, View, expected
 from tests.conftest import THOROUGH
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 RUN = 'run "><script>window.hacked=1</script>/../x'
 PAYLOADS = {
@@ -43,7 +43,7 @@ LONG = 5_000_000 if THOROUGH else 1_000_000
 """Characters of the longest text."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hostile(pages: Pages) -> str:
     """A run whose every name and value is hostile."""
     client = AsyncRecord(pages.workspace, Defaults(), None, Record)
@@ -77,7 +77,7 @@ async def hostile(pages: Pages) -> str:
     return RUN
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hostile_team(pages: Pages) -> str:
     """A run whose keys, values, tasks and messages are hostile."""
     client = AsyncRecord(pages.workspace, Defaults(), None, Record)

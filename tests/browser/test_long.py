@@ -11,7 +11,7 @@ from benchmarks.bench_page import AGENTS, RUN, appends
 from hansard.bus.log import AtPosition
 from tests.browser.support import Open, Pages, ends, expected
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 STEPS = 10_000
 POINTS = 12
@@ -19,7 +19,7 @@ ROWS_MAX = 60
 """Elements of the trace's rows at any time: those in sight and a few around."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def long_run(pages: Pages) -> str:
     """The run, appended in bulk."""
     await pages.workspace.log.append_bulk(appends(STEPS))

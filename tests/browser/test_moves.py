@@ -11,7 +11,7 @@ import hansard
 from tests.browser.shared_runs import random_team
 from tests.browser.support import Open, Pages
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 PANELS = """() => Object.fromEntries(["board", "tasks", "chat", "now"].map((name) => {
   const box = document.getElementById(name === "now" ? name : `${name}-now`);

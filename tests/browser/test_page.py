@@ -26,7 +26,7 @@ from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
 from tests.cli.support import BIG, Runs
 from tests.conftest import THOROUGH
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tests.browser.support import Tabs
 from tests.compare.conftest import trial
 from tests.real.support import opened, write
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture(scope="module")

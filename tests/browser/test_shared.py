@@ -25,7 +25,7 @@ from tests.browser.support import Open, Pages, Tabs, ends
 from tests.cli.support import Runs
 from tests.conftest import THOROUGH
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 MODEL = """() => {
   %s

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(
     site: Path, chromium: Browser
 ) -> None:

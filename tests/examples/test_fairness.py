@@ -74,7 +74,9 @@ def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
     assert "8 forks: 0 ran now, 8 were there from before" in named.out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/probes/test_probe.py::test_a_program_that_decides_otherwise_by_itself_is_said_to_be_noise"
+)
 def test_the_bias_taken_out_is_another_program(loans):
     """The fair rule on runs of the biased one: it does not decide as they had, and that is said."""
     review, probe = loans

@@ -205,7 +205,9 @@ def test_an_effect_out_of_its_chain_stops(data):
     assert mails == ["seen"]
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/examples_migration/test_steps.py::test_an_effect_out_of_its_chain_stops"
+)
 @pytest.mark.parametrize(("example", "asked"), [(RESUMED, 2), (CONTEXT, 1)])
 def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_desk, answer):
     """Two memories: with its own file, step 2 skips the calls that the record would have answered,

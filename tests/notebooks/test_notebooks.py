@@ -118,7 +118,7 @@ def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
     assert ran(book) == ["eve", "b"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/faults/test_cancellation.py::test_during_the_body")
 def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     """What is pure runs again in its place. What does something to the world is in doubt, and stops
     until somebody says what is true of it; then the cells are answered from the record.
@@ -141,7 +141,7 @@ def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     assert ran(book) == ["a", "a", "eve"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/agents/test_modes.py::test_a_changed_tool_is_told_of")
 def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     """A new call runs the new source. What is on record is answered with a warning that says how to
     have it done anew, and with another version it is.

@@ -387,6 +387,20 @@ def test_what_a_killed_writer_left_is_worked_in_before_it_is_replaced(home: Path
     assert (made_anew["pages"], len(made_anew["rows"])) == ([("ok",)], 4)
 
 
+def test_what_a_killed_rebuild_had_made_is_thrown_away_by_the_next(home: Path, workspace: str):
+    """The old index is searched meanwhile."""
+    say(home, workspace, "apple")
+    reached = brought_up(home, workspace)
+    place = place_of(home, workspace)
+    before = content(place.path)
+    place.fresh.write_bytes(b"half an index")
+    place.fresh.with_name(place.fresh.name + "-wal").write_bytes(b"half a log")
+    assert content(place.path) == before
+    assert rebuilt(home, workspace) == reached
+    assert content(place.path) == before
+    assert [*place.path.parent.glob(f"{place.fresh.name}*")] == []
+
+
 def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_path: Path):
     """The world's fault has the path and the reason."""
     blocked = tmp_path / "file"

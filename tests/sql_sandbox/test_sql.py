@@ -190,7 +190,9 @@ def test_a_cut_answer_says_so(ask: Call):
     assert (whole.code, whole.err.endswith(": 3 rows\n")) == (0, True)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/sql_sandbox/test_written.py::test_what_is_not_whole_is_not_written"
+)
 def test_a_file_is_whole_or_not_there(ask: Call, tmp_path: Path):
     """Written are all rows there are; where --rows allows fewer, nothing is, and what stood there
     is as it was.

@@ -101,7 +101,9 @@ async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
     assert setup.effects() == ["slow"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/a2a/test_a2a.py::test_what_a_hostile_agent_answers_is_told"
+)
 async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Commands):
     """It cannot be asked, or has forgotten it: the message is not sent again until somebody says
     what is true.

@@ -375,7 +375,9 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_floods.py::test_a_server_over_pipes_waits_for_its_client"
+)
 async def test_a_server_over_http_waits_for_its_client(setup: Setup):
     """Its stream is read no faster than its client reads, and all of it is passed on."""
     many = 20_000
