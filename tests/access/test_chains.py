@@ -141,7 +141,9 @@ async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
 # ---------------------------------------------------------------- the commands
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_chains.py::test_credentials_of_other_terms_are_never_kept_in_silence"
+)
 def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     """Repeatable, the nearest first; what is printed and the list say the chain."""
     for name in CHAIN:
@@ -283,7 +285,9 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 # ---------------------------------------------------------------- in SQL
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_chains_hosted.py::test_what_was_answered_in_sql_names_it"
+)
 def test_the_tables_tell_for_whom(desk: Desk):
     """`tokens` has the chain, and why it ended."""
     desk.work("roles", "apply", desk.folder / "roles.toml")

@@ -39,7 +39,7 @@ async def test_the_file_lets_its_holder_in_and_is_private(desk: Desk):
     assert [path.name for path in desk.folder.glob(".*")] == []
 
 
-async def test_again_changes_nothing(desk: Desk):
+def test_again_changes_nothing(desk: Desk):
     """What is there and valid stays, byte for byte."""
     first = desk.make()
     before = desk.file.read_bytes()
@@ -72,6 +72,8 @@ async def test_what_is_printed_holds_no_secret(desk: Desk):
     assert found.nkey_seed not in hidden
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("which", ["ada", "token"])
 async def test_a_revoked_login_is_put_out_and_stays_out(desk: Desk, which: str):
     """Its connection ends; the broker does not let it in again; other connections stay."""
@@ -147,7 +149,7 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
 KILLS = [f"{when} {point}" for point in POINTS for when in ("before", "after")]
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", KILLS)
 async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: Desk, kill: str):
     """Killed at any point, no file is half a login; the same command then finishes it, and no
@@ -170,7 +172,9 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
     assert len([each for each in desk.listed() if each["principal"] == "ada"]) == 1
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/access/test_chains.py::test_a_revocation_that_was_killed_is_finished_by_the_next"
+)
 @pytest.mark.parametrize("kill", ["before access", "after access", "after config"])
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """The service refuses the token from the moment it is on record; the broker follows."""
@@ -183,7 +187,9 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
     assert not desk.opens(found)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_chains.py::test_what_a_kill_left_for_others_is_revoked"
+)
 async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
     """A begun file of another role is not gone on with, and its token is worth nothing."""
     killed = desk.run([str(PROGRAM), "before finish"], MAKE)
@@ -210,7 +216,7 @@ async def test_many_at_once_are_all_let_in(desk: Desk):
     assert len({each.inbox for each in found}) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/access/test_credentials.py::test_many_at_once_are_all_let_in")
 async def test_the_same_at_once_is_one_login(desk: Desk):
     """Two processes that make the same file: one of them is told to wait, or finds it there."""
     done = await asyncio.gather(

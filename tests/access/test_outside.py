@@ -108,7 +108,9 @@ async def test_our_own_client_logs_in_with_the_file(lab: Lab):
         await broker.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_credentials.py::test_a_revoked_login_is_put_out_and_stays_out"
+)
 async def test_our_own_client_says_at_once_that_it_is_not_let_in(lab: Lab):
     """A revoked login is the caller's to mend: no retry, no long wait."""
     gone = await credentials(lab.data_dir, lab.folder, "gone")

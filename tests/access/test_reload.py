@@ -171,7 +171,9 @@ def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, da
     assert not let_in(holder(lease, gone))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_reload.py::test_logins_that_change_while_the_server_is_killed_are_there_at_the_end"
+)
 def test_a_server_that_is_started_another_day_knows_them_still(data_dir: Path):
     """They outlive the server, its supervisor and all of its users."""
     ada = user("ada")

@@ -12,7 +12,9 @@ README = BOOK.with_name("README.md").read_text()
 PROGRAM_S_MAX = 170
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/aggregates/test_kill.py::test_a_trader_killed_at_each_append_leaves_both_or_neither"
+)
 def test_the_trading_book_prints_what_its_readme_says(tmp_path: Path, data_dir: Path, workspace):
     """Run, run again, run as another trader: the same orders, each once."""
     place = {"HANSARD_DATA_DIR": str(data_dir), "HANSARD_WORKSPACE": workspace}

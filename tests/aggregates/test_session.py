@@ -15,6 +15,8 @@ from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab, TwinRecord, twins
 from tests.aggregates.book import Account, Order
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def commits_of(record: TwinRecord, named: object) -> list[Stored]:
     """An aggregate's commits as they stand in the log."""

@@ -1,6 +1,7 @@
 """Aggregates in SQL: by tag, of their run, and for roles what their rules show."""
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order
     assert tuple(joined[0]) == (4,)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in"
+)
 def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Order]):
     """The trail has what a run's steps did; a decision that was made from an aggregate names its
     newest event; what an aggregate was rebuilt from is what its agent knew.
@@ -122,6 +125,21 @@ query = true
 """
 
 
+def roles_asking(
+    record: Record, folder: Path, call: Call
+) -> Callable[[str], list[dict[str, object]]]:
+    """What a role is told of the events of aggregates."""
+    (folder / "roles.toml").write_text(ROLES)
+    record.apply_roles(folder / "roles.toml")
+
+    def asked(role: str) -> list[dict[str, object]]:
+        done = call("sql", "SELECT * FROM domain_events", "--role", role, "--json")
+        rows = [json.loads(line) for line in done.out.splitlines()]
+        return [row for row in rows if "aggregate" in row]
+
+    return asked
+
+
 @pytest.mark.slow
 def test_a_role_has_what_its_rules_show(
     record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
@@ -129,14 +147,7 @@ def test_a_role_has_what_its_rules_show(
     """By name and tag, masked inside of the state; nothing of whose step it was; and to whom no
     rule names the kind, nothing at all.
     """
-    (tmp_path / "roles.toml").write_text(ROLES)
-    record.apply_roles(tmp_path / "roles.toml")
-
-    def asked(role: str) -> list[dict[str, object]]:
-        done = call("sql", "SELECT * FROM domain_events", "--role", role, "--json")
-        rows = [json.loads(line) for line in done.out.splitlines()]
-        return [row for row in rows if "aggregate" in row]
-
+    asked = roles_asking(record, tmp_path, call)
     [order] = asked("auditor")
     assert (order["aggregate"], order["tag"]) == ("order", "order-placed.v1")
     state = order["state"]
@@ -145,6 +156,14 @@ def test_a_role_has_what_its_rules_show(
     assert state.keys() == {"symbol", "quantity", "timestamp"}
     assert [order[name] for name in ("run", "step", "agent", "causation")] == [None] * 4
     assert asked("clerk") == []
+
+
+@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
+def test_a_role_has_what_is_apart_or_the_tags_alone(
+    record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
+):
+    """Who is cleared for it and named it has whose step it was; who sees tags has no state."""
+    asked = roles_asking(record, tmp_path, call)
     assert [(row["run"], row["step"]) for row in asked("whole")] == [
         *[("one", 1)] * 2,
         *[("two", 2)] * 2,

@@ -19,6 +19,8 @@ from hansard.domain.roles import file as role_file
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.approvals.support import ASK, sender
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def _asked(record: hansard.AsyncRecord) -> str | None:
     return "asked" if await record.approvals() else None
@@ -53,6 +55,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
     assert sent == ["bob"]
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspace):
     """Of many who answer at the same time one is heard; the others are told who was."""
@@ -157,6 +160,7 @@ async def test_who_may_answer(lab: Lab):
         ]
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_what_is_not_there_cannot_be_answered(record):
     """The error says where to look."""
@@ -171,6 +175,7 @@ def test_a_rule_s_time_is_checked(timeout):
         hansard.ask_first(timeout_s=timeout)
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
     """An hour ahead of the log's clock, a process waits as long as the log says, and says once that

@@ -105,7 +105,7 @@ async def test_a_question_of_before_is_found(data_dir: Path, workspace: str):
             await record.approve(_clock.new_id(), by="eva")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/approvals/test_growth.py::test_an_answer_reads_what_it_is_about")
 async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
     """All questions of 5 runs and of 300 are read in a request for 200 runs."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:

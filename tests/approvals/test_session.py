@@ -12,6 +12,8 @@ from hansard.domain.approval import ApprovalStatus
 from tests.agents.twins import Lab, TwinRecord, twins
 from tests.approvals.support import ASK, person, sender
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 SOON = (hansard.ask_first("send_*", timeout_s=0.3, name="soon"),)
 
 
@@ -85,6 +87,7 @@ async def test_nobody_answers_in_time(lab: Lab):
         assert [each.standing for each in await questions(record)] == ["expired", "granted"]
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow
 @twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):

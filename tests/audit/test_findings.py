@@ -159,7 +159,9 @@ def test_findings_are_folded_and_filtered(home: Path):
         assert said in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
+)
 def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
     """Margins of every sign and size: found exactly where |margin| is within x."""
     place = Audited(home, "flips")
@@ -257,7 +259,9 @@ def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None
                 look("x")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
+)
 def test_calls_repeated_in_vain(home: Path):
     """Five failures of one call are found; not four, nor where one between them succeeded."""
     place = Audited(home, "vain")
@@ -294,7 +298,7 @@ def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool
         assert done.code == 0, done.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     """One twice, one too many, an arm that is not planned, one that nobody scored; and, once the
     experiment is stopped, too few.
@@ -369,7 +373,9 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
     assert place.call("audit").code == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
+)
 def test_data_before_the_plan(home: Path, tmp_path: Path):
     """Runs of an experiment that is registered later are found, unless it says exploratory."""
     for exploratory in (False, True):
@@ -440,7 +446,7 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_cost_is_held_against_the_stated_prices(home: Path):
     """Tokens at the price of their day; a step whose cost is another is found."""
     place = Audited(home, "prices")

@@ -232,6 +232,9 @@ def _address(told: Told) -> str:
     return str(told.place.value(asked, told.first))
 
 
+@pytest.mark.thorough(
+    quick="tests/audit/test_why_recommended.py::test_json_and_sql_tell_it_with_the_event_of_each_line"
+)
 def test_programs_are_told_in_json(told: Told):
     """One line a fact, with values as values; the last says as of which position."""
     *facts, last = told.place.call("why", told.first, "--json").lines
@@ -374,6 +377,9 @@ def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
     assert all(fact["address"] and fact["event"] for fact in inputs)
 
 
+@pytest.mark.thorough(
+    quick="tests/audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in"
+)
 def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
     """Who wrote which key, and what it held; that a view was shown."""
     place, _ = many

@@ -41,6 +41,9 @@ def _events(place: Audited) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
+@pytest.mark.thorough(
+    quick="tests/audit/test_why_recommended.py::test_json_and_sql_tell_it_with_the_event_of_each_line"
+)
 def test_the_text_tells_it_with_the_event_of_each_line(asked: tuple[Audited, str]):
     """The preference, the 50 profiles, 0.92 against 0.78 and 0.81, the threshold, the decision."""
     place, decision = asked

@@ -147,7 +147,7 @@ def test_the_same_log_and_question_give_the_same_bytes(
     assert all_forms("rebuilt") == first
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 @pytest.mark.long
 def test_rows_stand_in_one_order_whichever_way_is_counted(
     place: Place, rounds: Callable[[int, int], int], ask_anew: Callable[[], None]
@@ -294,7 +294,7 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(
         )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_a_direction_is_never_guessed")
 def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str, call: Call):
     """Of a metric without one there is a difference and no verdict, until it is said; a metric that
     the catalogue knows has its direction from there.
@@ -317,7 +317,9 @@ def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str
         assert "lower is better, says the catalogue" in unsaid
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_what_is_asked_for_together_is_what_each_macro_says_alone"
+)
 def test_another_baseline_and_metric(place: Place):
     """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
     told = place.call("compare", "greeting", "--baseline", "bold", "--json")
@@ -383,7 +385,9 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert "Tasks that went worse" in told
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
+)
 def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
     """Three pairs; each arm is apart from each by what they solve, and none by their tokens."""
     told = asked("--all-pairs", "--json").lines

@@ -12,7 +12,7 @@ from tests.faults._warm import run
 from tests.importers.support import answer, asks, chat, says, stored_beyond, written
 from tests.importers.support import call as tool_call
 
-RUNS = 100
+RUNS = 40
 MORE_KILLS_MAX = 20
 """Kills beyond those asked for, until one has come in the middle."""
 
@@ -30,7 +30,7 @@ def records():
 
 @pytest.fixture(scope="module")
 def file(home, tmp_path_factory):
-    """An export whose import takes a second or so, with blobs."""
+    """An export whose import takes a while, with blobs."""
     folder = tmp_path_factory.mktemp("kill")
     name = "killed-source"
     chats = written(folder / "chats.jsonl", records())

@@ -44,6 +44,7 @@ KINDS = [
 
 
 @pytest.mark.fast(cases=5)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path, call, kind):
     """Export, import into an empty workspace, export: the same bytes. Nothing is wrong with the
@@ -64,6 +65,7 @@ def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path,
 
 
 @pytest.mark.fast(cases=5)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     """What the events of the copy fold to is what those of the original do: life, every agent with
@@ -295,7 +297,7 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
             def ask(n: int) -> str:
                 return "x" * (70_000 if n % 20 == 0 else 10) + str(n)
 
-            for n in range(150):
+            for n in range(80):
                 ask(n)
                 other.message("user", str(n))
 

@@ -83,7 +83,9 @@ def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
     return [(line["arguments"], line["result"]) for line in ran.lines]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/exchange/test_shared_texts.py::test_a_role_reads_nothing_through_a_reference"
+)
 def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, told):
     """Export, import into another workspace: the same bytes, the same values in full there; a fork
     in the middle of the prompt, too, with its parent.

@@ -277,7 +277,9 @@ def _less(line):
     return {k: v for k, v in line.items() if k not in {"origin", "digest", "sha256"}}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/exchange/test_standing.py::test_a_fork_without_its_parent_goes_where_the_parent_is"
+)
 def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_path):
     """What a parent inherits counts as its own: the versions may stand in the grandparent."""
     runs = zoo.runs

@@ -11,6 +11,8 @@ from hansard.domain.ids import RunStream
 from hansard.domain.run import RunAssigned
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 ARMS = [
     "plain",
     {"name": "bold", "prompt": "greeting 4", "model": "m-1", "parameters": {"t": 0.5, "n": (1, 2)}},

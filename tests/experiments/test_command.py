@@ -198,7 +198,9 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     assert child in {run for run, _ in record.runs()}  # a fork is no trial of its own
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/experiments/test_command.py::test_an_import_after_the_plan_is_not_taken_for_data_after_it"
+)
 def test_imported_runs_form_an_experiment(call, file, tmp_path):
     """Without a plan, and with one that came after them: it is exploratory, and says why. What is
     imported under a registered plan that its times precede is so, too.
@@ -296,7 +298,7 @@ def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("times", "said"),
     [

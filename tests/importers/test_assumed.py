@@ -21,7 +21,7 @@ def imported(call: Call, folder: Path, text: str) -> str:
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     "said",
     [
@@ -221,7 +221,7 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("record", "said"),
     [

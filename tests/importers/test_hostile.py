@@ -97,7 +97,7 @@ def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, l
 
 
 @pytest.mark.fast(cases=12)
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line, reason):
     """In a tau-bench file, what is wrong inside one run is that run's; what breaks the document is
@@ -169,7 +169,9 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
     assert int(peak.split()[1]) < 220 * 1_024  # KiB: 64 MiB of a line once, and Python itself
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/importers/test_hostile.py::test_a_line_over_the_bound_is_passed_over_in_flat_memory"
+)
 def test_a_line_just_within_the_bound_is_a_record(bring_in, tmp_path):
     """The bound is on the line without its end."""
     path = tmp_path / "chats.jsonl"

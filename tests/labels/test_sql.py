@@ -70,6 +70,7 @@ def test_a_decision_names_its_sources(team, rows):
     assert source["source"] == told
 
 
+@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
 def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
     """Its own write, which stands before its outcome, does not hide what its resolver was given."""
     with (
@@ -135,6 +136,9 @@ def test_a_declassified_decision_says_so(team, rows):
     }
 
 
+@pytest.mark.thorough(
+    quick="tests/labels/test_travel.py::test_a_fork_begins_with_what_its_parent_was_shown"
+)
 def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
     """Up to the cut; a tool of its own counts beside it."""
     child = team.fork("r")
@@ -144,6 +148,7 @@ def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
     assert row["sources"] == ["read (ada#2)"]
 
 
+@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
 def test_over_tasks_and_views(record, rows):
     """Each way on which something untrusted reaches an agent leads back to where it came from."""
     apply_roles(record)

@@ -86,6 +86,9 @@ def demand_as_expected(record: Record) -> int:
     return int(newest)
 
 
+@pytest.mark.thorough(
+    quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
+)
 def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any):
     """AGENTS.md is as expected at every position and in each week's system prompt; a refused skill
     is on record and told to the model; the second start asks for nothing.

@@ -10,6 +10,8 @@ from tests.agents.twins import Lab, TwinRecord, twins
 from tests.permits.support import events, rules
 from tests.team.support import team_of
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 WORKER = """
 [roles.writer.may]
 kinds = ["task.*", "mail.sent"]
@@ -77,6 +79,7 @@ def _plain(entry: Any) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow(cases=1)
 @twins
 async def test_tasks_of_others_leave_no_trace(lab: Lab):

@@ -169,7 +169,7 @@ def test_no_value_is_left_in_nested_arguments_and_all_come_back(value):
         assert hidden is value
 
 
-@settings(max_examples=200)
+@settings(max_examples=max(60, settings().max_examples))
 @given(
     text=st.lists(st.sampled_from([MAIL, "<", "<EMA", " ok ", PHONE, ">"]), max_size=6).map(
         "".join

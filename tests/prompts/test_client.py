@@ -12,6 +12,8 @@ from hansard.domain.ids import AgentStream
 from tests.agents.twins import Lab, twins
 from tests.faults._held import HeldLog
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 TEXT = "Answer {query} from {context}."
 
 

@@ -104,7 +104,7 @@ def test_what_is_better_is_promoted(record):
         record.prompt("p@next")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/prompts/test_optimizing.py::test_what_is_better_is_promoted")
 def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace):
     """To what the sync one comes to; cancelled, it is gone on with, and asks nothing twice."""
     asked: list[Any] = []

@@ -47,8 +47,9 @@ def bounds(share, rounds):
     return low / rounds, high / rounds
 
 
-ALIKE = {"no clusters", "two samples, twenty clusters"}
-"""The macro goes the same ways with the other two."""
+ALIKE = {"no clusters", "two samples", "two samples, twenty clusters"}
+"""The macro goes the same ways with the other one, but for the formula of two samples, which
+`test_two_samples_where_no_task_is_in_two_arms` shows."""
 
 
 @pytest.mark.slow
@@ -85,7 +86,9 @@ def test_ignoring_clusters_is_what_breaks(store):
     assert np.mean(p <= 0.05) > bounds(0.05, ROUNDS)[1]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
+)
 def test_a_round_alone_gets_the_verdict_of_its_p(store):
     """An experiment of one round has that round's numbers as among the others, and its verdict is
     by that p: Holm's has one row to be over.
@@ -118,7 +121,9 @@ def test_a_round_alone_gets_the_verdict_of_its_p(store):
     assert {"better", "cannot tell"} <= verdicts
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_calibration.py::test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says"
+)
 def test_a_difference_that_is_there_is_found(store):
     """+0.45 logit among tasks of very different difficulty: the interval holds the true difference
     in nineteen of twenty rounds, and it is found far more often than without pairs.

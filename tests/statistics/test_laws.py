@@ -53,6 +53,10 @@ def some(seed=1, arms="ab", tasks=12, effect=0.2):
     ]
 
 
+FEW = 40
+"""Tasks of `make check`."""
+
+
 def everything(store: Store, **asked):
     """Every macro's answer."""
     return {macro: support.asked_of(store, macro) for macro in MACROS}
@@ -65,14 +69,14 @@ def same(one, other):
 
 @pytest.mark.parametrize(
     ("threads", "tasks"),
-    [(2, 40), *(pytest.param(n, 150, marks=pytest.mark.thorough) for n in (1, 2))],
+    [(2, FEW), *(pytest.param(n, 150, marks=pytest.mark.thorough) for n in (1, 2))],
 )
 def test_the_order_of_rows_changes_nothing(tmp_path, threads, tasks):
     """Rows written in any order, asked by one thread or two: the answers are equal to the last
     digit.
     """
     answers = []
-    for seed in range(3):
+    for seed in range(3 if tasks > FEW else 2):
         made = some(seed=3, arms="abc", tasks=tasks)
         for number, trial in enumerate(made):
             trial.run, trial.position = f"run {number * 7919 % 10_007:05d}", number + 1
@@ -113,6 +117,9 @@ def told_experiment():
     return log.all
 
 
+@pytest.mark.thorough(
+    quick="tests/projections/test_messages.py::test_what_is_delivered_again_changes_nothing"
+)
 def test_what_is_delivered_again_changes_nothing(tmp_path):
     """Every message three times, in batches that overlap: the same answers."""
     messages = told_experiment()
@@ -139,6 +146,8 @@ def test_a_newer_judgement_counts(tmp_path):
     store.close()
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
 def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     """Beside the other arm: the difference and its interval change sign, better becomes worse, wins
@@ -194,13 +203,15 @@ def scored(*values, arm="a", task="t", **more):
     ]
 
 
-def test_without_runs_there_is_nothing_to_compare(store):
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
+@pytest.mark.parametrize("name", ["o'clock \" ; --", "", "planned", "unheard of"])
+def test_without_runs_there_is_nothing_to_compare(store, name):
     """An experiment nobody knows, or one registered without a run: empty answers, no error."""
     support.register(store, "planned", arms=["a", "b"])
-    for name in ("planned", "unheard of", "", "o'clock \" ; --"):
-        for macro in MACROS:
-            rows = support.asked_of(store, macro, name)
-            assert rows == [] or (macro, name) == ("sample_ratio", "planned"), macro
+    for macro in MACROS:
+        rows = support.asked_of(store, macro, name)
+        assert rows == [] or (macro, name) == ("sample_ratio", "planned"), macro
 
 
 def test_one_arm_is_compared_with_nothing(store):
@@ -247,6 +258,8 @@ def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
         assert support.asked_of(store, macro, against="nobody") == [], macro
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("lacking", "against"), [("a", "b"), ("b", "a"), ("a", "a")])
 def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
     """A planned arm that has no run yet is no arm that failed everywhere."""
@@ -378,9 +391,16 @@ def test_a_value_that_is_no_number_is_missing(store, value):
     assert store.all("SELECT count(*) FROM trial_runs WHERE success IS NULL") == [(1,)]
 
 
-def test_names_may_be_anything(store):
+@pytest.mark.parametrize(
+    "wild",
+    [
+        ["it's", "$.x", "ü 漢", ""],
+        pytest.param(['say "hi"', "a.b", "%_*", "\\"], marks=pytest.mark.thorough),
+    ],
+    ids=["some", "others"],
+)
+def test_names_may_be_anything(store, wild):
     """Experiments, arms, tasks and metrics with quotes and dots are names like others."""
-    wild = ["it's", 'say "hi"', "a.b", "$.x", "ü 漢", "%_*", "\\", ""]
     for name in wild:
         made = [
             Trial(
@@ -402,6 +422,8 @@ def test_names_may_be_anything(store):
 LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group", '"', "[0]", ""]
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     "label",
     [
@@ -498,6 +520,8 @@ def test_of_several_metrics_none_is_chosen(store):
     assert (named["verdict"], named["stated_by"]) == ("better", "the catalogue")
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", ["solved", "reward", "anything"])
 def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     """Whatever its name; that runs ended says nothing beside it."""
@@ -585,6 +609,8 @@ def crashing(store):
     support.plant(store, made)
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("asked", [None, "failure", "excluded"])
 def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
     """Counted as scored, the arm that crashes less is better; without the crashes they are equal.

@@ -102,6 +102,7 @@ def test_the_interval_of_the_net_share_holds_the_truth(macros, n):
 
 
 @pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("up", "down", "even"), [(8, 0, 16), (9, 2, 5), (0, 0, 12), (1, 1, 0)])
 def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
     """As scipy's binomial test of the pairs that differ."""
@@ -180,6 +181,8 @@ def test_three_values_are_compared_with_the_first(store):
     ]
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("n", [5, 6, 24, 60])
 def test_what_would_have_been_found_is_what_the_test_can_find(store, n):
     """The least share of runs, all changed one way, of which enough differ in four of five probes;
@@ -302,7 +305,9 @@ def test_noise_is_what_differs_from_the_record(store):
     assert row["runs"] == ["p fork 0007 male"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_probes.py::test_decisions_are_judged_by_exact_mcnemar"
+)
 @pytest.mark.long
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says_or_less(store, rounds):
     """A program that throws dice, whatever the value: with many probes of 20 runs, p <= 0.05 in no

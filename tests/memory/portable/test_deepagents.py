@@ -11,6 +11,9 @@ from tests.memory.portable.test_harnesses import SPACE
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.thorough(
+    quick="tests/memory/portable/test_harnesses.py::test_each_harness_finds_what_it_looks_for"
+)
 @pytest.mark.parametrize("harness", Harness)
 def test_deepagents_own_middleware_loads_the_folder(tmp_path, harness):
     """Instructions through the memory middleware, skills through the one for skills."""

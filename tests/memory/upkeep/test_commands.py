@@ -37,7 +37,9 @@ def test_files_are_found_from_the_command_line(filled, call):
     assert "give one of procedural, semantic" in call(*asked, "tacit").err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
+)
 def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monkeypatch):
     """Shown first; a function's is judged; what loses a probe changes nothing, --apply or not."""
     shown = call("memory", "compact", "org").out

@@ -87,7 +87,9 @@ def until(holds: Any) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/upkeep/test_reflect.py::test_a_killed_reflection_leaves_each_run_reflected_on_once"
+)
 def test_killed_in_between_each_run_is_reflected_on_once(
     data_dir: Path, workspace: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ):

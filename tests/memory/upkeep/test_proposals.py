@@ -75,7 +75,9 @@ def test_what_a_run_has_to_teach_waits_for_a_person(told: Record, call: Call):
     assert call("check").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
+)
 def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Call):
     """Of a reflection and of a compaction: a conflict with both texts, and nothing is written."""
     call("memory", "remember", "r")
