@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import inspect
 import math
 import operator
 import threading
@@ -9,8 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import hansard
+from hansard.agents import callables
 from tests.agents.twins import Lab, twins
 
 
@@ -304,3 +308,62 @@ async def test_a_policy_may_be_anything_that_is_called(lab: Lab):
                             await send()
                     else:
                         assert await send() == "yes"
+
+
+NAMES = "abcd"
+KINDS = sorted(
+    {*inspect._ParameterKind} - {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+)
+
+
+@st.composite
+def signatures(draw: st.DrawFn) -> inspect.Signature:
+    """Parameters of every kind, with defaults and without, in an order that Python allows."""
+    some = st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), max_size=len(NAMES))
+    found: list[inspect.Parameter] = []
+    for name, (kind, has_default) in zip(NAMES, sorted(draw(some)), strict=False):
+        follows = any(
+            each.default is not inspect.Parameter.empty and each.kind is not KINDS[-1]
+            for each in found
+        )
+        default = name.upper() if has_default or follows else inspect.Parameter.empty
+        found.append(inspect.Parameter(name, kind, default=default))
+    rest = draw(st.booleans())
+    if rest:
+        found.append(inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(found)
+
+
+PLAIN = inspect.signature(double)
+
+
+def outcome(bind: Callable[..., dict[str, Any]], *given: Any) -> Any:
+    """The arguments by name, in order, or what is wrong with them."""
+    try:
+        return [*bind(*given).items()]
+    except TypeError as error:
+        return str(error)
+
+
+def as_inspect_binds(signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:
+    """What is filled in by `inspect`."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+@example(PLAIN, (1,), {})
+@example(PLAIN, (), {"times": 3, "x": 1})
+@example(PLAIN, (), {"times": 3})
+@example(PLAIN, (1, 2), {"x": 1})
+@example(PLAIN, (1, 2, 3), {})
+@example(PLAIN, (1,), {"e": 1})
+@given(
+    signatures(),
+    st.lists(st.integers(), max_size=5).map(tuple),
+    st.dictionaries(st.sampled_from([*NAMES, "e", "rest"]), st.integers(), max_size=4),
+)
+def test_arguments_are_bound_as_inspect_binds_them(signature, args, kwargs):
+    """The same names in the same order, or the same error."""
+    expected = outcome(as_inspect_binds, signature, args, kwargs)
+    assert outcome(callables.arguments, signature, args, kwargs) == expected

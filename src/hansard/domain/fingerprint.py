@@ -29,8 +29,11 @@ def digest(*parts: bytes) -> str:
     for part in parts:
         state.update(b"%d:" % len(part))
         state.update(part)
-    kept = b2a_base64(state.digest()[:DIGEST_BYTES], newline=False)
-    return kept.translate(_URL_SAFE).decode()
+    return _kept(state.digest())
+
+
+def _kept(found: bytes) -> str:
+    return b2a_base64(found[:DIGEST_BYTES], newline=False).translate(_URL_SAFE).decode()
 
 
 def canonical(value: Any) -> bytes:
@@ -97,12 +100,16 @@ def number(value: float) -> str:
 
 def call_base(tool: str, version: str, agent: str, scope: str, arguments: bytes) -> str:
     """What equal calls in one scope share; `arguments` in RFC 8785 form."""
-    return digest(tool.encode(), version.encode(), agent.encode(), scope.encode(), arguments)
+    a, b, c, d = tool.encode(), version.encode(), agent.encode(), scope.encode()
+    names = (len(a), a, len(b), b, len(c), c, len(d), d)
+    state = hashlib.sha256(b"%d:%b%d:%b%d:%b%d:%b%d:" % (*names, len(arguments)))
+    state.update(arguments)
+    return _kept(state.digest())
 
 
 def call_key(base: str, occurrence: int) -> str:
     """The call key: the base and the occurrence index in the scope, from 0."""
-    return digest(b"call", base.encode(), b"%d" % occurrence)
+    return _tagged(b"call", base.encode(), b"%d" % occurrence)
 
 
 UNORDERED = "unordered"
@@ -111,7 +118,13 @@ UNORDERED = "unordered"
 
 def fingerprint(call: str, head: str) -> str:
     """The fingerprint: the call key and the digest of the predecessor's result."""
-    return digest(b"step", call.encode(), head.encode())
+    return _tagged(b"step", call.encode(), head.encode())
+
+
+def _tagged(tag: bytes, one: bytes, other: bytes) -> str:
+    """The digest of three short parts, at two thirds of its cost: every call takes several."""
+    said = b"%d:%b%d:%b%d:%b" % (len(tag), tag, len(one), one, len(other), other)
+    return _kept(hashlib.sha256(said).digest())
 
 
 def fact_base(kind: str, scope: str, content: bytes) -> str:

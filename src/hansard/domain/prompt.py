@@ -471,16 +471,22 @@ class PromptText(values.SaidText):
         return PromptText(filled_in(self, variables), self.use, self.label)
 
 
+_TEXTLESS = frozenset({str, bytes, int, float, bool, type(None)})
+"""What most arguments are: looked at first, for every call."""
+
+
 def texts_in(value: object) -> list[PromptText]:
     """The prompts' texts among a call's arguments, which are recordable."""
     found: list[PromptText] = []
     waiting: list[Any] = [value]
     while waiting:
         each = waiting.pop()
+        if type(each) in _TEXTLESS:
+            continue
         match each:
             case PromptText():
                 found.append(each)
-            case str() | bytes() | int() | float() | None:
+            case str() | bytes() | int() | float():
                 continue
             case dict():
                 waiting.extend(reversed(each.values()))

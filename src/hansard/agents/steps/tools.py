@@ -118,9 +118,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return bound.arguments
+        return callables.arguments(self.signature, args, kwargs)
 
     def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by name as the function takes them."""
