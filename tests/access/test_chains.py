@@ -285,9 +285,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 # ---------------------------------------------------------------- in SQL
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_chains_hosted.py::test_what_was_answered_in_sql_names_it"
-)
+@pytest.mark.slow
 def test_the_tables_tell_for_whom(desk: Desk):
     """`tokens` has the chain, and why it ended."""
     desk.work("roles", "apply", desk.folder / "roles.toml")

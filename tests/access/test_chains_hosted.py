@@ -331,7 +331,9 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
     assert stored[-1].commit.actor.on_behalf_of == ("ada",)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_chains_hosted.py::test_what_is_done_outside_of_a_session_names_it_too"
+)
 @pytest.mark.long
 def test_what_was_answered_in_sql_names_it(workspace: str, tmp_path: Path):
     """By `hansard up`: an answer stands on record with the whole chain. On a broker of its own, as

@@ -319,6 +319,9 @@ async def test_a_dialog_a_popup_a_download_and_a_page_that_never_settles_are_bou
     assert (await clicked(chromium, site(body))).success
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_hostile_pages.py::test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser"
+)
 async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
     """Before it was begun nothing was done; a script without an end leaves it in doubt."""
     with pytest.raises(hansard.NotDone, match="cannot be clicked"):
@@ -327,6 +330,7 @@ async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
         await clicked(chromium, site("<button onclick='while (true);'>Go</button>"), 1.0)
 
 
+@pytest.mark.thorough(quick="tests/experience/test_doing.py::test_a_page_that_is_gone_ends_a_doing")
 async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
     """And nothing of the cache is done."""
     page = await chromium.new_page()

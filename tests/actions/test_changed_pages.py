@@ -130,7 +130,7 @@ def key(change: Change, question: str) -> str:
     return json.dumps({"id": fits[-1] if fits else None})
 
 
-QUICK = ("reordered", "re-labelled", "a look-alike added", "its row gone")
+QUICK = ("reordered", "re-labelled", "its row gone")
 """Changes of `make check`."""
 
 

@@ -43,7 +43,7 @@ async def replayed(page, made, **how):
         return await session.run_actions(made, **how)
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     "script",
     [

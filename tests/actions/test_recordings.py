@@ -32,6 +32,9 @@ class Quiet:
         raise AssertionError(bad)
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_browser.py::test_what_was_done_is_a_file_that_is_done_again"
+)
 async def test_a_recording_is_done_again(page, site, tmp_path):
     """By what it says of each element; the password is asked for by its name; the text that it
     waited for is a check.

@@ -93,15 +93,21 @@ def check(stage: Stage) -> Book:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.thorough)])
-def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, when: str):
+@pytest.mark.parametrize(
+    ("when", "days"),
+    [
+        ("before", 1),
+        *(pytest.param(when, 2, marks=pytest.mark.thorough) for when in ("before", "after")),
+    ],
+)
+def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, when: str, days: int):
     """SIGKILL before or after each append of a trader: an order and its step are both there or
     neither is; gone on with, it has placed each order once.
     """
     number = 1
     while True:
         stage.begin(f"{when}-{number}")
-        settings: dict[str, Any] = {"agent": "ada", "owner": f"{when}-{number}", "days": 2}
+        settings: dict[str, Any] = {"agent": "ada", "owner": f"{when}-{number}", "days": days}
         child = stage.start(TRADING, number=number, when=when, **settings)
         deadline = time.monotonic() + BEGUN_S_MAX
         while not Path(child.job.marker).exists() and child.process.poll() is None:
@@ -115,13 +121,15 @@ def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, whe
         report = stage.go_on(TRADING, **settings)
         assert report.error == "", report.message
         book = check(stage)
-        assert len(book.orders) == 2
+        assert len(book.orders) == days
         assert report.results == str(book.left)
         number += 1
-    assert number > 5
+    assert number > 2 * days + 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/aggregates/test_kill.py::test_a_trader_killed_at_each_append_leaves_both_or_neither"
+)
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 def test_two_traders_of_one_account_are_killed_again_and_again(stage: Stage, rounds, evidence):

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hansard.domain.ids import RunStream
 from hansard.domain.run import RunScored
 from tests.audit.planted import Planted, kill
 from tests.audit.support import Audited
+from tests.audit.test_tour import statements
 from tests.cli.planting import commit, plant
 from tests.real.support import write
 
@@ -75,6 +77,18 @@ def test_a_finding_says_its_values(planted: Planted):
             int(index),
         )
         assert found == [{"run": row["run"]}]
+
+
+@pytest.mark.slow
+def test_every_question_of_the_tour_can_be_asked(planted: Planted):
+    """Each has a sentence before it that ends, and is SQL over the tables that there are."""
+    asked = statements()
+    assert len(asked) >= 15
+    for words, _ in asked:
+        assert re.search(r"\?.*\.$", words), words
+    answers = planted.place.answers(*((sql, []) for _, sql in asked))
+    found = [sql for (_, sql), rows in zip(asked, answers, strict=True) if rows]
+    assert len(found) > 2, found
 
 
 @pytest.mark.slow
@@ -326,7 +340,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/audit/test_findings.py::test_a_finding_says_its_values")
 def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: Path):
     """Of a run its newest score, of an arm the mean to the claimed digits; labels that only look
     like a claim are passed over.

@@ -1,6 +1,5 @@
 """The tour of examples/audit.sql: every statement runs, and each shows something."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -72,13 +71,12 @@ def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/audit/test_findings.py::test_every_question_of_the_tour_can_be_asked"
+)
 def test_every_question_is_answered(trade: Audited):
-    """Each has a sentence before it that ends, and rows."""
+    """Each has rows, where there is something of each kind."""
     asked = statements()
-    assert len(asked) >= 15
-    for words, _ in asked:
-        assert re.search(r"\?.*\.$", words), words
     answers = trade.answers(*((sql, []) for _, sql in asked))
     assert [words for (words, _), rows in zip(asked, answers, strict=True) if not rows] == []
 

@@ -469,7 +469,8 @@ main()
     "form",
     [
         *(pytest.param(["--format", n], marks=pytest.mark.thorough) for n in ("table", "markdown")),
-        *(["--json"], ["--format", "html"]),
+        pytest.param(["--json"], marks=pytest.mark.thorough),
+        ["--format", "html"],
     ],
 )
 def test_without_matplotlib_only_the_pictures_are_missing(

@@ -48,7 +48,9 @@ async def works(record: Any) -> None:
 
 @pytest.mark.slow
 def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str, call: Any):
-    """Line by line; what it does not know says what there is."""
+    """Line by line; what it does not know says what there is. What a notebook shows of it is no
+    markup of whoever was asked.
+    """
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
         made = record.compare("e", metric="solved", baseline="bold")
@@ -61,6 +63,8 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
         [decision] = listed.rows
         why = record.why(decision["decision"])
         assert isinstance(why, hansard.DecisionReport)
+        page = why._repr_html_()
+        assert ("&lt;b&gt;bold" in page, "<b>bold" in page) == (True, False)
         audited = record.audit(kinds="thresholds", severity="low")
         assert isinstance(audited, hansard.AuditReport)
         assert [len(group.found) for group in audited.groups()] == [4]
@@ -90,7 +94,9 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
                 ask("nothing")
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/compare/test_in_python.py::test_a_record_answers_what_the_commands_print"
+)
 @twins
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
     """It has the tables of the terminal; recorded text is escaped."""

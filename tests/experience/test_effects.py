@@ -145,7 +145,9 @@ async def rounds(
     return stopped, passed
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/experience/test_checks.py::test_mutated_doings_are_stopped_before_the_effect"
+)
 async def test_a_mutated_doing_is_stopped_before_its_effect(page):
     """One of each kind that the page decides; an honest one is done. `test_checks` has all kinds
     without a page.
@@ -154,7 +156,7 @@ async def test_a_mutated_doing_is_stopped_before_its_effect(page):
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_effects.py::test_a_mutated_doing_is_stopped_before_its_effect"
+    quick="tests/experience/test_checks.py::test_mutated_doings_are_stopped_before_the_effect"
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_600)

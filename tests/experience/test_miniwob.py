@@ -142,7 +142,9 @@ async def rates(
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/experience/test_learning.py::test_what_people_showed_is_the_graph_that_one_expects"
+)
 async def test_a_task_that_people_showed_is_done_on_another_seed(page, pages):
     """A popup that is there on some pages alone is closed where it is there; no model is asked."""
     found = await rates(page, pages, "login-user-popup", SEEDS, ["variants"])
@@ -151,7 +153,7 @@ async def test_a_task_that_people_showed_is_done_on_another_seed(page, pages):
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_miniwob.py::test_a_task_that_people_showed_is_done_on_another_seed"
+    quick="tests/experience/test_learning.py::test_what_people_showed_is_the_graph_that_one_expects"
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_600)

@@ -20,7 +20,7 @@ from tests.agents.twins import SyncTool, at_once, plain
 from tests.service.support import Lab
 from tests.service.test_parity import play
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = [pytest.mark.fast(cases=1), pytest.mark.slow(cases=0)]
 
 ran: list[Any] = []
 

@@ -11,7 +11,7 @@ from tests.service.test_parity import play
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow(cases=0)
 def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: Lab) -> None:
     """The error has both sides; what the newest session left behind is not asked for."""
 

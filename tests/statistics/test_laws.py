@@ -270,6 +270,8 @@ def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
     assert [row for row in rows if row["p"] is not None] == []
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("value", [0.0, 1.0, pytest.param(0.5, marks=pytest.mark.thorough)])
 def test_where_all_is_tied_nothing_differs(store, value):
     """All failures, all successes: a difference of 0, p of 1, no interval of width 0."""
@@ -365,6 +367,8 @@ def test_success_by_view_and_by_macro_are_one(store):
     assert set(by_view.values()) == {0.0, 1.0, None}
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, pytest.param(-math.inf, marks=pytest.mark.thorough)]
 )
@@ -540,6 +544,8 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("said", "verdict", "stated_by"),
     [
@@ -828,6 +834,8 @@ def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     assert (swapped["base_mean"], swapped["arm_mean"]) == (1, 0)
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("better", "base", "arm"),
     [("higher", (3 + 5) / 2, (0 + 2) / 2), ("lower", (3 + 2) / 2, (5 + 2) / 2), (None, 3, 2)],
