@@ -98,7 +98,7 @@ async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect)
         assert await foreign.board.get("x") == 100 + len(NAMES)
 
 
-@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("stored", [True, pytest.param(False, marks=pytest.mark.thorough)])
 async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
     """Nobody hears whether a batch was stored: each agent in it is told so, whoever decided by it
     decides anew; each one that goes on in a new session finds what holds, and nothing is doubled.

@@ -385,6 +385,8 @@ def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
     assert {row["workflow"] for row in selected(store, "runs")} == {"old"}
 
 
+@pytest.mark.fast(cases=4)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("claimed", "origin", "expected"),
     [

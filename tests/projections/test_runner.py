@@ -343,7 +343,9 @@ async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, work
             pass
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/projections/test_runner.py::test_tables_that_a_kill_has_torn_begin_again"
+)
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):

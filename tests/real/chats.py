@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from math import comb, fsum
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +21,7 @@ import pytest
 
 from hansard.agents.run_index import RunLife
 from tests.real.parsers import Chat, Said
-from tests.real.support import Place, Stored, assigned
+from tests.real.support import Place, Stored, assigned, opened
 
 POSITIONS = 20
 """Points of each file at which what the commands say is compared."""
@@ -97,6 +99,22 @@ def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str,
         found[source.arm] = Imported(source, told[source.arm], trials)
     assert sum(len(each.trials) for each in found.values()) == len(lives)
     return found
+
+
+@contextmanager
+def by_arm(
+    folders: pytest.TempPathFactory, sources: list[Source], folder: Path
+) -> Iterator[Callable[[str], tuple[Place, Imported]]]:
+    """By arm: a workspace of its own, and the file in it, imported when it is first asked for."""
+    with ExitStack() as places:
+
+        @cache
+        def of(arm: str) -> tuple[Place, Imported]:
+            place = places.enter_context(opened(folders.mktemp("chats")))
+            named = [source for source in sources if source.arm == arm]
+            return place, all_imported(place, named, folder)[arm]
+
+        yield of
 
 
 def _key(life: RunLife) -> tuple[str, str, str, int | None]:

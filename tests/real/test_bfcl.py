@@ -119,7 +119,7 @@ def test_both_arms_answer_the_same_1700_cases(arms):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_shares_come_out_of_the_record(arms, table):
     """Overall accuracy, 80.53 and 83.00, is the share of right cases over all 1,700; so are the

@@ -79,7 +79,7 @@ def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
     """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
@@ -232,7 +232,7 @@ def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_two_ways_to_call_functions(functions: Store, real_data: Path):
     """BFCL's overall accuracy, 80.53 and 83.00: the share of right cases of 1,700, as published."""

@@ -56,7 +56,7 @@ def test_every_arm_has_the_same_100_puzzles(imported):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_retail_figures_come_out_of_the_record"
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_success_comes_out_of_the_record(imported):
     """A sample is right in 7.3 and 4.0 percent of cases under IO and CoT; the best of 100 in 33 and

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.real import chats, parsers, support
+from tests.real import chats, parsers
 from tests.real.chats import Source
 
 pytestmark = pytest.mark.real
@@ -56,22 +56,27 @@ def folder(real_data):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A workspace of its own for this data set."""
-    with support.opened(tmp_path_factory.mktemp("tau2")) as made:
-        yield made
+def imported(tmp_path_factory, folder):
+    """By arm: a workspace of its own, and the file in it."""
+    with chats.by_arm(tmp_path_factory, SOURCES, folder) as of:
+        yield of
 
 
-@pytest.fixture(scope="module")
-def imported(place, folder):
-    """Both files, by arm."""
-    return chats.all_imported(place, SOURCES, folder)
+@pytest.fixture(params=[OPUS, pytest.param(SONNET, marks=pytest.mark.thorough)])
+def _each(request, imported):
+    return imported(request.param)
 
 
-@pytest.fixture(params=[OPUS, SONNET])
-def found(request, imported):
+@pytest.fixture
+def place(_each):
+    """The workspace of the file."""
+    return _each[0]
+
+
+@pytest.fixture
+def found(_each):
     """Each of the files in turn."""
-    return imported[request.param]
+    return _each[1]
 
 
 def test_counts_are_as_parsed(found):
@@ -101,7 +106,7 @@ def test_a_run_says_what_it_was_a_trial_of(found):
     chats.check_assignment(found)
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow
 def test_any_point_is_the_prefix_of_the_source(place, found):
     """At 20 random positions of each file the run and its context are what the parser computes."""
     for trial, position in chats.random_points(found):
@@ -114,13 +119,13 @@ def test_a_sample_is_derived_again(place, found):
     assert chats.check_replay(place, found) > 0
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow
 def test_importing_again_changes_nothing(place, found, folder):
     """The second import of a file finds all of it and appends nothing."""
     chats.check_again(place, found, folder)
 
 
-def test_nothing_is_wrong_with_the_whole(place, imported):
+def test_nothing_is_wrong_with_the_whole(place):
     """The recheck of the workspace finds nothing."""
     chats.check_whole(place)
 
@@ -142,7 +147,7 @@ def test_the_agents_cost_is_that_of_its_messages(found):
     assert fmean(costs) == pytest.approx(COST_MEAN[found.source.arm], abs=5.1e-6)
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow
 def test_the_published_claim_comes_out_of_the_record(found, folder):
     """pass^1 of 76.0 and 72.0 percent, and the mean cost, as each submission claims them."""
     claim = json.loads((folder / CLAIMS[found.source.arm]).read_bytes())["results"]["airline"]

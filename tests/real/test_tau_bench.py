@@ -64,22 +64,33 @@ def folder(real_data):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A workspace of its own for this data set."""
-    with support.opened(tmp_path_factory.mktemp("tau")) as made:
-        yield made
+def imported(tmp_path_factory, folder):
+    """By arm: a workspace of its own, and the file in it."""
+    with chats.by_arm(tmp_path_factory, SOURCES, folder) as of:
+        yield of
 
 
-@pytest.fixture(scope="module")
-def imported(place, folder):
-    """All three files, by arm."""
-    return chats.all_imported(place, SOURCES, folder)
+@pytest.fixture(
+    params=[
+        AIRLINE,
+        pytest.param(TOOLS, marks=pytest.mark.thorough),
+        pytest.param(PRECONDITIONS, marks=pytest.mark.thorough),
+    ]
+)
+def _each(request, imported):
+    return imported(request.param)
 
 
-@pytest.fixture(params=[AIRLINE, TOOLS, pytest.param(PRECONDITIONS, marks=pytest.mark.thorough)])
-def found(request, imported):
-    """Each of the files in turn; the second of retail is one of the first's kind."""
-    return imported[request.param]
+@pytest.fixture
+def place(_each):
+    """The workspace of the file."""
+    return _each[0]
+
+
+@pytest.fixture
+def found(_each):
+    """Each of the files in turn; those of retail are of the first's kind."""
+    return _each[1]
 
 
 def test_counts_are_as_documented(found):
@@ -170,7 +181,7 @@ def test_importing_again_changes_nothing(place, found, folder):
 
 
 @pytest.mark.thorough(quick="tests/real/test_tau2_bench.py::test_nothing_is_wrong_with_the_whole")
-def test_nothing_is_wrong_with_the_whole(place, imported):
+def test_nothing_is_wrong_with_the_whole(place):
     """The recheck of the workspace finds nothing."""
     chats.check_whole(place)
 
@@ -178,11 +189,14 @@ def test_nothing_is_wrong_with_the_whole(place, imported):
 @pytest.mark.slow
 def test_the_published_airline_figures_come_out_of_the_record(imported):
     """pass^1 to pass^4 of gpt-4o over 50 tasks: 0.42, 0.2733, 0.22, 0.20."""
-    lives = [trial.life for trial in imported[AIRLINE].trials]
+    lives = [trial.life for trial in imported(AIRLINE)[1].trials]
     found = [round(chats.pass_hat(lives, k), 4) for k in (1, 2, 3, 4)]
     assert found == [0.4200, 0.2733, 0.2200, 0.2000]
 
 
+@pytest.mark.thorough(
+    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+)
 def test_the_published_retail_figures_come_out_of_the_record(imported):
     """0.73 of 100 tasks by tool calling, 0.70 with preconditions; on 14 and 11 tasks only one of
     them succeeds, which cannot tell them apart (exact McNemar, p = 0.69).
@@ -190,7 +204,7 @@ def test_the_published_retail_figures_come_out_of_the_record(imported):
     won = {
         arm: {
             trial.life.state.assigned.task: trial.life.state.scores["reward"] == 1
-            for trial in imported[arm].trials
+            for trial in imported(arm)[1].trials
         }
         for arm in (TOOLS, PRECONDITIONS)
     }
@@ -205,10 +219,7 @@ def test_the_published_retail_figures_come_out_of_the_record(imported):
     assert round(2 * tail / 2 ** sum(only), 2) == 0.69
 
 
-def test_errors_of_tools_are_failed_steps(imported):
+def test_errors_of_tools_are_failed_steps(found):
     """By the convention of tau-bench: they read as success before."""
-    failed = {
-        arm: sum(len(trial.events("step.failed.v1")) for trial in found.trials)
-        for arm, found in imported.items()
-    }
-    assert failed == {AIRLINE: 73, TOOLS: 34, PRECONDITIONS: 25}
+    failed = sum(len(trial.events("step.failed.v1")) for trial in found.trials)
+    assert failed == {AIRLINE: 73, TOOLS: 34, PRECONDITIONS: 25}[found.source.arm]

@@ -9,7 +9,7 @@ from pathlib import Path
 from hansard.projections import runner
 from tests.search.support import brought_up
 
-runner.BATCH_EVENTS_MAX = 50
+runner.BATCH_EVENTS_MAX = 25
 """Small, so that a kill meets many batches."""
 
 if __name__ == "__main__":
