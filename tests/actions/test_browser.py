@@ -90,7 +90,7 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
 
 
 @pytest.mark.thorough(
-    quick="tests/actions/test_kept.py::test_what_a_model_found_is_the_next_version_in_the_record"
+    quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
 async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_path):
     """The model's answer is written back as a version, for each entry of the element; then nobody

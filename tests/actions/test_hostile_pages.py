@@ -92,7 +92,7 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     chromium, site, monkeypatch
 ):
     """It is within what a file may say; the page is stuck, and is said to be."""
-    monkeypatch.setattr(elements, "LOOK_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(elements, "LOOK_TIMEOUT_S", 1.0)
     nodes = "<b><i></i></b>" * 3_000
     slow = "//*[count(//*[count(//*[count(//*) > 0]) > 0]) > 0]"
     address = site(COUNTS.format("") + nodes)
@@ -102,7 +102,7 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     async with asyncio.timeout(REPLAY_S_MAX), browsers.page() as stuck:
         opened = stuck.context.browser
         told = await replayed(stuck, made)
-    assert "did not answer within 2 s" in told.error
+    assert "did not answer within 1 s" in told.error
     assert "reload the page" in told.error
     assert opened is not None
     assert not opened.is_connected()

@@ -75,7 +75,9 @@ def test_what_nobody_may_have_written_counts_nowhere(
     assert why in told.out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/aggregates/test_applications.py::test_an_application_and_sessions_share_one_log"
+)
 def test_what_sessions_wrote_is_clean(record: Record, call: Call):
     """The recheck of the log finds nothing, and the tables made anew are equal."""
     with record.run("w", run="r", agent="ada", role="writer") as session:

@@ -67,7 +67,7 @@ def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
     assert call("zoo", "export", run[:4]).code != 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/exchange/test_command.py::test_a_reader_that_stops_is_no_crash")
 def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     """`hansard export | hansard import events -`: byte-equal on the other side."""
     run = zoo.runs["retried"]
@@ -135,7 +135,9 @@ def test_what_is_no_file(workspace, call, what):
     assert what in told.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/exchange/test_damage.py::test_a_line_of_100_mb_is_refused_in_flat_memory"
+)
 def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, workspace, tmp_path):
     """Over 80 MB of sections, blobs among them: a fraction of that."""
     path = tmp_path / "x.jsonl"

@@ -331,6 +331,7 @@ FORGED = [
 
 
 @pytest.mark.fast(cases=10)
+@pytest.mark.slow(cases=11)
 @pytest.mark.parametrize(("change", "reason"), FORGED)
 def test_what_does_not_hold_together_is_refused(
     home, zoo: Zoo, workspace, tmp_path, change, reason

@@ -96,7 +96,10 @@ def test_the_guard_cuts_the_network(laptop):
 
 
 @pytest.mark.slow
-def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidence):
+@pytest.mark.parametrize(
+    "modes", [[["--offline"]], pytest.param([[], ["--offline"]], marks=pytest.mark.thorough)]
+)
+def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidence, modes):
     """Equal results, no effect, nothing recorded, with the network cut and no secret: by `replay`
     alone, offline and strict.
     """
@@ -110,7 +113,7 @@ def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidenc
     told = laptop.hansard("run", "replay", run)
     assert told.returncode == 0
     assert "every fingerprint and digest is as recorded" in told.stdout
-    for mode in ([], ["--offline"]):
+    for mode in modes:
         command = [sys.executable, AGENT, laptop.effects, 4, 0]
         told = laptop.hansard("run", "replay", *mode, run, "--", *command)
         assert (told.returncode, told.stdout) == (0, first.stdout), told.stderr

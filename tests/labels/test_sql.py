@@ -85,6 +85,7 @@ def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
     assert row["sources"] == ["read (ada#1)"]
 
 
+@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
 def test_the_tables_say_what_the_log_says(team, rows):
     """One row an event with a label, and what tools declared."""
     wanted = {

@@ -91,13 +91,24 @@ def test_what_is_better_is_promoted(record):
     ).rows
     assert used == [(1, 12), (found.best, 12)]
 
+
+@pytest.mark.thorough(quick="tests/prompts/test_optimizing.py::test_what_is_better_is_promoted")
+def test_what_is_not_better_is_not_promoted(record):
+    """Its alias names nothing; what is no number is refused."""
+    record.add_prompt("p", "x")
+    record.add_prompt("p", "x!")
+    record.alias_prompt("p@1", "production", because="the first one")
+
+    def propose(text, _results):
+        return text + "!"
+
     def is_worse(text, task):
         return solved("!" if "!!" not in text else "", task)
 
     with pytest.raises(hansard.BadValue, match="give a finite number"):
         record.optimize("p@2", TASKS, evaluate=lambda *_: "1", propose=propose)
     cannot = record.optimize(
-        "p@production", TASKS, evaluate=is_worse, propose=propose, alias="next", budget=90
+        "p@2", TASKS, evaluate=is_worse, propose=propose, alias="next", budget=90
     )
     assert (cannot.promoted, cannot.best) == (False, cannot.base)
     with pytest.raises(hansard.Refused, match="no alias 'next'"):

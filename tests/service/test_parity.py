@@ -175,6 +175,8 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
     return scenario()
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 def test_two_agents(house: House, other: House, client: str) -> None:
     """What restricted agents do with each other is what trusted ones do."""
     found = {}

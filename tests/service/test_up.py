@@ -75,7 +75,7 @@ def test_sql(data_dir: Path, tmp_path: Path) -> None:
         other.end()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_fairness.py::test_a_service_that_hangs_is_told")
 def test_the_status_says_whether_a_service_answers(other: House, status: Status) -> None:
     """One that is there and says nothing is not told as none."""
     with other.trusted():

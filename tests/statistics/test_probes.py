@@ -146,6 +146,7 @@ def test_scores_are_judged_by_the_paired_t_test(store):
     assert row["test"] == "paired t"
 
 
+@pytest.mark.thorough(quick="tests/statistics/test_paired.py::test_holm_and_benjamini_hochberg")
 def test_holm_is_over_all_that_is_judged(store):
     """Two questions: the smaller p counts twice; slices are a family of their own."""
     pairs = [

@@ -57,7 +57,9 @@ def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monk
     assert call("memory", "compact", "org", "--with", "shorter").code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/test_shown.py::test_a_decision_says_which_version_of_which_file_it_rested_on"
+)
 def test_files_that_no_agent_has_read_are_told(filled, call):
     """Viewed, or as instructions in a prompt; that of the same name in another space is another."""
     filled.memory().create("notes/rome.md", "The office in Rome is open in August.\n", by="ada")

@@ -520,7 +520,9 @@ def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: py
     assert "pip install 'hansard[mcp]'" in told.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
+)
 async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, house: House):
     """Listed with their variables and filled in, by alias, too; that one was asked for is on record
     with its version. A role that may not see prompts has the server's own alone.
