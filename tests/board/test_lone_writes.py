@@ -129,7 +129,9 @@ def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
     check_whole(stage)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/board/test_lone_writes.py::test_a_late_commit_of_one_who_was_fenced_is_refused"
+)
 def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(stage):
     """SIGSTOP between the key's commit and the outcome: who resumes takes the write for its own,
     and the old one can say nothing of it any more.

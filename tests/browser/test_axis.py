@@ -167,6 +167,9 @@ async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages
     assert await seen.page.get_attribute("html", "data-axis") == "order"
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_axis.py::test_on_the_time_axis_events_stand_at_their_times"
+)
 async def test_one_moment_is_a_time_axis_too(view: Open, pages: Pages):
     """Where all was at one time, all stands in one place; the keys still walk through it."""
     await _run(pages, "moment", [3] * 5)

@@ -131,6 +131,7 @@ async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
+@pytest.mark.thorough(quick="tests/browser/test_hostile.py::test_a_hostile_team_is_text")
 async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
     """It is all there, as text; what does not print or would turn the line is written out."""
     seen = await view(await pages.of(hostile))

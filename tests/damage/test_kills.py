@@ -16,6 +16,7 @@ import hansard
 from hansard.bus import marks
 from hansard.bus.server.lease import peek
 from tests.cli.support import Call, Ran, environment, ran
+from tests.conftest import THOROUGH
 from tests.damage.conftest import marked, stopped
 from tests.damage.damages import WORKSPACE
 from tests.faults._warm import python, start
@@ -102,7 +103,7 @@ def test_an_honest_log_is_never_called_damaged(
         try:
             assert writer.stdout is not None
             assert writer.stdout.readline() or number, writer.stderr
-            time.sleep(chance.uniform(0, 1.5))  # at any moment
+            time.sleep(chance.uniform(0, 1.5 if THOROUGH else 0.5))  # at any moment
             found = victims(home, writer.pid, up.pid)
             names = chance.sample(sorted(found), 1 + number % 2)
             for name in names:

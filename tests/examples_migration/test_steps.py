@@ -252,6 +252,9 @@ def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     assert list(state.checkpoints) == ["read"]
 
 
+@pytest.mark.thorough(
+    quick="tests/examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered"
+)
 def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     """Step 4's gate: with another receiver nothing is sent, and the refusal is on record."""
     desk = new_desk()
@@ -267,6 +270,9 @@ def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     assert desk.sent() == []
 
 
+@pytest.mark.thorough(
+    quick="tests/examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered"
+)
 def test_the_budget_counts_over_all_processes_of_a_run(new_desk):
     """Step 4's budget: killed in the model's call three times, the fourth call is refused."""
     desk = new_desk()

@@ -202,6 +202,9 @@ def test_an_agent_whose_files_are_gone_is_told(data_dir):
             stack.close()
 
 
+@pytest.mark.thorough(
+    quick="tests/faults/test_embedded_broker.py::test_files_that_are_gone_are_an_error_at_the_next_write"
+)
 def test_up_ends_where_its_files_are_gone(data_dir):
     """It has nothing left to hold: it says so and leaves what stands there alone."""
     with up(data_dir, "-w", "lab", "--json") as process:

@@ -513,7 +513,9 @@ def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
         assert store.digests() == digests(disk.folder / "b.duckdb", messages.all, ())
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_room_is_enough_for_what_waits_to_go_on"
+)
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("durability", Durability)

@@ -351,6 +351,9 @@ def test_pass_of_ten_models_by_service(models: Store, real_data: Path, service):
     check_pass(models, real_data, service)
 
 
+@pytest.mark.thorough(
+    quick="tests/statistics/test_oracles.py::test_pass_at_k_and_pass_hat_k_are_exact_shares"
+)
 def test_pass_of_ten_models_with_one_service(one_service: Store, real_data: Path):
     """The same where no other service was imported."""
     check_pass(one_service, real_data, SERVICE)

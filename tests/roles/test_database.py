@@ -259,7 +259,7 @@ def test_what_is_not_seen_has_no_influence(alone, data):
     assert made_anew(mixed(seen, between), home, size) == seen_alone(size)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/roles/test_view.py::test_a_dropped_value_has_no_influence")
 def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     """What masks drop and fields leave out may be anything."""
     log = planted()

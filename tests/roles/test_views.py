@@ -382,7 +382,9 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
     assert words.startswith("as writer, events: ")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_views.py::test_who_saw_an_event_and_what_a_decision_knew_are_sql"
+)
 def test_a_fork_knew_what_its_parent_was_shown(decided):
     """Views and outcomes before the cut count; those after it do not."""
     record, place, run, decision = decided
@@ -428,7 +430,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     assert json.dumps(decision) not in text.out
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
     ("asked", "said"),
     [

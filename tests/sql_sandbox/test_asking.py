@@ -159,7 +159,7 @@ async def test_a_worker_that_dies_is_replaced(place: TableFiles):
             assert (await door.ask(COUNT)).rows == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_asking.py::test_a_worker_that_dies_is_replaced")
 async def test_workers_are_replaced_after_a_while(place: TableFiles):
     """After so many questions, or one that was slow."""
     async with Door(place, Bounds(workers_max=1, spares=0, answers_max=3)) as door:
@@ -197,6 +197,9 @@ def test_answers_are_cut_where_they_are_too_large(asker: Asker):
     assert (huge.rows, huge.cut) == (0, "bytes")
 
 
+@pytest.mark.thorough(
+    quick="tests/sql_sandbox/test_asking.py::test_more_questions_than_workers_wait_or_are_turned_away"
+)
 def test_several_at_once_are_answered_each(asker: Asker):
     """No answer goes to another question."""
     asked = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]

@@ -134,8 +134,8 @@ def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss has another unit")
 @pytest.mark.parametrize(
     "size_mib",
-    [128, pytest.param(1_100, marks=pytest.mark.thorough)],
-    ids=["128", "more-than-1024"],
+    [96, pytest.param(1_100, marks=pytest.mark.thorough)],
+    ids=["96", "more-than-1024"],
 )
 @pytest.mark.usefixtures("record")
 def test_memory_does_not_grow_with_what_is_written(

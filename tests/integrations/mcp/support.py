@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from tests.cli.support import Ran
+from tests.conftest import THOROUGH
 from tests.faults._warm import python
 
 if TYPE_CHECKING:  # it takes 2 s to import, and every worker of the tests imports this module
@@ -104,6 +105,10 @@ async def ask(
         return await do(client)
 
 
+TOGETHER = 20 if THOROUGH else 8
+"""Calls that a client makes at the same time."""
+
+
 async def everything(client: Client) -> list[Any]:
     """Each kind of request, as plain values."""
 
@@ -123,7 +128,7 @@ async def everything(client: Client) -> list[Any]:
         await client.get_prompt("review", {"title": "Moby-Dick"}),
         await client.call_tool("slow", {"seconds": 0.0}, progress_callback=note),
     ]
-    together = [client.call_tool("add", {"a": each, "b": each}) for each in range(20)]
+    together = [client.call_tool("add", {"a": each, "b": each}) for each in range(TOGETHER)]
     found += await asyncio.gather(*together)
     return [json.loads(each.model_dump_json()) for each in found]
 

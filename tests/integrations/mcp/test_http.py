@@ -156,7 +156,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
     """A clear error for the call, an exact record, and the proxy goes on."""
@@ -318,7 +318,7 @@ NOT_FOUND = b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 DONE = b'id: 9\ndata: {"jsonrpc": "2.0", "id": ID, "result": {"content": []}}\n\n'
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_stream_that_breaks_off_is_taken_up_again(
     setup: Setup, command: Commands, goes_on: bool

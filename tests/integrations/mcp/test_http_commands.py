@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.faults._warm import python
-from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, everything, text
+from tests.integrations.mcp.support import (
+    TOGETHER,
+    WAIT_S,
+    Commands,
+    Setup,
+    ask,
+    everything,
+    text,
+)
 from tests.integrations.mcp.test_http import ERAS
 from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
 from tests.integrations.mcp.test_several import servers
@@ -52,7 +60,7 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
             del progress, total
             heard.append(message)
 
-        calls = [client.call_tool("add", {"a": each, "b": each}) for each in range(20)]
+        calls = [client.call_tool("add", {"a": each, "b": each}) for each in range(TOGETHER)]
         slow = client.call_tool("slow", {"seconds": 0.2}, progress_callback=note)
         *found, _ = await asyncio.gather(*calls, slow)
         return [str(each.structured_content) for each in found], heard
@@ -60,7 +68,7 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
     async with port(setup, "--", *setup.server) as (front, _):
         found = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
     stages = [f"stage {number}" for number in range(3)]
-    assert found == [([str({"result": 2 * each}) for each in range(20)], stages)] * 4
+    assert found == [([str({"result": 2 * each}) for each in range(TOGETHER)], stages)] * 4
 
 
 @pytest.mark.slow

@@ -78,7 +78,9 @@ async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
     assert run["labels"]["mcp_server"] == "one+two"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_proxy.py::test_a_server_that_dies_leaves_its_call_in_doubt"
+)
 async def test_one_that_ends_leaves_the_other(setup: Setup):
     """Its calls are in doubt, and then not done; the other answers on."""
     async with wire(setup, door(setup)) as client:

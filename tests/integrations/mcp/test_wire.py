@@ -17,6 +17,7 @@ import pytest
 from tests.integrations.mcp.http_tee import Exchange, Message, Tee, teed
 from tests.integrations.mcp.support import (
     PACKAGES_S_MAX,
+    TOGETHER,
     Commands,
     Setup,
     ask,
@@ -237,7 +238,7 @@ async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands,
     ):
         await asks(before.url, era, everything)
     steps = (await command("run", "trace", "last", "--json")).lines
-    assert check_http(before, behind, steps) >= 26
+    assert check_http(before, behind, steps) >= 6 + TOGETHER
 
 
 @pytest.mark.thorough(
