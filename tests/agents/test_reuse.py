@@ -275,6 +275,20 @@ def test_what_must_be_passed_to_run_is_passed_to_be_answered(record: Record):
     assert ran == ["a"]
 
 
+def test_an_answer_that_is_given_is_one_call_of_a_budget(record: Record):
+    """Not less, and not more: what was held for it is free again."""
+    ran: list[str] = []
+    texts = [{"text": text} for text in "xyz"]
+    for each in texts:
+        once(record, f"a-{each['text']}", ran, given=each)
+    gate = [hansard.budget("two", limit=2, unit="calls", tool="ask")]
+    for each in texts[:2]:
+        assert once(record, "b", ran, gate=gate, given=each) == each["text"]
+    with pytest.raises(hansard.Blocked, match="two"):
+        once(record, "b", ran, gate=gate, given=texts[2])
+    assert ran == ["a-x", "a-y", "a-z"]
+
+
 def test_an_answer_of_another_source_is_none(record: Record):
     """A tool of the same name and version whose source is another one runs."""
     ran: list[str] = []

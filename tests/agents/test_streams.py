@@ -1,5 +1,7 @@
 """Streaming tools: each item is on record before it is handed on, and comes back on replay."""
 
+import contextlib
+
 import pytest
 
 import hansard
@@ -190,6 +192,28 @@ async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
         [step] = await record.steps("r")
         assert [bytes(item) for item in step.items] == [b"1", b"2"]
         assert len(step.attempts) == 1
+
+
+@twins
+async def test_a_mended_reader_is_given_the_rest(lab: Lab):
+    """Its tool runs again: what the reader had comes from the record, the rest from the tool."""
+    async with lab.connect() as record:
+        found: list[int] = []
+        for stops in (True, False):
+            found.clear()
+            with contextlib.suppress(ValueError):
+                async with record.run(run="r") as session:
+
+                    @session.tool(effects="pure")
+                    async def read():
+                        for number in range(5):
+                            yield number
+
+                    async for item in read():
+                        found.append(item)
+                        if stops and item == 2:
+                            raise ValueError("a bug in the reader")
+        assert found == [0, 1, 2, 3, 4]
 
 
 @twins

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.label import parse
 from hansard.domain.roles import file as role_file
 from hansard.domain.roles import role
 from hansard.domain.roles.authorize import Trust, may_be_trusted, may_call, may_state, may_write
+from hansard.domain.roles.fields import reached
 from hansard.domain.roles.judge import Facts, explain, facts, judge, unmet_conditions
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule, RoleWithdrawn
 from hansard.domain.roles.patterns import DOT, NONE, SLASH, kind_matches, matches, read
@@ -230,6 +232,26 @@ def test_nothing_is_seen_that_no_rule_allows():
         "not seen: no rule matches, and what no rule allows is not seen",
         "rule 'r1' does not match: roles: 'writer' is none of 'reader'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [("internal", "no rule matches"), ("secret", "it is labelled 'secret'"), ("", "no rule")],
+)
+def test_what_hides_a_labelled_event_is_told(label, said):
+    """Its label where the role is not cleared for that; else that no rule matches."""
+    rules = msgspec.structs.replace(rule(roles=("reader",)), clearance="confidential")
+    event = msgspec.structs.replace(of("step.failed.v1"), label=parse(label) if label else None)
+    assert said in explain(rules, event)[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_there"),
+    [("labels", True), ("labels.team", True), ("labels.team.more", False), ("nothing", False)],
+)
+def test_a_path_goes_as_deep_as_the_data(path, is_there):
+    """A key of a dictionary is one step, and below a text there is nothing."""
+    assert bool(reached("run.started.v1", path)) is is_there
 
 
 def test_who_is_the_author():

@@ -106,6 +106,16 @@ def test_a_lower_declaration_lowers_nothing(record):
     assert label_of(record, "r", "decision.made.v1") == [SECRET]
 
 
+@pytest.mark.parametrize("before", ["", "internal"])
+def test_a_higher_declaration_holds_for_what_the_record_answers(record, before):
+    """What a tool is said to give now, its caller is shown, whatever was said when it ran."""
+    for gives in (before, "secret"):
+        with record.run("w", run="r", agent="ada", role="researcher") as ada:
+            ada.tool(effects="pure", name="read", gives=gives)(str.upper)("plan")
+            ada.decide("so?", selected=gives, inputs=[])
+    assert label_of(record, "r", "decision.made.v1") == [before, "secret"]
+
+
 def test_a_fork_begins_with_what_its_parent_was_shown(record):
     """Up to the cut, and not beyond; keys and agents alike."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
