@@ -203,7 +203,9 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
         assert told.bytes == path.stat().st_size
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/exchange/test_command.py::test_bad_sections_are_told_and_strict_stops"
+)
 @pytest.mark.long
 async def test_of_three_sections_the_whole_ones_go_in(
     home, zoo: Zoo, workspace, tmp_path, rounds, evidence

@@ -1,5 +1,8 @@
 """Memory in SQL and on the command line."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 import hansard
@@ -13,6 +16,17 @@ SPACE = "agent/ada"
 @pytest.fixture
 def told(record: Record) -> Record:
     """A record with memory that was changed, refused, moved and deleted, some of it untrusted."""
+    return _changed(record)
+
+
+@pytest.fixture(scope="module")
+def read_only(data_dir: Path) -> Iterator[Record]:
+    """The same, to which no test writes."""
+    with hansard.connect("memory-shown", data_dir=data_dir) as record:
+        yield _changed(record)
+
+
+def _changed(record: Record) -> Record:
     space = record.memory(SPACE)
     space.set_policy("off", by="eve", untrusted=["web/**"])
     with record.run("w", agent="ada", role="writer", run="r") as session:
@@ -35,11 +49,11 @@ def told(record: Record) -> Record:
     return record
 
 
-def test_files_changes_refusals_and_policies_are_rows(told: Record):
+def test_files_changes_refusals_and_policies_are_rows(read_only: Record):
     """What there is now, each change of it, and what rests on untrusted input."""
 
     def rows(query: str) -> list[tuple[object, ...]]:
-        return [tuple(row) for row in told.sql(query).rows]
+        return [tuple(row) for row in read_only.sql(query).rows]
 
     assert rows("SELECT path, kind, changes, author, label FROM memory_files ORDER BY path") == [
         ("AGENTS.md", "procedural", 2, "alice", None),
@@ -63,10 +77,10 @@ def test_files_changes_refusals_and_policies_are_rows(told: Record):
     assert joined == [(4,)]
 
 
-def test_a_decision_says_which_version_of_which_file_it_rested_on(told: Record):
+def test_a_decision_says_which_version_of_which_file_it_rested_on(read_only: Record):
     """Reads count in `knew`: by the step that read, to the change that was read, and its author."""
-    [[decision]] = told.sql("SELECT decision FROM decisions WHERE question = 'Buy?'").rows
-    known = told.sql(
+    [[decision]] = read_only.sql("SELECT decision FROM decisions WHERE question = 'Buy?'").rows
+    known = read_only.sql(
         "SELECT c.space, c.path, c.author, c.run FROM knew($1) AS k "
         "JOIN events AS e ON e.id = k.event "
         "JOIN steps AS s ON s.run = e.run AND s.outcome_position = e.position "

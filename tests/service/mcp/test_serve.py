@@ -350,13 +350,24 @@ async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
             ("board_put", {"run_id": "nobody", "key": "k", "value": 1}, "not found"),
             ("board_add", {"run_id": run, "key": "k", "amount": "many"}, "'many'"),
             ("team_complete", {"run_id": run, "task": {"id": "t9", "number": 1}}, "claim it"),
-            ("sql", {"query": "DROP TABLE runs"}, "read"),
-            ("why", {"decision": "0"}, "decision"),
-            ("compare", {"experiment": "nothing"}, "nothing"),
             ("no_such_tool", {}, "there is no tool"),
         ):
             assert fact in await ada.refused(tool, **arguments), tool
         assert await ada.get("board_keys", run_id=run) == []
+
+
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_serve.py::test_what_is_wrong_is_said_and_nothing_is_written"
+)
+async def test_what_is_asked_wrongly_of_tables_is_said(setup: Setup):
+    """SQL that would write, a decision that is none, an experiment that nobody registered."""
+    async with sdk(setup, "ada", "auto") as ada:
+        for tool, arguments, fact in (
+            ("sql", {"query": "DROP TABLE runs"}, "read"),
+            ("why", {"decision": "0"}, "decision"),
+            ("compare", {"experiment": "nothing"}, "nothing"),
+        ):
+            assert fact in await ada.refused(tool, **arguments), tool
 
 
 ROLES = """
