@@ -50,6 +50,7 @@ def _session(folder: Path, module: str, *options: str, **env: str) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 import hansard
 from hansard import HansardError
 
@@ -109,6 +111,7 @@ def errors(kind: type[BaseException]) -> Iterator[type[BaseException]]:
         yield from errors(each)
 
 
+@pytest.mark.slow
 def test_each_error_that_the_api_raises_is_imported_from_the_package():
     """Who catches an error names it as he names all else."""
     for module in pkgutil.walk_packages(hansard.__path__, "hansard."):

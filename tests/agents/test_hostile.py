@@ -193,8 +193,7 @@ NAUGHTY = [
 ]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.slow(cases=1)
 @twins
 async def test_naughty_strings_come_back_exactly(lab: Lab):
     """As argument, result, item, key, error text and message: every string is the same after."""

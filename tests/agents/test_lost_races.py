@@ -341,6 +341,7 @@ async def test_what_another_stated_meanwhile_is_not_stated_again(race: Race):
 # ---------------------------------------------------------------- heartbeats
 
 
+@pytest.mark.slow
 async def test_a_heartbeat_that_loses_again_and_again_leaves_the_others_a_while(race: Race):
     """Its tries at once are bounded; it goes on before its lease is over."""
     lease_ms = 9_000  # it beats each third of it, and tries again after a third of that

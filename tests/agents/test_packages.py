@@ -124,6 +124,7 @@ async def test_a_value_comes_back_equal(lab: Lab, name):
                 assert same((await come(inside(make())))["a"][0][0], make())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_equal_values_are_one_call(name):
     """A value that is made again has the same digest, and the bytes stay as they are when read."""

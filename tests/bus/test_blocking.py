@@ -108,6 +108,7 @@ async def test_one_thread_at_a_time(nats: Nats):
     await log.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["late", "killed"])
 async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats, ends: str):
     """The thread does not wait for long, and does not guess: the loop sends the very commit again,
@@ -214,6 +215,7 @@ async def _texts(nats: Nats) -> list[str]:
     return [bytes(event.data).decode() for each in commits for event in each.commit.events]
 
 
+@pytest.mark.slow
 def test_what_is_known_of_a_position_never_goes_back():
     """Threads note what was acknowledged to them beside the loop: a read after any of them must
     reach the newest, whichever notes last.

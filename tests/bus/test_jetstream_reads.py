@@ -102,6 +102,7 @@ class TestReads:
         assert [s.position for s in commits] == list(range(LENGTH + 1, LENGTH + 4 * WIDE + 1))
         assert len(await log.read_run("wide", AtPosition(LENGTH + 7))) == 7
 
+    @pytest.mark.slow
     async def test_large_commits(self, log: JetStreamLog):
         """More bytes than one answer holds come in several."""
         stream = WorkspaceStream("large", "one")

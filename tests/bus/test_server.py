@@ -456,6 +456,7 @@ def test_a_second_supervisor_does_not_start(lease, data_dir):
     assert answers(lease.info)
 
 
+@pytest.mark.slow
 def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
     """A state file without a supervisor counts for nothing, be its process ids in use or not."""
     with join(data_dir) as lease:
@@ -548,6 +549,7 @@ def test_two_durabilities_do_not_share_a_server(data_dir):
             assert second.info == lease.info
 
 
+@pytest.mark.slow
 def test_the_durability_may_change_when_nobody_is_left(data_dir):
     """Also while the old server waits for somebody to come."""
     with join(data_dir, Durability.RELAXED):

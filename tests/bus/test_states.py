@@ -223,6 +223,7 @@ class Counted:
         return await self._log.read(stream, **bounds)
 
 
+@pytest.mark.slow
 async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
     """Where a chunk is missing, all that follows is one answer, after what would follow on the
     newest chunk was asked for in vain, and the chunk is made; the next reader asks for that alone.
@@ -253,6 +254,7 @@ async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_what_was_read_up_to_a_version_is_read_on(world):
     """A first read takes no more than it needs; what is asked for after that is whole."""
     stream = AgentStream(world.runs[0], "r", "a")

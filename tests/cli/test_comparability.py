@@ -136,6 +136,7 @@ def test_the_verdict(
     assert (line["verdict"], line["differs_in"]) == (verdict, differs)
 
 
+@pytest.mark.slow
 def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
     """In the diff, the trace, the trail and SQL: which call, with which arguments, what the tool
     says that it does, and what the call was answered with.

@@ -39,6 +39,7 @@ def test_the_reference_is_up_to_date():
     )
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_command():
     """No command without its section, no option without its words."""
     text = _reference()
@@ -97,6 +98,7 @@ def _help(path: str) -> str:
     return " ".join(getattr(found, "loaded", found).help.split())
 
 
+@pytest.mark.slow
 def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
     """What reads a workspace imports neither what draws log lines nor the keys' cryptography, which
     wait for the first line and the first key; nor the tables, where nothing is asked of them.
@@ -116,6 +118,7 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
     assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & set(loaded)
 
 
+@pytest.mark.slow
 def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
     """Nothing is logged where all goes well: what draws log lines would be half of the time that a
     first `connect` takes.
@@ -137,6 +140,7 @@ def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
     assert not {"structlog", "rich", "pygments", "duckdb"} & set(loaded)
 
 
+@pytest.mark.slow
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     """What answers in SQL imports pyarrow for Arrow and Parquet alone."""
     code = "import sys, hansard.cli.sql; print(*sys.modules)"
@@ -192,6 +196,7 @@ def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
     assert not {"rich.text", "rich.console", "nats.js", "nats.js.api", "duckdb"} & loaded
 
 
+@pytest.mark.slow
 def test_what_of_nats_py_is_not_loaded_is_there_for_whoever_asks():
     """Also by the way that loads it first, and as one module however it is asked for."""
     code = (

@@ -110,6 +110,7 @@ def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line
                 assert_not_begun(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
     """The log's time decides, to the microsecond that it is shown with: all that counts by then."""

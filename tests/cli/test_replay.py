@@ -301,6 +301,7 @@ def forge(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Comm
     return commit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "change", "said"),
     [

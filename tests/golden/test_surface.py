@@ -55,6 +55,7 @@ def test_what_a_macro_was_given_it_is_given_first():
         assert gone(there, [now, "t.c INTEGER"]) == ["macro m[a, b]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["commands", "tables", "tags"])
 def test_what_is_stored_or_typed_keeps_its_name(drawn: Surface, part: str):
     """No command, option, event tag, table, column, type or macro is gone or has another name."""
@@ -63,6 +64,7 @@ def test_what_is_stored_or_typed_keeps_its_name(drawn: Surface, part: str):
     assert not gone(there, drawn[part])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", PYTHON)
 def test_what_programs_call_is_there(drawn: Surface, part: str):
     """Each public name, attribute and parameter is there, or has the new name that was said."""

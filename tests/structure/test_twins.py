@@ -8,6 +8,7 @@ from tests.structure.rooms import made
 from tests.structure.twins import SRC, TWINS, WORDS, Twin, named, stale, text
 
 
+@pytest.mark.slow
 def test_no_made_module_is_out_of_date() -> None:
     """Each says what its source says now: `python -m tests.structure.twins` makes them."""
     assert stale() == []

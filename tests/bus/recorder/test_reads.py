@@ -67,6 +67,7 @@ pages = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(inserts=inserts, ranges=ranges, pages=pages)
 def test_every_read_is_as_the_in_memory_recorder_s(recorder_of, inserts, ranges, pages):
@@ -94,6 +95,7 @@ def test_every_read_is_as_the_in_memory_recorder_s(recorder_of, inserts, ranges,
     assert ours.max_notification_id() == theirs.max_notification_id()
 
 
+@pytest.mark.slow
 def test_an_aggregate_may_have_more_events_than_one_request_returns(recorder_of):
     """JetStream answers at most 1,024 subjects at once; nobody notices."""
     recorder, originator_id = recorder_of(), uuid4()
