@@ -367,6 +367,7 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     assert (await seen.page.pdf()).startswith(b"%PDF")
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_the_state_is_that_of_the_fold")
 async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
     """The parent's events are there and marked; the head names the parent."""
     seen = await view(await pages.of(runs.forked))

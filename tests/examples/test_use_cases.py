@@ -96,7 +96,7 @@ def test_undisturbed_each_does_its_job(undisturbed):
             case,
             place,
             id=f"{case.name}-{place}".replace(" ", "-"),
-            marks=pytest.mark.thorough if number % 8 else (),
+            marks=pytest.mark.thorough if number % 8 or case is SUPPORT_DESK else (),
         )
         for number, (case, place) in enumerate(KILLS)
     ],
