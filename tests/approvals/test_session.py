@@ -88,7 +88,7 @@ async def test_nobody_answers_in_time(lab: Lab):
 
 
 @pytest.mark.fast(cases=0)
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
     """`NotDone` says that nothing happened: tried again, in the same session or resumed, under the

@@ -47,16 +47,10 @@ def bounds(share, rounds):
     return low / rounds, high / rounds
 
 
-ALIKE = {"no clusters", "two samples", "two samples, twenty clusters"}
-"""The macro goes the same ways with the other one, but for the formula of two samples, which
-`test_two_samples_where_no_task_is_in_two_arms` shows."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.thorough if name in ALIKE else ()) for name in NULLS],
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
 )
+@pytest.mark.parametrize("name", NULLS)
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
     """60 tasks, five trials, two arms, no effect in the mean: p <= .05 in one of twenty rounds, the
     interval holds the truth in nineteen, and p is spread evenly.
@@ -122,7 +116,7 @@ def test_a_round_alone_gets_the_verdict_of_its_p(store):
 
 
 @pytest.mark.thorough(
-    quick="tests/statistics/test_calibration.py::test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says"
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
 )
 def test_a_difference_that_is_there_is_found(store):
     """+0.45 logit among tasks of very different difficulty: the interval holds the true difference
