@@ -14,7 +14,7 @@ APSTAMP := $(APEERS)/.made-from-the-lock
 # How often a test marked `long` repeats itself, e.g. how many times a server is killed.
 ROUNDS      ?= 1
 FULL_ROUNDS ?= 200
-WORKERS     ?= 6
+WORKERS     ?= 4
 PYTEST_ARGS ?=
 EVIDENCE    ?= docs/evidence.json
 
@@ -72,7 +72,7 @@ SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')"
 
 QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=1, WORKERS=6, PYTEST_ARGS=..., SHM= for the disk)
+test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=1, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
 	$(QUICK) --tier fast $(PYTEST_ARGS)
 
 test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, packages, real data, documents

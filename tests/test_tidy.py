@@ -270,6 +270,7 @@ def _imported(node: ast.AST) -> list[str]:
             return []
 
 
+@pytest.mark.slow
 def test_the_domain_is_pure():
     """No clock, no randomness, no I/O and no `async` in the domain.
 

@@ -29,6 +29,7 @@ def traded(record: Record) -> tuple[Account, Order]:
     return found, order
 
 
+@pytest.mark.slow
 def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order]):
     """With what it holds, whose step of which run it is, and the session's correlation id."""
     account, order = traded

@@ -708,6 +708,7 @@ def test_looking_makes_nothing(data_dir):
 # ---------------------------------------------------------------- failures
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_why(data_dir):
     """The error carries the server's own words; once the cause is removed, a join works."""
     obstacle = data_dir / "nats" / "jetstream"

@@ -126,6 +126,7 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
 ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3"
 
 
+@pytest.mark.slow
 async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(
     data_dir: Path, workspace: str
 ):

@@ -58,6 +58,7 @@ def test_a_link_a_pipe_and_a_device(home, zoo: Zoo, call, tmp_path):
     assert not os.path.isfile("/dev/null")  # noqa: PTH113 -- says what it is about
 
 
+@pytest.mark.slow
 def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
     """Ids, prefixes that no other run has, `last`; the same run twice is once."""
     run = zoo.runs["retried"]

@@ -193,6 +193,7 @@ def test_a_run_that_died_is_continued_here(production, laptop, home, tmp_path, d
     assert laptop.hansard("check").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::hansard.agents.errors.ToolChanged")
 def test_a_run_in_doubt_is_settled_here(home, zoo: Zoo, workspace, tmp_path, call):
     """An open effect is in doubt on the laptop, too: it stops, is settled, and goes on."""

@@ -264,6 +264,7 @@ def _keyed(value: str) -> experiences.Experience:
     return _action(element_id=f"0-{value}")
 
 
+@pytest.mark.slow
 def test_no_planted_value_is_published():
     """100 secrets and personal values, in whatever field: each is refused, and the refusal does not
     say the value; without them it may be published.
@@ -284,6 +285,7 @@ def test_no_planted_value_is_published():
     assert published == []
 
 
+@pytest.mark.slow
 def test_a_version_is_published_verified_and_installed(record: Record, call: Call, tmp_path: Path):
     """It travels as one file; elsewhere nothing is done by it until a person confirms its digest; a
     name that is taken, a label and a file that is there are refused.

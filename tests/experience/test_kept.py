@@ -164,6 +164,7 @@ def healed(record: Record, learnt: experiences.Experience) -> None:
     assert record._portal.run(heal) == before.version + 1
 
 
+@pytest.mark.slow
 def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
     """It comes back as it was at any version; the list and `find` say what it may be used for, and
     how sure it is.

@@ -137,6 +137,7 @@ async def everything(log: JetStreamLog) -> list[Stored]:
     return [stored async for stored in log.follow(0, until=await log.head())]
 
 
+@pytest.mark.slow
 async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
     """While the disk is full, reads are answered and writes wait, of every kind; once there is room
     they are stored, once, without anybody starting anything. What was said named disk and path.

@@ -335,6 +335,7 @@ def test_a_question_to_a_person_is_labelled(record):
     assert set(label_of(record, "r", "approval.requested.v1")) == {SECRET}
 
 
+@pytest.mark.slow
 def test_a_budget_and_a_heartbeat_are_labelled(record):
     """Whatever an agent writes, into whatever stream."""
     with record.run(

@@ -169,6 +169,7 @@ def test_no_value_is_left_in_nested_arguments_and_all_come_back(value):
         assert hidden is value
 
 
+@pytest.mark.slow
 @settings(max_examples=max(60, settings().max_examples))
 @given(
     text=st.lists(st.sampled_from([MAIL, "<", "<EMA", " ok ", PHONE, ">"]), max_size=6).map(
@@ -217,6 +218,7 @@ def pair(session, **options):
     return hansard.by_label(local=llama, cloud=gpt, **options), asked
 
 
+@pytest.mark.slow
 def test_what_is_above_the_clouds_clearance_goes_to_the_local_model(record):
     """From the moment the agent was shown it; SQL says which was asked under which label."""
     with record.run("w", run="r", agent="ada") as session:

@@ -61,6 +61,7 @@ def opened(place: TableFiles) -> Store:
     return Store(found.path, read_only=True)
 
 
+@pytest.mark.slow
 def test_no_byte_tells_of_what_is_not_seen(tmp_path):
     """Not the tables, not DuckDB's log, not what is published: while the workspace's own tables
     hold each of the secrets.
@@ -389,6 +390,7 @@ def test_a_masked_value_is_no_error(tmp_path, fields, how):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     """Roster and labels as of the cut; the role's numbers of steps and versions go on."""
     log = Log()

@@ -179,6 +179,7 @@ async def test_a_role_without_rules_is_shown_nothing(lab: Lab):
         assert (one.event.rules, one.event.events, one.event.seen) == ("", 0, {})
 
 
+@pytest.mark.slow
 def test_agents_of_one_role_at_once_lose_no_view(record):
     """Eight threads' worth of sessions race for one stream: every view is on record, once."""
     record.apply_role("reader", READER)

@@ -387,6 +387,7 @@ def test_a_refusal_s_words_are_labelled(desk: House) -> None:
     assert {str(each.commit.label) for each in found} == {"secret"}
 
 
+@pytest.mark.slow
 def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
     """Somebody who was shown a secret denies what an agent asks, and says why: an agent that is not
     cleared is told that it was denied, and no more; one that is has the label of it.

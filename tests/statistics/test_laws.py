@@ -67,6 +67,7 @@ def same(one, other):
     return repr(one) == repr(other)
 
 
+@pytest.mark.fast(cases=1)
 @pytest.mark.parametrize(
     ("threads", "tasks"),
     [(2, FEW), *(pytest.param(n, 150, marks=pytest.mark.thorough) for n in (1, 2))],
@@ -174,6 +175,7 @@ def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     assert len(verdicts) > 1
 
 
+@pytest.mark.fast(cases=1)
 @pytest.mark.parametrize("shift", [pytest.param(1.0, marks=pytest.mark.thorough), 1e6])
 def test_adding_a_constant_changes_no_difference(tmp_path, shift):
     """Every value shifted: differences, errors and p stay as they are."""
@@ -283,6 +285,7 @@ def test_where_all_is_tied_nothing_differs(store, value):
     assert (row["verdict"], row["low"], row["mcnemar_p"]) == ("cannot tell", None, 1)
 
 
+@pytest.mark.slow
 def test_a_difference_without_spread_is_judged_by_its_signs(store):
     """The same difference in every task: t would be without bounds, the exact test is not, however
     small or large the unit is.
@@ -340,6 +343,7 @@ def test_no_outcome_at_all_is_the_status(store):
         )
 
 
+@pytest.mark.slow
 def test_success_by_view_and_by_macro_are_one(store):
     """trial_runs and the metric `success` say the same, whatever was judged."""
     chance = random.Random(9)
@@ -470,6 +474,7 @@ def test_an_empty_label_is_not_all_of_them(store):
     }
 
 
+@pytest.mark.slow
 def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
     """There is nothing to compare in it, and neither arm is said to have failed."""
     made = [
@@ -509,6 +514,7 @@ def test_a_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
     } == {"t": (1, 1, True), "u": (0, 0, False), "v": (0, 1, False)}
 
 
+@pytest.mark.slow
 def test_of_several_metrics_none_is_chosen(store):
     """Without a plan all that was scored is shown, and nothing of it gets a verdict until it is
     named; the one that was named gets the verdict that it would get alone.
@@ -721,6 +727,7 @@ def test_a_missing_cost_is_no_cost(store):
         assert (row["better"], row["unmatched"]) == ("lower", 1)
 
 
+@pytest.mark.slow
 def test_less_cost_is_better(store):
     """Of a metric of which less is better, the arm with less wins."""
     support.plant(
@@ -739,6 +746,7 @@ def test_less_cost_is_better(store):
     assert all(each["worse_by"] > 0 and each["base_runs"] and each["arm_runs"] for each in worse)
 
 
+@pytest.mark.slow
 def test_a_fork_counts_where_it_was_assigned_itself(store):
     """A fork has its parent's experiment by inheritance and is no trial for that."""
     made = support.plant(store, some())
@@ -756,6 +764,7 @@ def test_a_fork_counts_where_it_was_assigned_itself(store):
     assert a["runs"] == before["accounting"][0]["runs"] + 1
 
 
+@pytest.mark.slow
 def test_each_arm_is_beside_the_baseline_as_if_alone(store):
     """With more arms a comparison is the same but for the family that it is judged in."""
     made = some(arms="abcd", tasks=20)

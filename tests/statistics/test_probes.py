@@ -146,6 +146,7 @@ def test_scores_are_judged_by_the_paired_t_test(store):
     assert row["test"] == "paired t"
 
 
+@pytest.mark.slow
 @pytest.mark.thorough(quick="tests/statistics/test_paired.py::test_holm_and_benjamini_hochberg")
 def test_holm_is_over_all_that_is_judged(store):
     """Two questions: the smaller p counts twice; slices are a family of their own."""
@@ -199,6 +200,7 @@ def test_what_would_have_been_found_is_what_the_test_can_find(store, n):
     assert reached == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_no_difference_is_said_only_of_a_margin_that_was_named(store):
     """And only where the whole interval is inside."""
     plant(store, flips(0, 0, 24))
@@ -212,6 +214,7 @@ def test_no_difference_is_said_only_of_a_margin_that_was_named(store):
     assert compared(store, decision_margin=0.2)["selected", "approve"]["verdict"] == "cannot tell"
 
 
+@pytest.mark.slow
 def test_a_score_without_spread_has_no_interval_and_is_in_no_margin(store):
     """What is always the same is no sample of how it may differ."""
     made = [Decided("approve", {"approve": 0.5})]

@@ -98,6 +98,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
+@pytest.mark.slow
 def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
     """Nothing of what sessions, a settlement, a fork, an import and people write is quarantined."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:

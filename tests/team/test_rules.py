@@ -372,6 +372,7 @@ def test_what_cannot_be_said_is_refused_with_its_bound(wanted, words):
         decide(state, wanted, 0)
 
 
+@pytest.mark.slow
 def test_a_run_has_a_most_of_tasks():
     """One more than the most is refused."""
     state = said(initial(), TaskAdded(task="t", title="t"))

@@ -167,6 +167,7 @@ def _send(_to: str) -> str:
     return "sent"
 
 
+@pytest.mark.slow
 def test_approvals(record: Record, data_dir, workspace, store):
     """One is granted and used, one denied, one expires; who answered, why, and how long it took."""
     asks = [hansard.ask_first(tool="_send", timeout_s=30, name="mail")]

@@ -122,6 +122,7 @@ def test_a_damaged_file_is_not_taken(tmp_path):
         Memory().load(file)
 
 
+@pytest.mark.slow
 def test_no_broker_is_started():
     """In a process of its own: no server, no connection, no file."""
     script = """

@@ -397,6 +397,7 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
         assert await asyncio.wait_for(client.process.wait(), WAIT_S) == 0
 
 
+@pytest.mark.slow
 async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path: Path):
     """Before a server of pipes a session's client that does not read holds nothing up: more than
     `QUEUED_MAX` notifications are left out, the answer never.

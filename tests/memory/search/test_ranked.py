@@ -129,6 +129,7 @@ _PATHS = st.sampled_from(["a.md", "b/c.md", "b/d.md", "e.md"])
 _TEXTS = st.text(alphabet="abc \n", max_size=30)
 
 
+@pytest.mark.slow
 @given(
     seen=st.dictionaries(_PATHS, _TEXTS, max_size=4),
     other=st.dictionaries(st.sampled_from(["x.md", "y.md"]), _TEXTS, max_size=2),
@@ -186,6 +187,7 @@ def static():
     return Rankers(FileWords(), FileVectors(StaticVectors()))
 
 
+@pytest.mark.slow
 def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
     """Written for this test, without a common content word: words find none of them, vectors most,
     and the fusion keeps them among the first five.

@@ -118,6 +118,7 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
     assert filled.memory().view("AGENTS.md") == NOTES["AGENTS.md"]
 
 
+@pytest.mark.slow
 def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
     """A step like another: on record with what it found."""
 
