@@ -109,6 +109,7 @@ def test_each_public_name_is_in_the_reference_once():
     assert not [name for name, times in count.items() if times > 1], "shown twice"
 
 
+@pytest.mark.slow
 def test_all_that_the_pages_show_is_there():
     """A page shows no name, and no member, that is gone."""
     for each in shown():

@@ -83,6 +83,7 @@ def test_help_is_quick(tmp_path: Path, asked: list[str]):
     }
 
 
+@pytest.mark.slow
 def test_the_help_of_a_group_has_the_line_of_each_command():
     """It is shown without the command's module, and is what the command's own help begins with."""
     assert [

@@ -114,6 +114,7 @@ def test_curves_of_a_metric_of_success(lines: list[dict[str, Any]]):
         assert row["pass_at_k"] == row["pass_hat_k"] == pytest.approx(21 / TASKS)
 
 
+@pytest.mark.slow
 def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: list[dict[str, Any]]):
     """The failing arm's four tasks of those the baseline solves, and runs that exist."""
     rows = _of(lines, "regression")
@@ -330,6 +331,7 @@ def test_another_baseline_and_metric(place: Place):
     assert row["verdict"] == "worse"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [

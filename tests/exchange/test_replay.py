@@ -220,6 +220,7 @@ def test_a_run_in_doubt_is_settled_here(home, zoo: Zoo, workspace, tmp_path, cal
     assert told.bads == []
 
 
+@pytest.mark.slow
 def test_a_copy_is_forked_and_goes_its_own_way(home, zoo: Zoo, workspace, tmp_path):
     """A fork of an imported run begins as the original's would, and is itself exported with it."""
     run = zoo.runs["talk 2"]

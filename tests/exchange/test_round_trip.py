@@ -86,6 +86,7 @@ def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     assert isinstance(told[0], str) == (run == zoo.runs["unknown"])
 
 
+@pytest.mark.slow
 def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
     """All runs in one section: by position, each commit once, byte-equal again."""
     runs = sorted(set(zoo.runs.values()))

@@ -369,6 +369,7 @@ def test_the_status_says_what_hinders(disk: Disk, call_there):
     until(at_rest, "it still says so")
 
 
+@pytest.mark.slow
 def test_a_search_that_finds_no_room_says_so(disk: Disk, call_there):
     """The index is not called damaged, and is made once there is room."""
     disk.full()

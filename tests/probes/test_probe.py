@@ -298,6 +298,7 @@ def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record)
     assert set(there) <= set(completed())  # not a word was added to them
 
 
+@pytest.mark.slow
 def test_a_fork_is_no_run_to_probe(desk: Desk, call: Call, record: Record):
     """It is named as what it is."""
     desk.record(1)

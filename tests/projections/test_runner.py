@@ -84,6 +84,7 @@ async def head_of(home: Path, workspace: str) -> int:
         return (await raw.bounds())[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["begun", "closed"])
 async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
     home: Path, workspace: str, monkeypatch, moment: str

@@ -170,6 +170,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     assert list(asker.ask("SELECT count(*) FROM decisions").tuples()) == [(1,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [

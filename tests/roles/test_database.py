@@ -86,6 +86,7 @@ def test_no_byte_tells_of_what_is_not_seen(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_rows_hold_what_is_known(tmp_path):
     """Numbers are the role's own; an outcome without its intent is a row; nothing is a problem."""
     store = opened(bring(planted(), tmp_path, RULES))

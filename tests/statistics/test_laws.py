@@ -808,6 +808,7 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
     assert set(by_view.values()) == {5_000.0, 3_000.0, None}
 
 
+@pytest.mark.slow
 def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     """Every trial without an outcome counts as 0 under the arm and as 1 under the baseline: what
     did not complete, what has no value, and tasks that one arm lacks; both other ways stand beside.

@@ -143,6 +143,7 @@ def test_binomial_p_and_mcnemar_p(store):
     assert asked(store, "mcnemar_p(a, b)", [-1, 0], [4, 0]) == [None, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.2, 0.05, 0.01, 1e-6])
 def test_wilson(store, alpha):
     """Both ends of Wilson's interval; at 0 and n successes one end is exactly 0 and 1."""

@@ -103,7 +103,7 @@ def world(request, tmp_path):
 METRICS = [("reward", "higher", None), ("score", "higher", 0.1), ("cost", "lower", 0.05)]
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=2)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("clustered", [False, True])
 def test_the_paired_difference_is_pythons(world, clustered):
@@ -341,6 +341,7 @@ def store(tmp_path):
     made.close()
 
 
+@pytest.mark.slow
 def test_ranks_are_what_scipy_and_holm_leave_open(store):
     """Every pair by scipy's paired t, all in one Holm family: an arm's ranks go from one more than
     the arms that are better to all less those that are worse, and the rest is alike.

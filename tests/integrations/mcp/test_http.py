@@ -183,6 +183,7 @@ async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Comma
     assert step == ("failed" if kind.startswith("40") else "in_doubt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kept_s", "connections"), [(0.1, 2), (WAIT_S, 1)])
 async def test_an_idle_connection_is_left_before_the_server_closes_it(
     monkeypatch: pytest.MonkeyPatch, kept_s: float, connections: int

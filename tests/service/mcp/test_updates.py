@@ -410,6 +410,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
 
 
+@pytest.mark.slow
 async def test_the_server_says_of_which_lists_it_tells(setup: Setup):
     """In both eras of prompts, and of no other; who asks for word of others is told that there is
     none.
