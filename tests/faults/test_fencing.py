@@ -88,9 +88,7 @@ def test_fencing_guards_the_record_and_not_the_world(stage, policy, keys):
     assert len({line["key"] for line in stage.world.read()}) == keys
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_fencing.py::test_one_stopped_before_its_receipt_leaves_one_effect"
-)
+@pytest.mark.slow
 def test_a_settlement_fences_the_session_that_is_still_at_work(stage):
     """Settling a step takes the next epoch: whoever was still in that step cannot record it."""
     old = stage.frozen_at("matrix", Point.BEFORE_RECEIPT, policy="once")

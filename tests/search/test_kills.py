@@ -71,9 +71,7 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
     evidence.record("kill.search_index", kills=kills, commits=reached, differing_rows=0)
 
 
-@pytest.mark.thorough(
-    quick="tests/search/test_search.py::test_what_a_killed_rebuild_had_made_is_thrown_away_by_the_next"
-)
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str, rounds):

@@ -276,9 +276,7 @@ def test_client_killed_at_each_point(
     evidence.record("service.client_killed", points=len(points), kills=len(kills))
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_restarts.py::test_the_broker_goes_while_a_client_waits"
-)
+@pytest.mark.slow
 def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> None:
     """Who waits for what others do is told so as soon as anybody."""
     house.end()
