@@ -69,7 +69,7 @@ def arguments(
 ) -> dict[str, Any]:
     """A call's arguments by name, defaults filled in. Raises TypeError as the call would.
 
-    Plain parameters are filled in here, at a fifth of what `bind` takes; for all else, and for
+    Plain parameters are filled in here, at a quarter of what `bind` takes; for all else, and for
     what does not fit, it is asked.
     """
     found: dict[str, Any] = {}

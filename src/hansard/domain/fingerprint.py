@@ -122,7 +122,7 @@ def fingerprint(call: str, head: str) -> str:
 
 
 def _tagged(tag: bytes, one: bytes, other: bytes) -> str:
-    """The digest of three short parts, at two thirds of its cost: every call takes several."""
+    """The digest of three short parts, at three quarters of its cost: every call takes several."""
     said = b"%d:%b%d:%b%d:%b" % (len(tag), tag, len(one), one, len(other), other)
     return _kept(hashlib.sha256(said).digest())
 
