@@ -16,6 +16,10 @@ from hansard.bus import access, subjects
 from hansard.bus.access import AccessNotTold, BrokerUser, Credentials, tell_server
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record as record_event
+from hansard.bus.errors import BrokerError
+from hansard.bus.jetstream import calls
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.log import Append
 from hansard.bus.server import logins as server_logins
 from hansard.bus.server.files import ServerFiles, locked
@@ -104,6 +108,34 @@ def test_a_login_of_another_workspace_is_not_told_under_this_one(lease: Lease, d
     eve = user("eve", "lab2")
     asyncio.run(tell(data_dir, eve[0], workspace="lab"))
     assert not let_in(holder(lease, eve))
+
+
+async def test_who_connects_while_logins_are_reloaded_is_let_in(lease: Lease, data_dir: Path):
+    """The server refuses and cuts connects then, of logins that do not change, too: they are made
+    again. Who is not known is told so, then as ever.
+    """
+    runtime = lease.info.runtime
+    options = BrokerOptions(
+        urls=(lease.info.url,), user=runtime.user, password=runtime.password, connect_timeout_s=60
+    )
+    both = [[user("ada")[0]], [user("ada")[0]]]
+
+    def reload() -> None:
+        with server_logins.changing(data_dir, BACK_S_MAX) as replace:
+            for number in range(150):
+                replace("lab", both[number % 2])
+
+    reloading = asyncio.ensure_future(asyncio.to_thread(reload))
+    opened = 0
+    while not reloading.done():
+        for broker in await asyncio.gather(*(Broker.open(options) for _ in range(8))):
+            await calls.api(broker, "INFO")
+            await broker.close()
+            opened += 1
+        with pytest.raises(BrokerError, match="answered 401"):
+            await Broker.open(msgspec.structs.replace(options, password="wrong"))
+    await reloading
+    assert opened
 
 
 @pytest.mark.slow

@@ -60,6 +60,10 @@ CANCELS_MAX = 100
 CANCEL_WAIT_S = 0.05
 
 UNAUTHORIZED = 401
+REFUSALS_MAX = 5
+"""So many connects, `RECONNECT_WAIT_S` apart, are refused before a login is told to be: while it
+reloads, nats-server 2.15 refuses connects of logins that do not change, too."""
+
 _DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
 
 _MESSAGE = re.compile(rb"(?:MSG|(HMSG)) +(\S+) +(\d+) +(?:(\S+) +)?(?(1)(\d+) +)(\d+)\r\n")
@@ -247,6 +251,7 @@ class Broker:
         self._opened = False
         self._closing = False
         self._refused: asyncio.Future[BusError] | None = None
+        self._refusals = 0
         self._last_error = "no answer"
         self._revival: asyncio.Task[None] | None = None
         self._healing: asyncio.Task[None] | None = None
@@ -465,7 +470,7 @@ class Broker:
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        self._refused = loop.create_future()
+        self._refused, self._refusals = loop.create_future(), 0
         try:
             connecting = loop.create_task(self._nc.connect(**self._arguments()))
             try:
@@ -483,7 +488,7 @@ class Broker:
             if self._refused.done():
                 raise self._refused.result()
             if not in_time:
-                raise self._unreachable()
+                raise self._login_refused() if self._refusals else self._unreachable()
             try:
                 connecting.result()
             except (NatsError, OSError, ImportError, ValueError) as error:
@@ -536,20 +541,24 @@ class Broker:
             for receiver in list(self._receivers.values()):
                 if isinstance(receiver, Reply) and receiver.subject.lower() == denied.group(1):
                     receiver.lost(BrokerError(f"sending to {receiver.subject!r}", 403, text))
-        # Ten attempts a second tell the same; and who closes it needs to know no more.
+        # Ten attempts a second tell the same; who closes it needs to know no more; and what
+        # hinders a connect is raised, unless the next attempt succeeds.
         if self._last_error != before and not self._closing:
-            log = _log.debug if isinstance(error, OSError) else _log.warning
+            quiet = isinstance(error, OSError) or self._refused is not None
+            log = _log.debug if quiet else _log.warning
             log("broker connection", error=self._last_error, url=self.url)
 
     def _refusal(self, error: Exception) -> BusError | None:
-        """What a first connect is to raise at once, since no further attempt ends otherwise."""
+        """What a connect is to raise, since no further attempt ends otherwise."""
         text = str(error) or repr(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             return Unreachable(self.url, text)
-        if "authorization" in text.lower():
-            who = self.options.user or self.options.name
-            return BrokerError(f"connecting to {self.url} as {who!r}", UNAUTHORIZED, text)
-        return None
+        self._refusals += "authorization" in text.lower()
+        return self._login_refused() if self._refusals >= REFUSALS_MAX else None
+
+    def _login_refused(self) -> BrokerError:
+        who = self.options.user or self.options.name
+        return BrokerError(f"connecting to {self.url} as {who!r}", UNAUTHORIZED, self._last_error)
 
     async def _on_disconnected(self) -> None:
         if not self._closing:
