@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +24,9 @@ import msgspec
 import pytest
 
 import hansard.bus
+from hansard.bus import marks
 from hansard.bus.errors import BusError
+from hansard.bus.marks import Kept, Mark
 from hansard.bus.server import _marker, _supervisor
 from hansard.bus.server import process as server_process
 from hansard.bus.server.files import locked
@@ -51,6 +54,8 @@ BACK_WITHIN_S = 30.0
 """For a restart, which takes a second; a bound, too."""
 
 SOURCES = str(Path(hansard.bus.__file__).parents[2])
+
+SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 USER = """
 import sys
@@ -624,6 +629,44 @@ def test_the_runtime_user_cannot_change_the_record(standing, verb):
         assert wire.request(f"$JS.API.STREAM.INFO.{name}")["state"]["messages"] == 1
         with pytest.raises(PermissionError, match="Permissions Violation for Publish"):
             wire.request(subject, stream)
+
+
+@pytest.mark.slow
+def test_a_server_on_which_nothing_is_written_is_asked_nothing(lease, data_dir):
+    """Whoever keeps the marks sees by the files which logs went on, and asks for those alone: to
+    list all of hundreds takes a server tens of milliseconds. What was put in a log's place is seen.
+    """
+
+    def kept(workspace: str) -> Kept:
+        kept = marks.read(data_dir, workspace)
+        return kept if kept is not None else Kept(Mark("none"), SOME_DAY, "strict", SOME_DAY)
+
+    with Wire(lease.info, lease.info.admin) as wire:
+
+        def make(name: str) -> None:
+            made = STREAM | {"name": name, "subjects": [f"{name}.>"], "allow_direct": True}
+            assert "error" not in wire.request(f"$JS.API.STREAM.CREATE.{name}", made)
+            assert wire.request(f"{name}.1", {})["seq"] == 1
+
+        def asked() -> int:
+            asks: int = wire.request("$JS.API.INFO")["api"]["total"]
+            return asks
+
+        make("hansard_log-idle")
+        make("hansard_log-busy")
+        for workspace in ("idle", "busy"):
+            assert eventually(lambda: kept(workspace).mark.position == 1, BACK_WITHIN_S)  # noqa: B023 -- at once
+        time.sleep(2 * _marker.TICK_S)
+        before = asked()
+        time.sleep(2 * _marker.LOOK_S)
+        assert asked() == before + 1
+        assert wire.request("hansard_log-busy.1", {})["seq"] == 2
+        assert eventually(lambda: kept("busy").mark.position == 2, BACK_WITHIN_S)
+        assert "error" not in wire.request("$JS.API.STREAM.DELETE.hansard_log-busy")
+        make("hansard_log-busy")
+        assert eventually(lambda: kept("busy").lost, BACK_WITHIN_S)
+        assert "1 acknowledged commit is gone" in str(kept("busy").lost)
+        assert (kept("idle").mark.position, kept("idle").lost) == (1, None)
 
 
 def test_without_a_login_nobody_enters(standing):

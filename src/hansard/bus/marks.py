@@ -95,6 +95,16 @@ def path_of(data_dir: Path, workspace: str) -> Path:
     return data_dir / "marks" / f"{workspace_name(workspace)}.json"
 
 
+def workspaces(data_dir: Path) -> set[str]:
+    """Those that have a mark there. Raises OSError."""
+    try:
+        with os.scandir(data_dir / "marks") as found:
+            names = [entry.name for entry in found]
+    except FileNotFoundError:
+        return set()
+    return {name.removesuffix(".json") for name in names if name.endswith(".json")}
+
+
 def read(data_dir: Path, workspace: str) -> Kept | None:
     """What is kept; None where nothing is. Raises Damaged, OSError."""
     path = path_of(data_dir, workspace)

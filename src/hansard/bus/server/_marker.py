@@ -1,9 +1,10 @@
 """Keeps the marks of an embedded server's workspaces: a child of its supervisor.
 
-It looks once a second how far each log is, reads what is new, and writes the mark down
-(`hansard.bus.marks`). A process of its own, so that neither writers nor the supervisor ever wait
-for it: it takes a tenth of a core at most, and of a bulk load it counts everything at once and
-reads the rest later. It goes when the supervisor goes: its end of a pipe tells.
+It looks once a second whose files have changed, asks the server how far those logs are, reads what
+is new, and writes the mark down (`hansard.bus.marks`). A process of its own, so that neither
+writers nor the supervisor ever wait for it: it takes a tenth of a core at most, and of a bulk load
+it counts everything at once and reads the rest later. It goes when the supervisor goes: its end of
+a pipe tells.
 
 A mark never leads what is on the disk: what was seen is written down only when it is older than
 the longest time that a server leaves anything unsynced, and is still there.
@@ -19,7 +20,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -58,6 +59,20 @@ AGAIN_S = 10.0
 
 LEAVE_S = 0.25
 """How long the supervisor waits for a last look when it ends the server."""
+
+ASKED_MAX = 64
+"""Of so many streams each is asked for; for more the server lists all, 20 us a stream."""
+
+TICK_S = 1.0
+"""A folder that changed so lately is looked through again: its time of change is no finer than some
+milliseconds.
+"""
+
+NOT_FOUND = 10_059
+"""The JetStream API's error for a stream that is not there."""
+
+_MARKED = (subjects.log_stream(""), subjects.blob_stream(""))
+"""What the names of streams begin with that marks are kept of."""
 
 PAGES_MAX = 1_000
 """Bound of the loop over the pages in which the server lists its streams (256 each)."""
@@ -146,7 +161,7 @@ def run(keeper: _Keeper, credentials: Credentials, told: int) -> None:
     last = False
     while not last:
         try:
-            with _Server.reached(credentials) as server:
+            with _Server.reached(credentials, keeper.store) as server:
                 while not last:
                     began_s = time.monotonic()
                     keeper.look(server)
@@ -171,11 +186,64 @@ class _Stream(msgspec.Struct):
     last: int
     count: int
 
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> _Stream:
+        """By the state that its answers hold."""
+        return cls(state["last_seq"], state["messages"])
+
+
+class _Files:
+    """Where a server keeps the streams that marks are kept of: what is written into one changes the
+    size of its newest file, or there is a newer one.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._newest: dict[str, tuple[int, str]] = {}
+
+    def signs(self) -> dict[str, tuple[int, int, int]]:
+        """Of each stream what another one tells from: that something was written meanwhile."""
+        return {
+            stream.name: self._sign(f"{stream.path}/msgs")
+            for account in _within(self._store / "jetstream")
+            for stream in _within(f"{account.path}/streams")
+            if stream.name.startswith(_MARKED)
+        }
+
+    def _sign(self, folder: str) -> tuple[int, int, int]:
+        for _ in range(2):
+            try:
+                changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- of hundreds, each second
+                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- the same
+            except FileNotFoundError:
+                self._newest.pop(folder, None)
+            else:
+                return changed, block.st_mtime_ns, block.st_size
+        return 0, 0, 0
+
+    def _block(self, folder: str, changed: int) -> str:
+        """The newest file of messages; the folder where there is none."""
+        known = self._newest.get(folder)
+        if known is not None and known[0] == changed:
+            return known[1]
+        blocks = [each.path for each in _within(folder) if each.name.endswith(".blk")]
+        newest = max(blocks, key=lambda path: (len(path), path), default=folder)
+        if time.time_ns() - changed > TICK_S * 1e9:
+            self._newest[folder] = changed, newest
+        return newest
+
+
+def _within(folder: str | Path) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
+        return list(found)
+    return []
+
 
 class _Keeper:
     """The marks, and what is known of each."""
 
     def __init__(self, data_dir: Path, durability: str) -> None:
+        self.store = data_dir / "nats"
         self._data_dir = data_dir
         self._durability = durability
         self._folder = data_dir.stat()
@@ -194,13 +262,14 @@ class _Keeper:
     def look(self, server: _Server) -> None:
         """See how far each log is, and write down what is new. Raises OSError, DecodeError."""
         streams = server.streams()
+        marked = marks.workspaces(self._data_dir)
         changed: dict[str, Kept] = {}
         until_s = time.monotonic() + READ_S_MAX
         for name, state in streams.items():
             workspace = marks.workspace_of(name)
             if workspace is None:
                 continue
-            known = self._known(workspace, name)
+            known = self._known(workspace, name, there=workspace in marked)
             blobs = streams.get(subjects.blob_stream(workspace), _Stream(0, 0)).last
             if known.lost is not None:
                 continue  # what it knew stays as it was: it is all that tells of the loss
@@ -214,11 +283,11 @@ class _Keeper:
                 changed[workspace] = msgspec.structs.replace(known, mark=mark, blobs=blobs)
         if changed:
             time.sleep(SETTLED_S)
-            self._write(changed, server.streams())
+            self._write(changed, server.streams(anew=_streams_of(changed)))
 
-    def _known(self, workspace: str, stream: str) -> Kept:
+    def _known(self, workspace: str, stream: str, *, there: bool) -> Kept:
         known, late = self._kept.get(workspace), None
-        if known is not None and not marks.path_of(self._data_dir, workspace).exists():
+        if known is not None and not there:
             known, late = None, "its mark was removed"
             del self._kept[workspace]
         if known is None:
@@ -261,18 +330,30 @@ class _Keeper:
             self._kept[workspace] = made
 
 
+def _streams_of(workspaces: Iterable[str]) -> set[str]:
+    """The streams of which a mark tells."""
+    return {
+        stream
+        for workspace in workspaces
+        for stream in (subjects.log_stream(workspace), subjects.blob_stream(workspace))
+    }
+
+
 class _Server:
     """A connection to the server: one request at a time, each with a bound."""
 
-    def __init__(self, connection: socket.socket, file: BinaryIO) -> None:
+    def __init__(self, connection: socket.socket, file: BinaryIO, store: Path) -> None:
         self._connection = connection
         self._file = file
         self._numbers = itertools.count(1)
+        self._files = _Files(store)
+        self._signs: dict[str, tuple[int, int, int]] = {}
+        self._streams: dict[str, _Stream] = {}
 
     @classmethod
     @contextlib.contextmanager
-    def reached(cls, credentials: Credentials) -> Generator[_Server]:
-        """Connect. Raises OSError."""
+    def reached(cls, credentials: Credentials, store: Path) -> Generator[_Server]:
+        """Connect to the server of a store. Raises OSError."""
         login = credentials.runtime
         with server_process.entered(credentials.port, credentials.name, login, headers=True) as (
             connection,
@@ -281,16 +362,48 @@ class _Server:
             connection.settimeout(ANSWER_S)
             connection.sendall(b"SUB _INBOX.marks.* 1\r\n")
             with connection.makefile("rb") as file:
-                yield cls(connection, file)
+                yield cls(connection, file, store)
 
-    def streams(self) -> dict[str, _Stream]:
-        """Every stream: its newest sequence, and how many messages it holds."""
+    def streams(self, anew: Collection[str] = ()) -> dict[str, _Stream]:
+        """Every stream that marks are kept of: its newest sequence, and how many messages it holds.
+        Asked are those whose files have changed since they were asked, and those to be `anew`.
+        """
+        signs = self._files.signs()  # before they are asked: what is written meanwhile shows again
+        before = self._signs
+        asked = {name for name, sign in signs.items() if before.get(name) != sign}
+        asked.update(anew, before.keys() - signs.keys())
+        if not before or len(asked) > ASKED_MAX:
+            self._streams = self._listed()
+        else:
+            for name in asked:
+                self._ask_anew(name)
+        self._signs = signs
+        return self._streams
+
+    def _ask_anew(self, name: str) -> None:
+        state = self._state(name)
+        if state is not None:
+            self._streams[name] = state
+        else:
+            self._streams.pop(name, None)
+
+    def _state(self, name: str) -> _Stream | None:
+        """What the server says of one; None where it has none of that name."""
+        _, data = self._answer(self._ask(f"STREAM.INFO.{name}", {}))
+        answer: dict[str, Any] = msgspec.json.decode(data)
+        error = answer.get("error")
+        if error is None:
+            return _Stream.of(answer["state"])
+        if error.get("err_code") == NOT_FOUND:
+            return None
+        raise OSError(f"STREAM.INFO.{name}: the broker answered {error.get('description')}")
+
+    def _listed(self) -> dict[str, _Stream]:
         found: dict[str, _Stream] = {}
         for _ in range(PAGES_MAX):
             page = self._asked("STREAM.LIST", {"offset": len(found)})
             for each in page.get("streams") or []:
-                state = each["state"]
-                found[each["config"]["name"]] = _Stream(state["last_seq"], state["messages"])
+                found[each["config"]["name"]] = _Stream.of(each["state"])
             if not page.get("streams") or len(found) >= page.get("total", 0):
                 break
         return found
