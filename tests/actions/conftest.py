@@ -27,9 +27,18 @@ def seldom_looked_at() -> Iterator[None]:
         yield
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Browser]:
-    """The browser; where there is none, its tests are skipped and say so."""
+_OPENED = pytest.StashKey[Browser]()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
+    """The browser, one a process, also for the folders that have this fixture from here; where
+    there is none, its tests are skipped and say so.
+    """
+    stash = request.config.stash
+    if _OPENED in stash:  # by another folder's fixture, which is ended after this one
+        yield stash[_OPENED]
+        return
     found = program()
     if found is None:
         told = "no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set"
@@ -38,11 +47,13 @@ async def chromium() -> AsyncIterator[Browser]:
         pytest.skip(told)
     async with async_playwright() as player:
         opened = await player.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        stash[_OPENED] = opened
         yield opened
+        del stash[_OPENED]
         await opened.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(chromium: Browser) -> AsyncIterator[Page]:
     """A page of a context of its own."""
     context = await chromium.new_context()

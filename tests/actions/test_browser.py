@@ -12,7 +12,7 @@ from hansard import testing
 from hansard.agents.policy.gate import deny
 from hansard.domain.actions.cache import decode
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 SHORT_S = 0.2
 """For what never comes: waiting for it looks at the page again and again."""

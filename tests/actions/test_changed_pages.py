@@ -16,7 +16,7 @@ import pytest
 from hansard import testing
 from tests.actions.provider import read
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 NAME = "<label>Name <input data-is=name></label>"
 SAVE = "<button data-is=save>Save</button>"
@@ -130,6 +130,9 @@ def key(change: Change, question: str) -> str:
     return json.dumps({"id": fits[-1] if fits else None})
 
 
+GONE_S = 0.5
+"""For what is no more: more than the page that is late takes; each look is work."""
+
 QUICK = ("reordered", "re-labelled", "its row gone")
 """Changes of `make check`."""
 
@@ -150,7 +153,7 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
         for change in changes:
             address = site(change.body + SAYS, "changed.html")
             async with record.run("again", agent="ada", role="agent") as session:
-                session.browser(page, timeout_s=3.0)
+                session.browser(page, timeout_s=GONE_S)
                 told = await session.run_actions(
                     cache,
                     params={"address": address},

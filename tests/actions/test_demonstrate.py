@@ -29,7 +29,7 @@ from tests.integrations.mcp.support import free_port
 RUN_S_MAX = 90
 QUICK = "tests/actions/test_demonstrate.py::test_what_a_person_does_is_done_again"
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 FORM = """<form onsubmit="event.preventDefault();
 said.textContent = [guest.value, pin.value.length, day.value, vip.checked].join(' ')">
@@ -44,7 +44,7 @@ const root = this.attachShadow({mode: "open"}); root.innerHTML = "<button>More</
 root.firstChild.onclick = () => root.append("more"); } });</script>"""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def told_browser() -> Any:
     """A browser that tells the role and the name of an element."""
     found = program()

@@ -129,7 +129,7 @@ def here(folder: Path, reports: list[str]) -> Iterator[str]:
         yield address
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def workflows(chromium: Any, here: str, reports: list[str]) -> list[Workflow]:
     """Each recorded, its address a slot."""
     made: list[Workflow] = []

@@ -16,7 +16,7 @@ from hansard.domain.actions.cache import ElementTargets, encode
 from hansard.integrations.browser import chromium as browsers
 from tests.actions.test_cache import cache, entry
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 REPLAY_S_MAX = 45
 BUTTON = "/html[1]/body[1]/button[1]"

@@ -176,7 +176,7 @@ async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
 @pytest.mark.thorough(
     quick="tests/actions/test_kills.py::test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed"
 )
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
     """A cache that the record keeps is healed there, with who, why and of which run; the next
     replay asks nobody; gone back, it is asked again.

@@ -12,7 +12,7 @@ from hansard.agents.importers.reader import Importer
 from hansard.agents.importers.report import Bad
 from tests.importers.test_devtools import whole
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 FORM = """<form onsubmit="event.preventDefault();
 said.textContent = guest.value + pin.value.length + day.value">

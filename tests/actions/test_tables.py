@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 ATTEMPTS = (
     "SELECT strategy, matches, found FROM action_attempts WHERE run = $1 ORDER BY step, attempt"

@@ -17,7 +17,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest
 from tests.experience.parties import FORM, GUESTS, learned, sent
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 TASK = 'Invite "Barbara" to dinner.'
 

@@ -14,7 +14,7 @@ import hansard
 from hansard import testing
 from tests.actions.test_kills import Form, Site
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 DOING_S_MAX = 30.0
 PIECE = b"x" * 1_000
@@ -89,7 +89,7 @@ async def _sends(record: Any, page: Any, at: str, who: str) -> str:
         return run
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def learned(page: Any, served: Served) -> Any:
     """A record, and what two runs of the form teach."""
     async with testing.record_async() as record:

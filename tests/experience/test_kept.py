@@ -374,7 +374,7 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 async def test_what_is_done_by_name_is_on_record_of_the_experience(page, site, tmp_path):
     """Done by its name, a run says how it ended, once, also where it goes on; what is not confirmed
     is refused before anything is done.

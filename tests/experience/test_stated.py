@@ -13,7 +13,7 @@ from hansard.domain.experience.kept import ExperienceHealed
 from tests.experience.parties import FORM, GUESTS, learned, sent
 from tests.experience.test_doing import TASK, done
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 TWICE = FORM.replace("<form", "<button type=button>Invite</button><form")
 """Two buttons are called so: no recorded way finds the one."""

@@ -51,6 +51,12 @@ def opened(path: Path) -> Store:
     return made
 
 
+def filled(store: Store) -> frozenset[str]:
+    """The tables that have rows, or had some since the last checkpoint."""
+    sql = "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND estimated_size > 0"
+    return frozenset(name for (name,) in store.all(sql))
+
+
 def plant(store: Store, trials: Iterable[Trial]) -> list[Trial]:
     """Write trials as rows, in the order they come; those without one get a run and a position."""
     made = list(trials)

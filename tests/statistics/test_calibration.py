@@ -26,14 +26,6 @@ NULLS = {
 }
 
 
-@pytest.fixture
-def store(tmp_path):
-    """An empty one."""
-    made = support.opened(tmp_path)
-    yield made
-    made.close()
-
-
 def rounds_of(store, experiment):
     """The default row of each round, in order."""
     rows = support.compared(store, experiment, by_label="round")

@@ -21,14 +21,6 @@ METRICS = [("reward", "higher", 0.1), ("score", "higher", None), ("cost", "lower
 MIRRORED = {"better": "worse", "worse": "better", "cannot tell": "cannot tell"}
 
 
-@pytest.fixture
-def store(tmp_path):
-    """An empty one."""
-    made = support.opened(tmp_path)
-    yield made
-    made.close()
-
-
 def some(seed=1, arms="ab", tasks=12, effect=0.2):
     """Random trials: unequal, some without a value, in groups."""
     chance = random.Random(seed)
@@ -53,7 +45,7 @@ def some(seed=1, arms="ab", tasks=12, effect=0.2):
     ]
 
 
-FEW = 40
+FEW = 16
 """Tasks of `make check`."""
 
 
@@ -137,14 +129,12 @@ def test_what_is_delivered_again_changes_nothing(tmp_path):
     thrice.close()
 
 
-def test_a_newer_judgement_counts(tmp_path):
+def test_a_newer_judgement_counts(store):
     """Of several values of a metric the newest is the run's."""
-    store = new_store(tmp_path / "t.duckdb")
     fill(store, told_experiment())
     rows = support.asked_of(store, "trial_scores")
     assert len(rows) == RUNS
     assert {row["value"] for row in rows} == {0.0, 1.0}
-    store.close()
 
 
 @pytest.mark.fast(cases=2)
@@ -177,20 +167,19 @@ def test_swapping_the_arms_mirrors_the_comparison(store, plan):
 
 @pytest.mark.fast(cases=1)
 @pytest.mark.parametrize("shift", [pytest.param(1.0, marks=pytest.mark.thorough), 1e6])
-def test_adding_a_constant_changes_no_difference(tmp_path, shift):
+def test_adding_a_constant_changes_no_difference(store, shift):
     """Every value shifted: differences, errors and p stay as they are."""
     answers = []
     for name, by in (("one", 0.0), ("other", shift)):
-        store = new_store(tmp_path / f"{name}.duckdb")
         made = some(tasks=20)
         for trial in made:
+            trial.experiment = name
             trial.scores = {"score": (trial.scores["score"] or 0) + by}
         support.plant(store, made)
         support.register(
-            store, metrics=[("score", "higher", None)], cluster="group", missing="excluded"
+            store, name, metrics=[("score", "higher", None)], cluster="group", missing="excluded"
         )
-        answers.append([row for row in support.compared(store) if row["default"]])
-        store.close()
+        answers.append([row for row in support.compared(store, name) if row["default"]])
     for one, other in zip(*answers, strict=True):
         for name in ("difference", "se", "p", "low", "high", "always_p", "wins", "ties"):
             assert one[name] == pytest.approx(other[name], rel=1e-6, abs=1e-9), name
@@ -439,9 +428,8 @@ LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group
         for number, label in enumerate(LABELS)
     ],
 )
-def test_a_label_of_any_name_slices_and_clusters(tmp_path, label):
+def test_a_label_of_any_name_slices_and_clusters(store, label):
     """The label is found by its name alone, never as a path; what lacks it is (none)."""
-    store = new_store(tmp_path / "t.duckdb")
     made = some(tasks=12)
     for number, trial in enumerate(made):
         task = int(trial.task[1:])
@@ -453,7 +441,6 @@ def test_a_label_of_any_name_slices_and_clusters(tmp_path, label):
     assert {row["slice"] for row in rows} == {"", "v0", "v1", "v2", "(none)"}
     assert {row["clusters"] for row in rows if row["slice"] == ""} == {3 + 3}
     assert {row["clusters"] for row in rows if row["slice"] == "v1"} == {1}
-    store.close()
 
 
 def test_an_empty_label_is_not_all_of_them(store):

@@ -90,14 +90,12 @@ def paired(trials, arm, metric, counting, better, clustered):
 
 
 @pytest.fixture(params=[(1, 4), (2, 7), (3, 10), (4, 30)], ids=str)
-def world(request, tmp_path):
+def world(request, store):
     """Trials and the store that holds them; the clusters are few or as many as tasks."""
     seed, clusters = request.param
     made = trials_of(seed, clusters)
-    store = support.opened(tmp_path)
     support.plant(store, made)
-    yield store, made
-    store.close()
+    return store, made
 
 
 METRICS = [("reward", "higher", None), ("score", "higher", 0.1), ("cost", "lower", 0.05)]
@@ -165,7 +163,7 @@ def test_the_clustered_error_of_an_arm_is_inspects(world):
 
 
 @pytest.mark.slow
-def test_two_samples_where_no_task_is_in_two_arms(tmp_path):
+def test_two_samples_where_no_task_is_in_two_arms(store):
     """The unit is the task: the difference of means, both variances added, df = clusters - 2."""
     chance = random.Random(8)
     made = [
@@ -178,7 +176,6 @@ def test_two_samples_where_no_task_is_in_two_arms(tmp_path):
         for task in range(41)
         for trial in range(3)
     ]
-    store = support.opened(tmp_path)
     support.plant(store, made)
     support.register(store, unit="task")
     row = support.default(support.compared(store))
@@ -193,7 +190,6 @@ def test_two_samples_where_no_task_is_in_two_arms(tmp_path):
     )
     p = 2 * scipy.stats.t.sf(abs(row["difference"]) / row["se"], g - 2)
     assert row["p"] == pytest.approx(p)
-    store.close()
 
 
 def holm(ps):
@@ -280,13 +276,12 @@ def test_pass_curves_are_means_of_exact_shares(world):
             assert row[f"{name}_se"] == pytest.approx(se, **CLOSE)
 
 
-def test_pass_curves_of_four_trials(tmp_path):
+def test_pass_curves_of_four_trials(store):
     """With four trials of every task: k up to 4, by combinations, intervals cut at 0 and 1."""
     chance = random.Random(6)
     won = {
         (arm, task): [chance.random() < 0.6 for _ in range(4)] for arm in "ab" for task in "uvwxyz"
     }
-    store = support.opened(tmp_path)
     support.plant(
         store,
         [
@@ -312,17 +307,15 @@ def test_pass_curves_of_four_trials(tmp_path):
                 pytest.approx(low, **CLOSE),
                 pytest.approx(high, **CLOSE),
             )
-    store.close()
 
 
-def test_wilson_stands_where_trials_are_independent(tmp_path):
+def test_wilson_stands_where_trials_are_independent(store):
     """One trial a task and no clusters: Wilson's interval of successes among all trials."""
     made = [
         Trial(arm=arm, task=f"t{task}", scores={"reward": float(task % 3 == 0)} if task else {})
         for arm in "ab"
         for task in range(25)
     ]
-    store = support.opened(tmp_path)
     support.plant(store, made)
     [row, _] = support.asked_of(store, "arm_summary")
     wanted = scipy.stats.binomtest(8, 25).proportion_ci(method="wilson")
@@ -330,15 +323,6 @@ def test_wilson_stands_where_trials_are_independent(tmp_path):
         pytest.approx(wanted.low),
         pytest.approx(wanted.high),
     )
-    store.close()
-
-
-@pytest.fixture
-def store(tmp_path):
-    """An empty one."""
-    made = support.opened(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.slow

@@ -10,14 +10,6 @@ from tests.statistics import support
 from tests.statistics.support import BEGAN, Trial
 
 
-@pytest.fixture
-def store(tmp_path):
-    """An empty one."""
-    made = support.opened(tmp_path)
-    yield made
-    made.close()
-
-
 def standing(store, experiment="e"):
     """What its plan is worth."""
     [row] = store.all("SELECT standing FROM experiment_plans WHERE experiment = $1", [experiment])

@@ -16,14 +16,6 @@ from tests.statistics.test_oracles import asked, grid
 VALUES = ("female", "male")
 
 
-@pytest.fixture
-def store(tmp_path) -> Iterator[Store]:
-    """An empty one."""
-    made = support.opened(tmp_path)
-    yield made
-    made.close()
-
-
 @pytest.fixture(scope="module")
 def macros(tmp_path_factory) -> Iterator[Store]:
     """The schema, and no rows."""

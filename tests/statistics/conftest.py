@@ -1,0 +1,27 @@
+"""One store for the tests of a module, without rows when each begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hansard.projections.store import Store
+from tests.statistics import support
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, frozenset[str]]]:
+    """Opened once, for a store is a tenth of a second; and the tables that are never empty."""
+    made = support.opened(tmp_path_factory.mktemp("store"))
+    yield made, support.filled(made)
+    made.close()
+
+
+@pytest.fixture
+def store(opened: tuple[Store, frozenset[str]]) -> Iterator[Store]:
+    """An empty one."""
+    made, kept = opened
+    yield made
+    for table in support.filled(made) - kept:
+        made.all(f'DELETE FROM "{table}"')
