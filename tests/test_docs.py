@@ -3,10 +3,10 @@
 In README.md, ARCHITECTURE.md and docs/, blocks marked `python` run one after another in one
 namespace a file, in a folder of their own. Of blocks marked `console`, the lines that begin with
 `$ hansard`, `$ cp` or `$ openssl` run and must succeed: in this process and beside a broker that
-stays up, as a process and a broker for each would take most of the time. A block that cannot run
-has a comment before it that says why: `<!-- not run: it needs a broker on another machine -->`.
-Blocks after `<!-- notebook -->` are cells of a notebook, parted by `# %%`, and run in a kernel of
-the page.
+stays up, as a process and a broker for each would take most of the time; pages that name no
+workspace share one. A block that cannot run has a comment before it that says why:
+`<!-- not run: it needs a broker on another machine -->`. Blocks after `<!-- notebook -->` are cells
+of a notebook, parted by `# %%`: tests/notebooks runs them in a kernel of the page.
 
 Code warns of nothing, and each command of README.md has something to show.
 """
@@ -26,8 +26,6 @@ from hansard.bus.server.lease import join
 from tests.cli.support import ran
 from tests.faults._warm import commands as commands_at
 from tests.faults._warm import python as python_at
-from tests.faults._warm import run
-from tests.notebooks.support import Notebook
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -47,6 +45,7 @@ REASON_LETTERS_MIN = 10
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`]*$")
 NOTEBOOK = re.compile(r"<!--\s*notebook\s*-->")
 CELL = re.compile(r"^# %%.*$", re.MULTILINE)
+NAMED = re.compile(r"HANSARD_|workspace|data[-_]dir|\s-w\s|connect(?:_async)?\(\s*[^)\s]")
 NOT_RUN = re.compile(r"<!--\s*not run:?\s*(?P<reason>.*?)\s*-->")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)|!\[[^\]]*\]\((?P<image>[^)\s]+)\)")
 EMPTY = re.compile(
@@ -125,14 +124,33 @@ def notebook(page: Path) -> list[str]:
     return [cell.strip() for text in texts for cell in CELL.split(text) if cell.strip()]
 
 
-def _name(page: Path) -> str:
+def name_of(page: Path) -> str:
+    """Where a page is in the repository."""
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="session")
+def node_modules(tmp_path_factory):
+    """Where node keeps what it compiled of the browser's driver, for the next that is started."""
+    return tmp_path_factory.mktemp("node")
+
+
 @pytest.fixture
-def hansard(tmp_path, capsys, monkeypatch):
+def data(page, request, tmp_path, workspace, monkeypatch):
+    """The data directory of a page: its own, but the one of all pages that say nothing of data
+    directories or workspaces, which have each a workspace of its own there.
+    """
+    if any(NAMED.search(block.text) for block in runnable(page)):
+        return tmp_path / "data"
+    monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
+    return request.getfixturevalue("data_dir")
+
+
+@pytest.fixture
+def hansard(data, node_modules, capsys, monkeypatch):
     """Runs a command that has to succeed, and gives all that it said; a broker is there."""
-    monkeypatch.setenv("HANSARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(data))
+    monkeypatch.setenv("NODE_COMPILE_CACHE", str(node_modules))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("PATH", commands_at(), prepend=os.pathsep)
 
@@ -144,16 +162,20 @@ def hansard(tmp_path, capsys, monkeypatch):
         done = ran(capsys, monkeypatch, command[1:])
         structlog.reset_defaults()
         said = f"{done.out[-3000:]}\n{done.err[-3000:]}"
-        assert done.code == 0, f"{_name(page)}: {shlex.join(command)} failed:\n{said}"
+        assert done.code == 0, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
         return said
 
-    with join(tmp_path / "data"):
+    with join(data):
         yield run
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(RUN_S_MAX * 2)
-@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=_name)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(not block.notebook for block in runnable(page))],
+    ids=name_of,
+)
 def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
     """What a reader copies from a page works, in the order of the page."""
     todo = runnable(page)
@@ -170,27 +192,15 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
         script = script.replace("sys.executable", repr(python_at()))
         (work / "page.py").write_text(script, encoding="utf-8")
         # Whatever it warns of is an error, such as ToolChanged: a reader would wonder at it.
-        done = run(["page.py"], cwd=work, env=os.environ, timeout=RUN_S_MAX)
-        _assert_success(done, ["python", "page.py"], page)
+        _expect_success([python_at(), "page.py"], page)
     for block in todo:
         if block.language == "console":
             for command in commands(block):
                 said = hansard(command, page)
-                if _name(page) in TOURS:
+                if name_of(page) in TOURS:
                     assert said.strip(), f"{shlex.join(command)} shows nothing"
                     found = EMPTY.search(said)
                     assert found is None, f"{shlex.join(command)} shows nothing: {said}"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(RUN_S_MAX * 2)
-@pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=_name)
-def test_the_notebook_of_a_page_runs(page, tmp_path):
-    """Its cells one after the other in one kernel; then again in another one, from the record."""
-    for _ in range(2):
-        with Notebook(tmp_path, tmp_path / "data", "default") as book:
-            for text in notebook(page):
-                assert not book.run(text).error, text
 
 
 def _await_end(folder: Path) -> None:
@@ -215,11 +225,11 @@ def _expect_success(command: list[str], page: Path) -> str:
 
 def _assert_success(done: subprocess.CompletedProcess[str], command: list[str], page: Path) -> str:
     said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert done.returncode == 0, f"{_name(page)}: {shlex.join(command)} failed:\n{said}"
+    assert done.returncode == 0, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
     return said
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_block_that_is_not_run_says_why(page):
     """`<!-- not run: reason -->` without a reason is no excuse."""
     reasons = [found["reason"] for found in NOT_RUN.finditer(page.read_text(encoding="utf-8"))]
@@ -241,7 +251,7 @@ def _anchors(page: Path) -> set[str]:
     return anchors(page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_internal_link_leads_somewhere(page):
     """A link inside the repository names a file that exists and a heading that is in it."""
     text = page.read_text(encoding="utf-8")

@@ -1,11 +1,18 @@
-"""A notebook: cells run one after the other by a real kernel, as a user's are."""
+"""A notebook: cells run one after the other by a real kernel, as a user's are. A kernel is a fork
+of a process that has imported what kernels import; `make test-full` starts each afresh.
+"""
 
+import asyncio
+import atexit
 import contextlib
+import functools
 import os
 import random
 import re
 import signal
 import socket
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -17,7 +24,12 @@ import nbformat
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
+from tests.conftest import THOROUGH
+from tests.faults._warm import STUB, Nurse
+
 CELL_S_MAX = 120
+GONE_S_MAX = 60.0
+"""Seconds until a kernel that was killed has left its ports."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -51,12 +63,45 @@ def _ports(count: int) -> list[int]:
     """Ports that are free."""
     found: list[int] = []
     for port in random.SystemRandom().sample(BELOW_EPHEMERAL, 100):
-        with socket.socket() as tried, contextlib.suppress(OSError):
-            tried.bind(("127.0.0.1", port))
+        if _is_free(port):
             found.append(port)
         if len(found) == count:
             break
     return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried, contextlib.suppress(OSError):
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the kernel does
+        tried.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+OF_KERNELS = ("ipykernel.ipkernel", "ipykernel.kernelapp", "ipykernel.zmqshell")
+KERNEL = """
+import warnings
+from ipykernel.kernelapp import launch_new_instance
+warnings.resetwarnings()  # a kernel warns as any program does, and ends of nothing
+for each in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+    warnings.simplefilter("ignore", each)
+launch_new_instance()
+"""
+
+
+@functools.cache
+def _kernel() -> list[str]:
+    """The command of a kernel, but for its connection."""
+    if THOROUGH or sys.platform != "linux":
+        return [sys.executable, "-m", "ipykernel_launcher"]
+    nurse = Nurse(*OF_KERNELS)
+    atexit.register(nurse.close)
+    folder = tempfile.TemporaryDirectory(prefix="hansard-tests-")
+    atexit.register(folder.cleanup)
+    script = Path(folder.name, "kernel")
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {STUB} {nurse.door} "$@"\n')
+    script.chmod(0o700)
+    return [str(script), "-c", KERNEL]
 
 
 class Notebook:
@@ -71,6 +116,7 @@ class Notebook:
             "HANSARD_WORKSPACE": workspace,
         }
         self._cells = 0
+        self._ports: list[int] = []
         self._client: Any = None
 
     def __enter__(self) -> Self:
@@ -81,7 +127,9 @@ class Notebook:
             )
             manager = self._client.create_kernel_manager()
             manager.cache_ports = False
-            for name, port in zip(CHANNELS, _ports(len(CHANNELS)), strict=True):
+            manager.kernel_spec.argv = [*_kernel(), "-f", "{connection_file}"]
+            self._ports = _ports(len(CHANNELS))
+            for name, port in zip(CHANNELS, self._ports, strict=True):
                 setattr(manager, f"{name}_port", port)
             self._client.start_new_kernel(env=self._env, cwd=str(self.folder))
             self._client.start_new_kernel_client()
@@ -119,5 +167,11 @@ class Notebook:
         run_sync(self._restarted)(kill)
 
     async def _restarted(self, kill: bool) -> None:
-        await self._client.km.restart_kernel(now=kill)
+        manager = self._client.km
+        await manager.shutdown_kernel(now=kill, restart=True)
+        until = time.monotonic() + GONE_S_MAX
+        while not all(map(_is_free, self._ports)):  # its stub is gone, and it soon after
+            assert time.monotonic() < until, "a kernel that was ended goes on"
+            await asyncio.sleep(0.01)
+        await manager.start_kernel(**manager._launch_args)
         await self._client.kc.wait_for_ready(timeout=CELL_S_MAX)

@@ -11,6 +11,7 @@ from hansard.domain.run import RunStatus
 from hansard.domain.steps import StepStatus
 from tests.conftest import THOROUGH
 from tests.notebooks.support import Notebook
+from tests.test_docs import PAGES, name_of, notebook
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -215,3 +216,13 @@ await asyncio.to_thread(program)
     assert said.text == "'xx'", said.traceback
     assert on_record(book).life.status is RunStatus.COMPLETED
     assert next(iter(on_record(book).agent("ada").steps.values())).status is StepStatus.COMPLETED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=name_of)
+def test_the_notebook_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """Its cells one after the other in one kernel; then again in another one, from the record."""
+    for _ in range(2):
+        with Notebook(tmp_path, tmp_path / "data", "default") as book:
+            for text in notebook(page):
+                assert not book.run(text).error, text
