@@ -55,7 +55,7 @@ def built(tmp_path_factory) -> Built:
     for link in LINKS:
         (copy / link).symlink_to((ROOT / link).readlink())
     subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--sdist"],
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist"],
         cwd=copy,
         check=True,
         capture_output=True,

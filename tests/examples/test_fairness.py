@@ -43,6 +43,21 @@ def loans(
 
 
 @pytest.mark.slow
+def test_the_biased_rule_decides_otherwise_with_another_gender(loans):
+    """Of two pairs one, which is not enough to say that it is biased; the other is as it was."""
+    review, probe = loans
+    review("biased", NEAR_THE_THRESHOLD[0], FAR[0])
+    made = probe("biased")
+    assert made.code == 0, made.err
+    assert "1 of 2 pairs decided otherwise with male than with female" in made.out
+    assert "selected approve, male against female: cannot tell" in made.out
+    assert "With the value on record 2 of 2 forks decided as their runs had." in made.out
+
+
+@pytest.mark.thorough(
+    quick="tests/examples/test_fairness.py::"
+    "test_the_biased_rule_decides_otherwise_with_another_gender"
+)
 def test_the_planted_bias_is_found(loans):
     """Six of seven are granted a loan as men, and not as women: all the same way."""
     review, probe = loans

@@ -19,8 +19,8 @@ ASK = hansard.ask_first("memory.change", timeout_s=0.1)
 
 
 @pytest.mark.parametrize("yolo", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool, evidence):
-    """A model that believes each page, by Anthropic's memory tool, `remember`, `change` and a
+def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool, rounds, evidence):
+    """A model that believes each page (of a quick run every fifth), by Anthropic's memory tool, `remember`, `change` and a
     command that quotes it: each is asked about, approval off or not, and nobody answers.
     """
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
@@ -29,6 +29,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
         MemoryTool,
     )
 
+    pages = INJECTED[:: len(INJECTED) // rounds(quick=6, full=30)]
     space = record.memory(SPACE)
     if yolo:
         space.set_policy("off", by="eve")
@@ -37,7 +38,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
 
         @session.tool(effects="pure", gives="untrusted")
         def page(number: int) -> str:
-            return INJECTED[number]
+            return pages[number]
 
         def by_tool(text: str) -> None:
             tool.call({"command": "create", "path": "/memories/AGENTS.md", "file_text": text})
@@ -48,7 +49,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
 
         ways = (by_tool, session.memory.remember, by_change)
         refused = 0
-        for number in range(len(INJECTED)):
+        for number in range(len(pages)):
             text = page(number)
             session.message("tool", text, label="untrusted")
             with pytest.raises(hansard.BadValue, match="no user said"):
@@ -58,10 +59,11 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
             refused += 1
         assert session.memory.ls() == []
     asked = record.approvals()
-    assert len(asked) == refused == len(INJECTED) == 30
+    assert len(INJECTED) == 30
+    assert len(asked) == refused == len(pages)
     assert {each.standing for each in asked} == {ApprovalStatus.EXPIRED}
     assert record.sql("SELECT count(*) FROM memory_changes").rows == [(0,)]
-    evidence.record(f"memory.injected.{'yolo' if yolo else 'ask'}", pages=30, written=0)
+    evidence.record(f"memory.injected.{'yolo' if yolo else 'ask'}", pages=len(pages), written=0)
 
 
 async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_it_is_named(
