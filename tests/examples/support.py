@@ -141,10 +141,10 @@ class Desk(msgspec.Struct):
     def _process(self, *words: str) -> subprocess.CompletedProcess[str]:
         return run(words, cwd=self.folder, env=self.environment(), timeout=PROGRAM_S_MAX)
 
-    def popen(self) -> subprocess.Popen[bytes]:
+    def popen(self, python: str = sys.executable) -> subprocess.Popen[bytes]:
         """The program as it is, unwatched, running by itself."""
         return subprocess.Popen(
-            [sys.executable, self.case.program, *self.case.arguments],
+            [python, self.case.program, *self.case.arguments],
             cwd=self.folder,
             env=self.environment(),
             stdout=subprocess.DEVNULL,

@@ -69,7 +69,7 @@ def test_there_is_a_plain_script_and_four_steps():
     "example",
     [
         pytest.param(
-            path, marks=pytest.mark.thorough if path in (RECORDED, RESUMED) else (), id=path.stem
+            path, marks=() if path in (SCRIPT, SETTLED) else pytest.mark.thorough, id=path.stem
         )
         for path in STEPS
     ],
@@ -102,6 +102,9 @@ def test_what_starts_over_sends_twice(example, new_desk, answer):
     assert (len(desk.sent()), desk.bodies("ask_model")) == (2, 2)
 
 
+@pytest.mark.thorough(
+    quick="tests/examples_migration/test_steps.py::test_a_run_of_one_step_is_finished_by_another"
+)
 def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
     """What step 1 gives: the run that died shows how far it came, beside the one that ended."""
     desk = new_desk()

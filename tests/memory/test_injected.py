@@ -20,8 +20,9 @@ ASK = hansard.ask_first("memory.change", timeout_s=0.1)
 
 @pytest.mark.parametrize("yolo", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool, rounds, evidence):
-    """A model that believes each page (of a quick run every fifth), by Anthropic's memory tool, `remember`, `change` and a
-    command that quotes it: each is asked about, approval off or not, and nobody answers.
+    """A model that believes each page (in a quick run every fifth), by Anthropic's memory tool,
+    `remember`, `change` and a command that quotes it: each is asked about, approval off or not,
+    and nobody answers.
     """
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 

@@ -18,6 +18,7 @@ from hansard.bus.states.teams import tasks_of
 from hansard.domain.agent import MessageAdded
 from hansard.domain.team.task import TaskStatus
 from tests.examples.support import Desk, UseCase, new_desk
+from tests.faults._warm import python
 from tests.team import shown
 from tests.team.test_races import holders
 
@@ -78,7 +79,7 @@ def place(texts, tmp_path_factory):
 
 def _beside(made: Desk, role: str):
     case = msgspec.structs.replace(made.case, arguments=(WORD, role))
-    return msgspec.structs.replace(made, case=case).popen()
+    return msgspec.structs.replace(made, case=case).popen(python())
 
 
 def test_no_task_is_done_twice_and_none_is_lost(place):

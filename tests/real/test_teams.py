@@ -111,14 +111,38 @@ def seen(place, failed):
     return views_of(place, failed)
 
 
+@pytest.fixture(scope="module")
+def few(real_data, tmp_path_factory):
+    """Every fourth of the teams, and what each role may see of each of them."""
+    runs = list(who_and_when.convert(real_data / "who-and-when" / "dev"))[::4]
+    with support.opened(tmp_path_factory.mktemp("few")) as made:
+        found = teams(made, runs, tmp_path_factory.mktemp("few-roles"), alone)
+        yield found, views_of(made, found)
+
+
 @pytest.mark.slow
-def test_each_role_sees_the_messages_of_its_agents_and_no_others(failed, seen):
+def test_each_role_sees_the_messages_of_its_agents_and_no_others(few):
     """To the letter and in the order of the log, for every role of every run; the states and the
     contexts that follow say the same.
     """
+    found, seen = few
+    assert len(found) == 16
+    assert len(seen) > 40
+    _assert_each_sees_its_own(found, seen)
+
+
+@pytest.mark.thorough(
+    quick="tests/real/test_teams.py::test_each_role_sees_the_messages_of_its_agents_and_no_others"
+)
+def test_each_role_of_every_team_sees_its_own(failed, seen):
+    """Of all that there are."""
     assert len(failed) == 61
     assert len(seen) > 150
-    for team in failed:
+    _assert_each_sees_its_own(failed, seen)
+
+
+def _assert_each_sees_its_own(found, seen):
+    for team in found:
         for role in set(team.roster.values()):
             view = seen[team.name, role]
             agents = {name for name, its in team.roster.items() if its == role}

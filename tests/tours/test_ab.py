@@ -67,11 +67,18 @@ def test_each_statement_has_an_answer(number: int, store: Store):
 
 @pytest.mark.slow
 def test_the_example_s_answer_is_what_its_metrics_say(home: Path, store: Store):
-    """Rarity finds more; both ways of asking say so; a second run adds nothing."""
+    """Rarity finds more; both ways of asking say so."""
     [row] = store.rows("FROM comparisons('search', only_metric := 'reward') WHERE \"default\"")
     assert (row["verdict"], row["wins"] > row["losses"]) == ("better", True)
     shares = dict(store.all("SELECT arm, mean FROM arm_summary('search', only_metric := 'reward')"))
     assert row["difference"] == pytest.approx(shares["rarity"] - shares["count"])
     assert "rarity against count: better" in _run(home, "-m", "hansard", "compare", "search")
+
+
+@pytest.mark.thorough(
+    quick="tests/experiments/test_registering.py::test_the_same_plan_again_changes_nothing"
+)
+def test_a_second_run_of_the_example_adds_nothing(home: Path):
+    """Each task was tried under both arms."""
     _run(home, str(PROGRAM))
     assert len(_run(home, "-m", "hansard", "runs", "--limit", "0", "--json").splitlines()) == 120

@@ -291,8 +291,15 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
     assert (steps["flood"]["status"], steps["sound"]["status"]) == ("in_doubt", "completed")
 
 
-@pytest.mark.slow(cases=1)
-@pytest.mark.parametrize("end", ["leaves", "is killed", "proxy is told to end"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end",
+    [
+        "leaves",
+        pytest.param("is killed", marks=pytest.mark.thorough),
+        pytest.param("proxy is told to end", marks=pytest.mark.thorough),
+    ],
+)
 async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
     """The proxy and its server end, however much waits between them."""
     kept = Kept(setup.sent)
