@@ -11,6 +11,14 @@ import structlog
 import hansard
 from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs, ran
 from tests.faults import _warm as warm
+from tests.projections.asked_once import asked_once
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _asked_once() -> Iterator[None]:
+    """Tables that did not change are asked the same once, in a quick run."""
+    with asked_once():
+        yield
 
 
 @pytest.fixture(scope="session")

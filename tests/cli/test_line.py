@@ -14,6 +14,7 @@ from hansard._version import __version__
 from hansard.cli import hoisted, main
 from hansard.cli._reference import reference
 from tests.cli.support import Call, Runs, environment
+from tests.faults._warm import python
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
@@ -262,7 +263,7 @@ def test_an_error_is_one_line_and_a_traceback_only_when_asked_for(
 def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
     """A closed pipe is no error to print."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "hansard", "run", "trace", runs.team, "--full"],
+        [python(), "-m", "hansard", "run", "trace", runs.team, "--full"],
         env=environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,8 +1,9 @@
 """What published tables were asked once need not be asked again, in a quick run.
 
 Planning one of the large questions (an audit, a comparison) takes DuckDB a quarter of a second, and
-tests ask the same one in several forms. Where it is asked of the same tables, the answer is the one
-that was given before; `make test-full` asks anew.
+tests ask the same one in several forms; opening the file of tables takes a twentieth. Where it is
+asked of the same tables, the answer is the one that was given before, and the file stays open;
+`make test-full` opens it and asks anew.
 """
 
 from __future__ import annotations
@@ -20,7 +21,35 @@ from hansard.inspect.tables import _Tables
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question, Report
 from hansard.projections.report import report as compare
+from hansard.projections.store import Store
 from tests.conftest import THOROUGH
+
+OPEN_MAX = 4
+"""Files that stay open: of several workspaces that a test asks in turn."""
+
+
+class _Opened:
+    """Files of tables that stay open, by what stands in them: the newest few."""
+
+    def __init__(self) -> None:
+        self._stores: dict[tuple[Any, ...], Store] = {}
+
+    def of(self, tables: _Tables) -> Store:
+        """The store of a generation; one of another at its path is closed before."""
+        stands = tables.progress
+        key = (tables.path, stands.position, stands.digest)
+        if key not in self._stores:
+            for each in [each for each in self._stores if each[0] == tables.path]:
+                self._stores.pop(each).close()
+            self._stores[key] = Store(tables.path, read_only=True)
+            while len(self._stores) > OPEN_MAX:
+                self._stores.pop(next(iter(self._stores))).close()
+        return self._stores[key]
+
+    def close(self) -> None:
+        """All of them."""
+        while self._stores:
+            self._stores.popitem()[1].close()
 
 
 @contextlib.contextmanager
@@ -33,6 +62,7 @@ def asked_once() -> Iterator[Callable[[], None]]:
         yield kept.clear
         return
     aside: list[_Tables] = []
+    opened = _Opened()
     ask, beside = _Tables.rows, _Tables.aside
 
     def rows(self: _Tables, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
@@ -53,13 +83,19 @@ def asked_once() -> Iterator[Callable[[], None]]:
         finally:
             aside.remove(self)
 
+    def stays_open(self: _Tables) -> Store:
+        self._store = opened.of(self)  # it is this one that `interrupt` ends
+        return self._store
+
     def report(reader: Reader, question: Question) -> Report:
         key = msgspec.json.encode([str(reader.path), reader.position, reader.digest, question])
         if key not in kept:
             kept[key] = compare(reader, question)
         return copy.deepcopy(kept[key])
 
-    with pytest.MonkeyPatch.context() as patch:
+    with contextlib.closing(opened), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Tables, "_opened", stays_open)
+        patch.setattr(_Tables, "close", lambda self: None)
         patch.setattr(_Tables, "rows", rows)
         patch.setattr(_Tables, "aside", apart)
         patch.setattr(comparison, "report", report)

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -46,6 +45,7 @@ from hansard.bus.recorder._access import Access
 from hansard.bus.recorder._datastore import Datastore
 from hansard.bus.server.lease import peek
 from tests.bus.brokers import Nats
+from tests.faults._warm import python
 
 SOURCES = str(Path(hansard.__file__).parents[1])
 KILLS = 3
@@ -66,7 +66,7 @@ def script(text: str, *arguments: str, **variables: str) -> str:
     """What a Python process of its own prints; it is told of no broker but by the variables."""
     kept = {key: value for key, value in os.environ.items() if "NATS" not in key}
     return subprocess.run(
-        [sys.executable, "-c", text, *arguments],
+        [python(), "-c", text, *arguments],
         env={**kept, "PYTHONPATH": SOURCES, **variables},
         check=True,
         stdout=subprocess.PIPE,
@@ -229,7 +229,7 @@ print(*won)
 def test_of_two_processes_one_wins_each_version(variables):
     """Each version of an aggregate is stored once, by the process that was told so."""
     originator_id, versions = uuid4(), 150
-    command = [sys.executable, "-c", RACER, str(originator_id), str(versions)]
+    command = [python(), "-c", RACER, str(originator_id), str(versions)]
     racers = {
         name: subprocess.Popen(
             [*command, name],
