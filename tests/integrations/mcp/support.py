@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -39,6 +40,9 @@ SCENARIO_S = 240.0
 """How long all may take that is done with one client: several proxies and servers start in it."""
 
 POLL_S = 0.01
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Of clients of our own addresses, which have none: to read whom a machine trusts takes long."""
 
 
 class Setup(msgspec.Struct):

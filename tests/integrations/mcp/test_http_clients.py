@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.support import Call
 from tests.integrations.mcp.support import (
+    NO_TLS,
     SCENARIO_S,
     WAIT_S,
     Commands,
@@ -48,7 +49,7 @@ async def asks(url: str, mode: str, do: Callable[[Client], Awaitable[Any]], toke
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
         asyncio.timeout(SCENARIO_S),
-        httpx2.AsyncClient(headers=headers, timeout=WAIT_S) as http,
+        httpx2.AsyncClient(headers=headers, timeout=WAIT_S, verify=NO_TLS) as http,
         Client(
             streamable_http_client(url, http_client=http), mode=mode, elicitation_callback=yes
         ) as client,
@@ -61,7 +62,7 @@ async def posted(url: str, body: bytes, **headers: str) -> httpx2.Response:
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
     told = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    async with httpx2.AsyncClient(timeout=WAIT_S) as http:
+    async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
         return await http.post(url, content=body, headers=told | headers)
 
 

@@ -17,7 +17,7 @@ from hansard.bus.portal import portal
 from hansard.client.listening import Address
 from hansard.domain.errors import BadValue
 from tests.faults._warm import python
-from tests.integrations.mcp.support import SCENARIO_S, WAIT_S, Setup, served
+from tests.integrations.mcp.support import NO_TLS, SCENARIO_S, WAIT_S, Setup, served
 from tests.service.mcp.test_serve import ROLES, SECRET, Team
 from tests.service.support import House
 
@@ -52,7 +52,9 @@ async def asking(url: str, token: str, mode: str, **more: Any) -> AsyncGenerator
 
     async with (
         asyncio.timeout(SCENARIO_S),
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=WAIT_S) as http,
+        httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}"}, timeout=WAIT_S, verify=NO_TLS
+        ) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode, **more) as client,
     ):
         yield Team(client)
@@ -64,7 +66,7 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
 
     said = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accepted = {"Accept": "application/json, text/event-stream"}
-    async with httpx2.AsyncClient(timeout=WAIT_S) as http:
+    async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
         return await http.post(url, json=said, headers=accepted | headers)
 
 
@@ -115,7 +117,7 @@ async def test_without_a_known_token_or_under_another_name_nothing_is_answered(
         assert (await posted(url.replace("/mcp", "/"), **bearer)).status_code == 404
         import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
-        async with httpx2.AsyncClient(timeout=WAIT_S, headers=bearer) as http:
+        async with httpx2.AsyncClient(timeout=WAIT_S, headers=bearer, verify=NO_TLS) as http:
             typed = {"Content-Type": "application/json", "Accept": "*/*"}
             broken = await http.post(url, content=b"{nonsense", headers=typed)
             huge = await http.post(url, content=b" " * (5 * 2**20), headers=typed)

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, Elicitati
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 
-papers = MCPServer("papers", version="1")
+papers = MCPServer("papers", version="1", log_level="CRITICAL")  # else it colours tracebacks
 sent = Path(sys.argv[1])
 
 
