@@ -378,6 +378,55 @@ async def test_a_run_id_may_be_given(lab: Lab):
         assert found[1][1].labels == {"team": "a"}
 
 
+
+
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
+@twins
+async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
+    """A tool that was edited while its run was open: what its first source gave is answered with a
+    warning, though the newest declaration is as the tool is now; what its own gave, without one;
+    one whose source is the first again, the other way round. A call of another version is none of
+    these.
+    """
+
+    def tool(session, factor: int, version: str = ""):
+        if factor == 2:
+
+            @session.tool(effects="pure", version=version)
+            async def times(number: int) -> int:
+                return number * 2
+        else:
+
+            @session.tool(effects="pure", version=version)
+            async def times(number: int) -> int:
+                return number * 3
+
+        return times
+
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+            assert await tool(session, 2)(1) == 2
+        async with record.run(run="r") as session:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", hansard.ToolChanged)
+                times = tool(session, 3)
+                assert [await times(1), await times(2)] == [2, 6]
+        for factor in (3, 2):
+            async with record.run(run="r") as session:
+                with pytest.warns(hansard.ToolChanged, match="source of times is not") as told:
+                    assert await tool(session, factor)(1) == 2
+                assert len(told) == 1
+        async with record.run(run="r") as session:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert await tool(session, 3, version="2")(1) == 3
+        async with record.run(run="r") as session:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert await tool(session, 3, version="2")(1) == 3
+
+
 @pytest.mark.fast(cases=99)
 @pytest.mark.slow(cases=0)
 @twins

@@ -155,6 +155,20 @@ async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
         await broker.close()
 
 
+async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(
+    nats: Nats, caplog: pytest.LogCaptureFixture
+):
+    """A flush that is cancelled leaves its ping under way: what comes after the pong is read."""
+    broker = await Broker.open(nats.options())
+    nobody = asyncio.get_running_loop().create_future()
+    nobody.cancel()
+    await broker._nc._send_ping(nobody)
+    await broker._nc.flush()
+    assert "error" not in await calls.api(broker, "INFO")
+    assert caplog.records == []
+    await broker.close()
+
+
 async def test_a_wait_for_the_sockets_end_that_was_cancelled_ends_no_close(nats: Nats):
     """A task that waits for it, as nats-py's own do, takes along what all wait for when it is
     cancelled; the connection is closed all the same. A close that is cancelled itself says so.

@@ -155,6 +155,8 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     book.run(OPEN)
     said = book.run("await double('x')")
     assert said.text == "'xx'"
+    assert "ToolChanged" in said.warned
+    assert "version=" in said.warned
     book.run(
         edited.replace('(effects="pure")\ndef double', '(effects="pure", version="2")\ndef double')
     )

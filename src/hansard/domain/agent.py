@@ -245,8 +245,9 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     `server_version` and `protocol_version` are of what wrote the newest session's events.
     `conversation_id` is the conversation it continues, with `turns_before` turns of a user before
     this run; `left` how it ended (None: it has not); `total_tokens` what its calls have used.
-    `tools` are those declared, by name, `steps` its calls by number, up to `last_step`; `call_step`
-    is the newest one that began or ended.
+    `tools` are those declared, by name; `edited` are the declarations before them, oldest first,
+    each with the version of the one that took its place (`declaration_of`). `steps` are its calls
+    by number, up to `last_step`; `call_step` is the newest one that began or ended.
     `moment` is the last one of the chain of snapshots (`Moment`), `moment_version` where it stands,
     `moment_before` where the one before it does; 0: none. `known` are the fingerprints of `facts`;
     `refused` is by what was refused (`refusal`). `label` is the text of the agent's label, empty
@@ -270,6 +271,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     last_step: int = 0
     label: str = ""
     tools: dict[str, ToolDeclared] = msgspec.field(default_factory=dict)
+    edited: dict[str, tuple[tuple[int, ToolDeclared], ...]] = msgspec.field(default_factory=dict)
     steps: dict[int, Step] = msgspec.field(default_factory=dict)
     facts: list[StatedFact] = msgspec.field(default_factory=list)
     known: set[str] = msgspec.field(default_factory=set)
@@ -280,6 +282,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(
             self,
             tools=dict(self.tools),
+            edited=dict(self.edited),
             steps=dict(self.steps),
             facts=list(self.facts),
             known=set(self.known),
@@ -300,6 +303,16 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
                 self.steps.values(), lambda each: f"{each.number} {each.tool}: {each.status.value}"
             ),
         }
+
+    def declaration_of(self, step: Step) -> ToolDeclared | None:
+        """A step's tool as it was declared when the step ended, or was asked for where it has not;
+        None where it was not declared.
+        """
+        version = step.outcome_version or step.version
+        for ended, declared in self.edited.get(step.tool, ()):
+            if version < ended:
+                return declared
+        return self.tools.get(step.tool)
 
     @property
     def messages(self) -> list[MessageAdded]:
@@ -397,8 +410,11 @@ def evolve(state: AgentState, event: Event) -> None:
                     state.moment_version = version
         case SessionBegan():
             _began(state, event)
-        case ToolDeclared():
-            state.tools[event.tool] = event
+        case ToolDeclared(tool=tool):
+            before = state.tools.get(tool)
+            if before is not None:
+                state.edited[tool] = (*state.edited.get(tool, ()), (version, before))
+            state.tools[tool] = event
         case AgentRefused():
             refusal.fold(state.refused, event, state.epoch)
         case LabelDeclassified():

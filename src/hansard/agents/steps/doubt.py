@@ -129,13 +129,14 @@ class DoubtSettler:
     def _asked(self, call: Call, step: Step, *, diverged: bool) -> UnsettledStep:
         """A step, and what its policy may want to know besides."""
         address = self.outcomes.address
+        declared = self.ledger.state.declaration_of(step)
         return UnsettledStep(
             **msgspec.structs.asdict(step),
             run=address.run,
             agent=address.agent,
             command=address.command,
             diverged=diverged,
-            source_before=self.outcomes.sources.get(step.tool, ""),
+            source_before=declared.source if declared is not None else "",
             source_now=call.spec.source,
             defined=call.spec.defined,
         )

@@ -43,7 +43,7 @@ from hansard.domain.label import parse
 from hansard.domain.payload import references
 from hansard.domain.payload.parts import MARK, Away, at_hand
 from hansard.domain.prompt import texts_in, uses
-from hansard.domain.steps import Effects, Step, StepStatus, Withheld
+from hansard.domain.steps import Effects, Step, StepStatus, ToolDeclared, Withheld
 
 
 class StepEngine(Gated):
@@ -127,28 +127,33 @@ class StepEngine(Gated):
         before = self.ledger.state.tools.get(spec.name)
         if before is None or self.settings.mode is Mode.OFFLINE:
             return ""
-        if not (before.source and spec.source and before.source != spec.source):
-            return ""
-        if self.settings.mode is not Mode.STRICT and not self._answers_for(spec.name):
-            return ""
         if self.settings.mode is Mode.STRICT:
-            raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
+            if _edited(before, spec):
+                raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
+            return ""
+        same = spec.name not in self.ledger.state.edited and not _edited(before, spec)
+        if same or not self._answers_of_another(spec):
+            return ""
         return (
             f"the source of {spec.name} is not what it was when its recorded calls ran; "
             "their results are returned as recorded: change version= to run it anew"
         )
 
-    def _answers_for(self, tool: str) -> bool:
-        """Whether a call of a tool is on record whose outcome stands: one to be run again was not
-        returned by its source of then.
+    def _answers_of_another(self, spec: ToolSpec) -> bool:
+        """Whether a call of a tool is on record that another source ran of what it is by its
+        version, and whose outcome stands: one to be run again was not returned by it.
         """
+        state = self.ledger.state
         return any(
-            step.tool == tool
+            step.tool == spec.name
+            and (then := state.declaration_of(step)) is not None
+            and then.version == spec.version
+            and _edited(then, spec)
             and (
                 step.status is StepStatus.COMPLETED
                 or (step.status is StepStatus.FAILED and self.ledger.went_on(step))
             )
-            for step in self.ledger.state.steps.values()
+            for step in state.steps.values()
         )
 
     def answer(self, call: Call) -> tuple[bool, Any]:
@@ -457,3 +462,8 @@ class StepEngine(Gated):
         if call.veil is not None:
             scope.usage.update(call.veil.counts)
         return scope
+
+
+def _edited(then: ToolDeclared, now: ToolSpec) -> bool:
+    """Whether a tool's source is known not to be that of then."""
+    return bool(then.source and now.source and then.source != now.source)

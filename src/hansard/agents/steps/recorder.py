@@ -173,8 +173,6 @@ class StepRecorder:
         self.stream = ledger.stream
         self.address = errors.RunAddress(self.stream.run, self.stream.agent, settings.command)
         self.blobs = blobs
-        self.sources = {name: tool.source for name, tool in ledger.state.tools.items()}
-        """The digests of the tools' sources as they were when this session began."""
         self.reader = payloads.Reader(lambda: ledger.state)
         self._shared: Shared | None = None
 

@@ -133,6 +133,12 @@ class _Client(Client):
     async def _process_headers(self, headers: bytes | None) -> Any:
         return headers or None
 
+    async def _process_pong(self) -> None:
+        """For whoever still waits for it: nats-py stops reading where that was cancelled."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
+
     async def _connect_to_server(self, s: Any) -> None:
         """Close first what stands open: nats-py forgets it where a reconnect's handshake failed."""
         if self._transport is not None:

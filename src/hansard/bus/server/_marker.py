@@ -214,7 +214,7 @@ class _Files:
         for _ in range(2):
             try:
                 changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- of hundreds, each second
-                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- the same
+                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- of as many, as often
             except FileNotFoundError:
                 self._newest.pop(folder, None)
             else:

@@ -24,7 +24,7 @@ CHUNK_VERSIONS = 64
 """Versions a chunk: a reader fetches as many commits after one, at most, and each of them costs it
 what a chunk costs."""
 
-_PARTS = {"tools", "steps", "facts", "known", "refused"}
+_PARTS = {"tools", "edited", "steps", "facts", "known", "refused"}
 
 
 def _layout() -> str:
@@ -58,6 +58,7 @@ class Chunk(msgspec.Struct):
     steps: list[Step]
     facts: list[_Fact]
     refused: msgspec.Raw = msgspec.Raw(b"{}")
+    edited: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _encoder = msgspec.json.Encoder()
@@ -65,6 +66,7 @@ _decoder = msgspec.json.Decoder(Chunk)
 _plain = msgspec.json.Decoder(dict[str, int | str | None])
 _tools = msgspec.json.Decoder(list[ToolDeclared])
 _refused = msgspec.json.Decoder(dict[str, Refusal])
+_edited = msgspec.json.Decoder(dict[str, tuple[tuple[int, ToolDeclared], ...]])
 
 
 def make(before: AgentState, after: AgentState, position: int, events: Iterable[Event]) -> bytes:
@@ -91,6 +93,7 @@ def make(before: AgentState, after: AgentState, position: int, events: Iterable[
                 for noted in after.facts[len(before.facts) :]
             ],
             _raw(after.refused),
+            _raw(after.edited),
         )
     )
 
@@ -127,6 +130,7 @@ def finish(state: AgentState, chunk: Chunk | None) -> bool:
     try:
         plain, tools = _plain.decode(chunk.plain), _tools.decode(chunk.tools)
         state.refused = _refused.decode(chunk.refused)
+        state.edited = _edited.decode(chunk.edited)
     except msgspec.DecodeError:
         return False
     for name, value in plain.items():
