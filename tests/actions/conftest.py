@@ -15,7 +15,7 @@ from benchmarks.bench_page import ARGUMENTS
 from hansard.client.browser import browser as looking
 from hansard.integrations.browser.chromium import program
 
-POLL_S = 0.1
+POLL_S = 0.25
 """How often a page that is waited for is looked at: each look is work of three processes."""
 
 

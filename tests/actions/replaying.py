@@ -28,7 +28,9 @@ from hansard.domain.actions.kept import KIND
 
 class Job(msgspec.Struct):
     """What is replayed, where, and at which boundary the program is killed; at none for 0. `file`
-    is the name of a cache that the record keeps where it is `kept`.
+    is the name of a cache that the record keeps where it is `kept`. `kill_on` says the boundary by
+    what it is: `clicked` is after a click, `heal` and `healed` are before and after a heal is put
+    on record.
     """
 
     data_dir: str
@@ -38,22 +40,22 @@ class Job(msgspec.Struct):
     file: str
     kill_at: int = 0
     kept: bool = False
+    kill_on: str = ""
 
 
 class Boundaries:
     """Counts boundaries; kills this process at one."""
 
-    def __init__(self, kill_at: int) -> None:
+    def __init__(self, kill_at: int, kill_on: str = "") -> None:
         self.left = kill_at
+        self._kill_on = kill_on
         self.met = 0
-        self.heal = 0
-        """The one before a heal is put on record."""
 
-    def met_one(self) -> None:
+    def met_one(self, what: str = "") -> None:
         """Another one."""
         self.met += 1
         self.left -= 1
-        if self.left == 0:
+        if self.left == 0 or (what and what == self._kill_on):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def around(self, owner: Any, name: str) -> None:
@@ -61,11 +63,12 @@ class Boundaries:
         inner = getattr(owner, name)
 
         async def outer(*args: Any, **kwargs: Any) -> Any:
-            if any(getattr(getattr(each, "stream", None), "kind", "") == KIND for each in args):
-                self.heal = self.met + 1
-            self.met_one()
+            healed = any(
+                getattr(getattr(each, "stream", None), "kind", "") == KIND for each in args
+            )
+            self.met_one("heal" if healed else "")
             made = await inner(*args, **kwargs)
-            self.met_one()
+            self.met_one("healed" if healed else "clicked" if "click" in args else "")
             return made
 
         setattr(owner, name, outer)
@@ -103,7 +106,7 @@ async def main(job: Job) -> None:
     async with async_playwright() as player:
         chromium = await player.chromium.connect_over_cdp(job.chromium)
         page = await (await chromium.new_context()).new_page()
-        boundaries = Boundaries(job.kill_at)
+        boundaries = Boundaries(job.kill_at, job.kill_on)
         boundaries.around(JetStreamLog, "append")
         boundaries.around(JetStreamLog, "append_all")
         boundaries.around(JetStreamLog, "append_groups")
@@ -120,7 +123,7 @@ async def main(job: Job) -> None:
                 told = {"success": done.success, "error": done.error}
         except hansard.HansardError as error:
             told = {"success": False, "error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(told | {"boundaries": boundaries.met, "heal": boundaries.heal}))  # noqa: T201 -- its answer
+        print(json.dumps(told | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
 
 
 if __name__ == "__main__":

@@ -8,15 +8,10 @@ import pytest
 import hansard
 from tests.audit.planted import Planted, plant
 from tests.audit.support import Audited
-from tests.projections.asked_once import asked_once
+from tests.projections.asked_once import tables_stay_open
 from tests.projections.story import tell
 
-
-@pytest.fixture(scope="package", autouse=True)
-def _asked_once() -> Iterator[None]:
-    """Tables that did not change are asked the same once, in a quick run."""
-    with asked_once():
-        yield
+__all__ = ["tables_stay_open"]
 
 
 @pytest.fixture(scope="session")

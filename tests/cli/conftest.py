@@ -11,14 +11,9 @@ import structlog
 import hansard
 from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs, ran
 from tests.faults import _warm as warm
-from tests.projections.asked_once import asked_once
+from tests.projections.asked_once import tables_stay_open
 
-
-@pytest.fixture(scope="package", autouse=True)
-def _asked_once() -> Iterator[None]:
-    """Tables that did not change are asked the same once, in a quick run."""
-    with asked_once():
-        yield
+__all__ = ["tables_stay_open"]
 
 
 @pytest.fixture(scope="session")

@@ -100,3 +100,10 @@ def asked_once() -> Iterator[Callable[[], None]]:
         patch.setattr(_Tables, "aside", apart)
         patch.setattr(comparison, "report", report)
         yield kept.clear
+
+
+@pytest.fixture(scope="package", autouse=True)
+def tables_stay_open() -> Iterator[None]:
+    """For a folder whose `conftest.py` has it from here."""
+    with asked_once():
+        yield
