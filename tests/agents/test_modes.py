@@ -378,8 +378,6 @@ async def test_a_run_id_may_be_given(lab: Lab):
         assert found[1][1].labels == {"team": "a"}
 
 
-
-
 @pytest.mark.fast(cases=99)
 @pytest.mark.slow(cases=0)
 @twins
