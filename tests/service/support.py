@@ -1,6 +1,5 @@
 """A workspace with a service, trusted clients, and restricted ones with credentials."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +12,7 @@ import pytest
 import hansard
 from hansard import settings
 from hansard.agents.access.roles import read
+from hansard.agents.workspace import Workspace
 from hansard.bus import access
 from hansard.bus.access import Credentials
 from hansard.bus.log import Stored
@@ -65,6 +65,7 @@ class House:
         self.folder = folder
         self.stack = contextlib.AsyncExitStack()
         self.service: Service | None = None
+        self.opened: Workspace | None = None
         self.files: dict[tuple[str, str], Path] = {}
 
     def apply(self, roles: str) -> None:
@@ -93,13 +94,14 @@ class House:
         self.stack.push_async_callback(broker.release)
         workspace = await opening.open_workspace(given)
         self.stack.push_async_callback(workspace.close)
+        self.opened = workspace
         opened = serving(workspace, broker.runtime, quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
 
     def end(self) -> None:
         """Stop it."""
         portal().run(self.stack.aclose())
-        self.service = None
+        self.service = self.opened = None
 
     def login_all(self, *whos: tuple[str, str]) -> None:
         """Credentials of several, each a name and a role: the broker is told of all at once."""
@@ -117,14 +119,16 @@ class House:
     def login(self, name: str = "ada", role: str = "writer") -> Path:
         """Credentials of a principal."""
         if (name, role) not in self.files:
-            made = credentials(self.data_dir, self.folder, name, role, self.workspace)
-            self.files[name, role] = asyncio.run(made)
+            self.login_with(name, role)
         return self.files[name, role]
 
     def login_with(self, name: str, role: str, **more: Any) -> Path:
         """Credentials of a principal, with terms of their own."""
         made = credentials(self.data_dir, self.folder, name, role, self.workspace, **more)
-        self.files[name, role] = asyncio.run(made)
+        with pytest.MonkeyPatch.context() as patch:
+            if self.opened is not None:  # a connection less
+                patch.setattr(making, "reading", lambda _: contextlib.nullcontext(self.opened))
+            self.files[name, role] = portal().run(made)
         return self.files[name, role]
 
     def known(self, name: str = "ada", role: str = "writer") -> Credentials:
