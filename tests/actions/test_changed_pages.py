@@ -130,7 +130,7 @@ def key(change: Change, question: str) -> str:
     return json.dumps({"id": fits[-1] if fits else None})
 
 
-GONE_S = 0.5
+GONE_S = 1.0
 """For what is no more: more than the page that is late takes; each look is work."""
 
 QUICK = ("reordered", "re-labelled", "its row gone")
