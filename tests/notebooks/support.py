@@ -3,16 +3,13 @@ of a process that has imported what kernels import; `make test-full` starts each
 """
 
 import asyncio
-import atexit
 import contextlib
-import functools
 import os
 import random
 import re
 import signal
 import socket
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -24,8 +21,7 @@ import nbformat
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
-from tests.conftest import THOROUGH
-from tests.faults._warm import STUB, Nurse
+from tests.integrations.packages import python_with
 
 CELL_S_MAX = 120
 GONE_S_MAX = 60.0
@@ -89,19 +85,12 @@ launch_new_instance()
 """
 
 
-@functools.cache
 def _kernel() -> list[str]:
     """The command of a kernel, but for its connection."""
-    if THOROUGH or sys.platform != "linux":
-        return [sys.executable, "-m", "ipykernel_launcher"]
-    nurse = Nurse(*OF_KERNELS)
-    atexit.register(nurse.close)
-    folder = tempfile.TemporaryDirectory(prefix="hansard-tests-")
-    atexit.register(folder.cleanup)
-    script = Path(folder.name, "kernel")
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {STUB} {nurse.door} "$@"\n')
-    script.chmod(0o700)
-    return [str(script), "-c", KERNEL]
+    python = python_with(*OF_KERNELS)
+    if python == sys.executable:
+        return [python, "-m", "ipykernel_launcher"]
+    return [python, "-c", KERNEL]
 
 
 class Notebook:
