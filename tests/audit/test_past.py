@@ -12,7 +12,7 @@ from tests.audit.support import Audited
 
 pytestmark = pytest.mark.slow
 
-POINTS = 14
+POINTS = 7
 SEED = 11
 
 TOUCHED = """

@@ -330,7 +330,7 @@ HOSTILE = {
     "a pop-up and a download": (_when_sent(_WINDOW + _DOWNLOAD), True),
     "covered": ("<div style='position:fixed;inset:0;z-index:9;background:#fff'></div>", False),
 }
-LIKE_ANOTHER = {"a pop-up and a download", "a pop-up", "never settles"}
+LIKE_ANOTHER = {"a dialog", "a pop-up and a download", "a pop-up", "never settles"}
 """Which a replay of actions is shown in `tests/actions/test_hostile_pages.py`, too."""
 
 
