@@ -63,12 +63,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("states"))
 
 
-@pytest.fixture
-async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """The two runs, in a workspace of the test's own. Whoever wrote them has gone, and makes no
-    chunks of them any more.
-    """
-    workspace = request.node.name.split("[")[0].replace("_", "-")[-40:].strip("-").lower()
+async def written(workspace: str, data_dir: str) -> tuple[str, str]:
+    """The two runs. Whoever wrote them has gone, and makes no chunks of them any more."""
     where: dict[str, Any] = {"workspace": workspace, "data_dir": data_dir}
     async with hansard.connect_async(durability="relaxed", **where) as record:
         async with record.run("w", agent="a", role="r") as session:
@@ -78,8 +74,31 @@ async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[
             await work(again, 90, offset=1_000)
         async with record.run("w", agent="b", role="r", run=fork) as other:
             await work(other, 3)
-    async with hansard.connect_async(durability="relaxed", **where) as record:
-        yield World(record, session.run, fork)
+    return session.run, fork
+
+
+@pytest.fixture
+async def world(data_dir: str, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The two runs, in a workspace of the test's own: it has no chunks of them yet."""
+    workspace = request.node.name.split("[")[0].replace("_", "-")[-40:].strip("-").lower()
+    run, fork = await written(workspace, data_dir)
+    async with hansard.connect_async(workspace, data_dir=data_dir, durability="relaxed") as record:
+        yield World(record, run, fork)
+
+
+@pytest.fixture(scope="module")
+def read_by_all(data_dir: str) -> tuple[str, str]:
+    """The two runs, in the workspace of the tests to which chunks are nothing."""
+    return asyncio.run(written("read-by-all", data_dir))
+
+
+@pytest.fixture
+async def told(data_dir: str, read_by_all: tuple[str, str]) -> AsyncIterator[World]:
+    """Those, with a connection of the test's own."""
+    async with hansard.connect_async(
+        "read-by-all", data_dir=data_dir, durability="relaxed"
+    ) as record:
+        yield World(record, *read_by_all)
 
 
 def folds(commits: Iterable[Stored]) -> list[AgentState]:
@@ -134,22 +153,22 @@ def _whole_at(stored: Stored) -> int:
 
 
 @pytest.mark.thorough
-async def test_a_vector_is_what_the_states_of_that_point_say(world):
+async def test_a_vector_is_what_the_states_of_that_point_say(told):
     """What a fork holds is read without the states, and is the same."""
-    for run in world.runs:
-        own = await world.log.read_run(run)
+    for run in told.runs:
+        own = await told.log.read_run(run)
         for stored in own[::9]:
-            states = world.states()
+            states = told.states()
             up_to = AtPosition(_whole_at(stored))
             view = await states.run(run, up_to)
-            assert await world.states().vector(run, up_to) == (view.life, view.vector)
+            assert await told.states().vector(run, up_to) == (view.life, view.vector)
 
 
 @pytest.mark.slow
-async def test_the_same_point_said_in_every_way_is_the_same_state(world):
+async def test_the_same_point_said_in_every_way_is_the_same_state(told):
     """A version, a position, a time, a commit id and an event id of one commit agree."""
-    run = world.runs[0]
-    stored = [s for s in await world.log.read_run(run) if str(s.stream) == "agent/r/a"][40]
+    run = told.runs[0]
+    stored = [s for s in await told.log.read_run(run) if str(s.stream) == "agent/r/a"][40]
     points = [
         f"a@{stored.commit.version}",
         stored.position,
@@ -158,7 +177,7 @@ async def test_the_same_point_said_in_every_way_is_the_same_state(world):
         stored.commit.events[0].id,
         AtTime(stored.stamp),
     ]
-    views = [await world.record.state(run, point) for point in points]
+    views = [await told.record.state(run, point) for point in points]
     assert {view.agents["a"].version for view in views} == {stored.commit.last_version}
 
 
@@ -185,10 +204,10 @@ def stream_prefix(world: World, stream: AgentStream) -> str:
 
 
 @pytest.mark.slow
-async def test_a_state_that_was_given_away_is_the_callers_own(world):
+async def test_a_state_that_was_given_away_is_the_callers_own(told):
     """Changing it changes nothing that is read later."""
-    stream = AgentStream(world.runs[0], "r", "a")
-    states = world.states()
+    stream = AgentStream(told.runs[0], "r", "a")
+    states = told.states()
     first = await states.agent(stream, 210)
     first.steps.clear()
     first.facts.clear()
@@ -196,15 +215,15 @@ async def test_a_state_that_was_given_away_is_the_callers_own(world):
 
 
 @pytest.mark.slow
-async def test_an_unknown_run_or_point_is_named(world):
+async def test_an_unknown_run_or_point_is_named(told):
     """What was asked for, and what can be asked for instead."""
     with pytest.raises(hansard.NotFound, match="hansard runs"):
-        await world.record.state("no-such-run")
+        await told.record.state("no-such-run")
     with pytest.raises(hansard.NotFound, match="99999"):
-        await world.record.state(world.runs[0], "a@99999")
+        await told.record.state(told.runs[0], "a@99999")
     for nonsense in ("a@", "yesterday", "", True, 1.5):
         with pytest.raises(hansard.BadName, match="agent@version"):
-            await world.record.state(world.runs[0], nonsense)
+            await told.record.state(told.runs[0], nonsense)
 
 
 class Counted:
