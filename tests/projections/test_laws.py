@@ -25,6 +25,7 @@ from tests.projections.support import (
     check_life,
     check_steps,
     fill,
+    new_store,
     some_borders,
 )
 
@@ -49,7 +50,7 @@ class Shared:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """A store that stays open for a module's examples."""
-    store = Store(tmp_path_factory.mktemp("laws") / "t.duckdb")
+    store = new_store(tmp_path_factory.mktemp("laws") / "t.duckdb")
     yield Shared(store)
     store.close()
 
