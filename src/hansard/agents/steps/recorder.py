@@ -68,7 +68,7 @@ class UnsettledStep(Step, frozen=True, omit_defaults=True):
         agent: The agent.
         command: What reaches the record from a shell: `hansard --workspace lab`.
         diverged: It has an outcome, and what came before it is not what it was.
-        source_before: The digest of the tool's source when its calls were recorded; empty where
+        source_before: The digest of the tool's source when this call was recorded; empty where
             none was.
         source_now: That of its source now.
         defined: Where that stands, as `path:line`.
