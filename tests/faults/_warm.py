@@ -36,7 +36,13 @@ ROUNDS_AFRESH = 100
 """From so many rounds on, each program is a process that nobody forked."""
 
 STUB = Path(__file__).with_name("programs") / "stub.py"
-OF_MCP = ("hansard.cli.mcp", "hansard.service.mcp.server", "mcp.server.mcpserver")
+OF_MCP = (
+    "hansard.cli.mcp",
+    "hansard.service.mcp.server",
+    "mcp.server.mcpserver",
+    "anyio._backends._asyncio",
+    "nanoarrow",
+)
 """What those import besides whom `python` starts: clients and servers of MCP, mostly."""
 
 CHUNK = 65_536
