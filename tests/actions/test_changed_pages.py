@@ -131,7 +131,7 @@ def key(change: Change, question: str) -> str:
 
 
 GONE_S = 1.0
-"""For what is no more: more than the page that is late takes; each look is work."""
+"""For what is no more: ten times what the page that is late takes; each look is work."""
 
 QUICK = ("reordered", "re-labelled", "its row gone")
 """Changes of `make check`."""
