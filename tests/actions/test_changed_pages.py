@@ -130,7 +130,7 @@ def key(change: Change, question: str) -> str:
     return json.dumps({"id": fits[-1] if fits else None})
 
 
-GONE_S = 1.0
+GONE_S = 1.5
 """For what is no more: ten times what the page that is late takes; each look is work."""
 
 QUICK = ("reordered", "re-labelled", "its row gone")
