@@ -49,7 +49,8 @@ def answered(
             tools=[tool.to_dict()],
             betas=["context-management-2025-06-27"],
         )
-        return told.to_dict(mode="json")
+        answer: dict[str, Any] = told.to_dict(mode="json")
+        return answer
 
     while True:
         content = ask(system, messages)["content"]
