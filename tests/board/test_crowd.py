@@ -25,7 +25,8 @@ async def test_fifty_agents_lose_nothing_and_retry_nothing(data_dir, workspace, 
             for number in range(each):
                 told.append(await board.add("hits"))
                 await board.append("log", [name, number])
-                await board.put("last", 1, resolve=lambda mine, theirs: (theirs or 0) + mine)
+                seen = await board.get("last")  # who meets nobody since then puts what it said
+                await board.put("last", seen + 1, resolve=lambda _, theirs: theirs + 1)
             return told
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
