@@ -494,13 +494,15 @@ class Broker:
             if self._refused.done():
                 raise self._refused.result()
             if not in_time:
-                raise self._login_refused() if self._refusals else self._unreachable()
+                refused = self._refusals and "authorization" in self._last_error.lower()
+                raise self._login_refused() if refused else self._unreachable()
             try:
                 connecting.result()
             except (NatsError, OSError, ImportError, ValueError) as error:
                 raise Unreachable(self.url, str(error) or repr(error)) from error
         finally:
             self._refused = None
+        self._last_error = "no answer"  # what hindered the tries before says nothing of what comes
         await self._subscribe(self._inbox + "*", self._dispatch)
         self._up.set()
 
