@@ -89,7 +89,8 @@ def plant(data_dir: Path, workspace: str = "lab") -> None:
 class Held:
     """A connection with somebody's credentials that stays as long as the server lets it.
 
-    Spoken by hand: one that the server ends is left open by the client library.
+    Spoken by hand: one that the server ends is left open by the client library. Once it is made the
+    server has let it in or not; one that waits to be is ended where logins change meanwhile.
     """
 
     def __init__(self, given: Credentials) -> None:
@@ -98,6 +99,7 @@ class Held:
         self._told = self._connection.makefile("rb")
         try:
             self._hello(given)
+            self.is_in()
         except BaseException:
             self.__exit__()
             raise

@@ -1,10 +1,12 @@
 """The connection: replies, what breaks it, and what it does without its private hooks."""
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import socket
 import warnings
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.errors import StaleConnectionError, UnexpectedEOF
 
-from hansard.bus.errors import BrokerError, TooLarge
+from hansard.bus.errors import BrokerError, TooLarge, Unreachable
 from hansard.bus.jetstream import calls, client
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S
@@ -34,6 +36,7 @@ from hansard.bus.jetstream.wire import (
 from hansard.bus.log import Stored
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream
+from tests.access.support import eventually
 from tests.bus.brokers import Nats, append, running
 
 ALICE = AgentStream("r1", "researcher", "alice")
@@ -169,6 +172,65 @@ async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(
     await broker.close()
 
 
+@contextlib.asynccontextmanager
+async def _ended_once_let_in(nats: Nats, times: int, last: bytes) -> AsyncIterator[int]:
+    """A port that hands all on to the server and back; so many connections end with these bytes
+    right after the pong that lets them in.
+    """
+    left = itertools.count(times, -1)
+    relays: set[asyncio.Task[None]] = set()
+
+    async def hand_on(source: asyncio.StreamReader, to: asyncio.StreamWriter, *, end: bool) -> None:
+        while data := await source.read(65_536):
+            cut = end and b"PONG\r\n" in data
+            to.write(data + last if cut else data)
+            if cut:
+                return
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        of_server, to_server = await asyncio.open_connection("127.0.0.1", nats.port)
+        ways = (
+            asyncio.create_task(hand_on(of_server, writer, end=next(left) > 0)),
+            asyncio.create_task(hand_on(reader, to_server, end=False)),
+        )
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            for each in (writer, to_server):
+                each.close()
+                with contextlib.suppress(ConnectionError):
+                    await each.wait_closed()
+
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relays.add(asyncio.create_task(relay(reader, writer)))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+    await asyncio.wait(relays, timeout=30)
+    assert all(each.done() for each in relays)
+
+
+@pytest.mark.parametrize("last", [b"-ERR 'Authorization Violation'\r\n", b""])
+async def test_who_is_let_in_and_ended_at_once_is_let_in_again(nats: Nats, last: bytes):
+    """As nats-server 2.15 does it a moment before it reloads logins: with a word, or with none.
+    One that it never keeps is told what it was told, at the end of its time.
+    """
+    async with _ended_once_let_in(nats, 3, last) as port:
+        options = msgspec.structs.replace(nats.options(), urls=(f"nats://127.0.0.1:{port}",))
+        broker = await Broker.open(options)
+        assert "error" not in await calls.api(broker, "INFO")
+        await broker.close()
+    async with _ended_once_let_in(nats, 1_000, last) as port:
+        options = msgspec.structs.replace(
+            options, urls=(f"nats://127.0.0.1:{port}",), connect_timeout_s=1.5
+        )
+        why, told = (BrokerError, "answered 401") if last else (Unreachable, "once it let us in")
+        with pytest.raises(why, match=told):
+            await Broker.open(options)
+
+
 async def test_a_wait_for_the_sockets_end_that_was_cancelled_ends_no_close(nats: Nats):
     """A task that waits for it, as nats-py's own do, takes along what all wait for when it is
     cancelled; the connection is closed all the same. A close that is cancelled itself says so.
@@ -217,6 +279,24 @@ async def test_given_up_by_the_client(nats: Nats):
     assert (await asyncio.wait_for(log.append(append(ALICE, 2)), 60)).position == 2
     assert len(await log.read(ALICE)) == 2
     await log.close()
+
+
+async def test_what_was_still_to_be_sent_when_the_socket_was_lost_ends_no_connection_for_good(
+    nats: Nats,
+):
+    """The server ends a connection with an error that nats-py does not come back from, and is gone
+    before the last bytes are written: another connection is made.
+    """
+    broker = await Broker.open(nats.options())
+    nc = broker._nc
+    await client._end(nc._flusher_task)  # it is slow
+    nc._transport._io_writer.transport.abort()  # type: ignore[union-attr]  # nats-py's own
+    nc._pending, nc._pending_data_size = [b"PING\r\n"], 6
+    await nc._process_err("'Authorization Violation'")
+    await eventually(lambda: broker._nc is not nc)
+    await broker.ready(30)
+    assert "error" not in await calls.api(broker, "INFO")
+    await broker.close()
 
 
 async def test_a_receiver_that_raises(nats: Nats):

@@ -8,6 +8,7 @@ its headers unparsed, to whoever waits for it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import socket
 import ssl
@@ -145,6 +146,17 @@ class _Client(Client):
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
         await super()._connect_to_server(s)
 
+    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002 -- nats-py's own signature
+        """Also where the socket was lost a moment ago: nats-py fails there at what was still to be
+        sent, and tells nobody that it is closed.
+        """
+        try:
+            await super()._close(status, do_cbs)
+        except OSError:
+            self._pending, self._pending_data_size = [], 0
+            self._status = Client.DISCONNECTED
+            await super()._close(status, do_cbs)
+
     async def drop(self) -> None:
         """Let go of the socket without a word, which would end what was taken, too; nothing of this
         client goes on, wherever its connecting was cut off.
@@ -226,6 +238,22 @@ async def _end(task: asyncio.Task[Any] | None) -> None:
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_WAIT_S)
     _log.error("a task of the client did not end", task=repr(task))
+
+
+async def _close(nc: Client) -> None:
+    """Close a client for good, whatever state it is in."""
+    try:
+        await nc.close()
+    except asyncio.CancelledError:
+        # A task of nats-py that waited for the socket's end was cancelled, and took along what all
+        # wait for.
+        transport = getattr(nc, "_transport", None)
+        if transport is not None:
+            transport.close()
+        if _is_cancelled():
+            raise
+    await _end(getattr(nc, "_reconnection_task", None))
+    await nc.close()  # does nothing, unless that task got through once more
 
 
 async def _ignored(*_: object) -> None:
@@ -333,18 +361,7 @@ class Broker:
             if task is not None:
                 task.cancel()
         self._fail("the connection was closed")
-        try:
-            await self._nc.close()
-        except (OSError, asyncio.CancelledError) as error:
-            # It was lost a moment ago: what was still to be sent goes nowhere. Or a task of nats-py
-            # that waited for the socket's end was cancelled, and took along what all wait for.
-            transport = getattr(self._nc, "_transport", None)
-            if transport is not None:
-                transport.close()
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-        await _end(getattr(self._nc, "_reconnection_task", None))
-        await self._nc.close()  # does nothing, unless that task got through once more
+        await _close(self._nc)
 
     # ------------------------------------------------------------ sending
 
@@ -434,7 +451,7 @@ class Broker:
         client = _Client()
         if not client.takes_commands:
             return None
-        arguments = self._arguments()
+        arguments = self._arguments(client)
         for name in ("error_cb", "disconnected_cb", "reconnected_cb", "closed_cb"):
             arguments[name] = _ignored
         timeout_s = self.options.request_timeout_s
@@ -476,37 +493,53 @@ class Broker:
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
+        until_s = loop.time() + self.options.connect_timeout_s
         self._refused, self._refusals = loop.create_future(), 0
         try:
-            connecting = loop.create_task(self._nc.connect(**self._arguments()))
-            try:
-                either: set[asyncio.Future[Any]] = {connecting, self._refused}
-                await asyncio.wait(
-                    either,
-                    timeout=self.options.connect_timeout_s,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-            finally:
-                in_time = connecting.done()
-                if not in_time:
-                    await _end(connecting)
-                    await self._nc.close()
-            if self._refused.done():
-                raise self._refused.result()
+            stands = False
+            while not stands:
+                stands = await self._stands(self._refused, until_s - loop.time())
+        finally:
+            self._refused = None
+        self._last_error = "no answer"  # what hindered the tries before says nothing of what comes
+        self._up.set()
+
+    async def _stands(self, refused: asyncio.Future[BusError], timeout_s: float) -> bool:
+        """Whether a new client still stands once it is let in: before nats-server 2.15 reloads
+        logins it ends some that it has just let in. Raises what no further try would mend.
+        """
+        nc = self._nc = _Client()
+        connecting = asyncio.create_task(nc.connect(**self._arguments(nc)))
+        try:
+            either: set[asyncio.Future[Any]] = {connecting, refused}
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            in_time = connecting.done()
             if not in_time:
-                refused = self._refusals and "authorization" in self._last_error.lower()
-                raise self._login_refused() if refused else self._unreachable()
+                await _end(connecting)
+                await _close(nc)
+        if in_time and not refused.done():
             try:
                 connecting.result()
             except (NatsError, OSError, ImportError, ValueError) as error:
                 raise Unreachable(self.url, str(error) or repr(error)) from error
-        finally:
-            self._refused = None
-        self._last_error = "no answer"  # what hindered the tries before says nothing of what comes
-        await self._subscribe(self._inbox + "*", self._dispatch)
-        self._up.set()
+            try:
+                await self._subscribe(self._inbox + "*", self._dispatch)
+            except NatsError as error:
+                await self._on_error(nc.last_error or error)
+        if refused.done():
+            raise refused.result()
+        if not in_time:
+            unknown = self._refusals and "authorization" in self._last_error.lower()
+            raise self._login_refused() if unknown else self._unreachable()
+        if not nc.is_connected:
+            if not nc.is_closed:  # without a word
+                self._last_error = "it ended the connection once it let us in"
+            await _close(nc)
+            await asyncio.sleep(RECONNECT_WAIT_S)
+        return nc.is_connected
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self, nc: Client) -> dict[str, Any]:
         options = self.options
         arguments: dict[str, Any] = {
             "servers": list(options.urls),
@@ -525,9 +558,9 @@ class Broker:
             "pending_size": PENDING_BYTES_MAX,
             "flush_timeout": FLUSH_TIMEOUT_S,
             "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnected,
-            "reconnected_cb": self._on_reconnected,
-            "closed_cb": self._on_closed,
+            "disconnected_cb": functools.partial(self._on_disconnected, nc),
+            "reconnected_cb": functools.partial(self._on_reconnected, nc),
+            "closed_cb": functools.partial(self._on_closed, nc),
         }
         if options.tls_ca or options.tls_cert:
             context = ssl.create_default_context(cafile=options.tls_ca)
@@ -568,7 +601,9 @@ class Broker:
         who = self.options.user or self.options.name
         return BrokerError(f"connecting to {self.url} as {who!r}", UNAUTHORIZED, self._last_error)
 
-    async def _on_disconnected(self) -> None:
+    async def _on_disconnected(self, nc: Client) -> None:
+        if nc is not self._nc:
+            return  # it was given up for another
         if not self._closing:
             self._up.clear()
         self._fail("the connection broke")
@@ -601,27 +636,30 @@ class Broker:
                     if self._opened:
                         await self._nc.close()  # another is opened: see `_on_closed`
 
-    async def _on_reconnected(self) -> None:
+    async def _on_reconnected(self, nc: Client) -> None:
+        if nc is not self._nc or self._refused is not None:
+            return  # it was given up for another, or is not yet what is to stand
         self._up.set()
         self.hindered = False
         for call in list(self._reconnects):
             call()
 
-    async def _on_closed(self) -> None:
+    async def _on_closed(self, nc: Client) -> None:
         """nats-py gives up for good on some errors (too large, an expired login): open another."""
-        if self._closing or (self._revival is not None and not self._revival.done()):
+        if self._closing or nc is not self._nc or self._refused is not None:
+            return
+        if self._revival is not None and not self._revival.done():
             return
         self._up.clear()
         self._revival = asyncio.get_running_loop().create_task(self._revive())
 
     async def _revive(self) -> None:
         while not self._closing:
-            self._nc = _Client()
             try:
                 await self._connect()
             except BusError as error:
                 _log.warning("broker connection lost", error=str(error))
                 await asyncio.sleep(1.0)
             else:
-                await self._on_reconnected()
+                await self._on_reconnected(self._nc)
                 return
