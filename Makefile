@@ -72,10 +72,15 @@ SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')"
 
 QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
+# Where nobody has compiled the tests yet, each worker would, for a quarter of a minute of the processor.
+COMPILED = $(if $(wildcard tests/__pycache__),,$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1;)
+
 test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=1, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
+	@$(COMPILED) true
 	$(QUICK) --tier fast $(PYTEST_ARGS)
 
 test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, packages, real data, documents
+	@$(COMPILED) true
 	$(QUICK) --tier slow $(PYTEST_ARGS)
 
 test-full: $(STAMP) browser types-full ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
@@ -91,7 +96,7 @@ check: format-check lint browser ## Exactly what CI runs: format, lint, types, i
 	@mkdir -p $(dir $(CHECKED))
 	@$(BESIDE) >$(CHECKED) 2>&1 & others=$$!; \
 	trap 'kill $$others 2>/dev/null' INT TERM; \
-	echo "$(QUICK) $(PYTEST_ARGS)"; $(QUICK) $(PYTEST_ARGS); tests=$$?; \
+	$(COMPILED) echo "$(QUICK) $(PYTEST_ARGS)"; $(QUICK) $(PYTEST_ARGS); tests=$$?; \
 	wait $$others; other=$$?; cat $(CHECKED); \
 	[ $$tests = 0 ] || echo "make check: tests failed, see above" >&2; \
 	[ $$tests = 0 ] && [ $$other = 0 ]
