@@ -405,9 +405,11 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
 
 
 @pytest.mark.slow
-async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path: Path):
+async def test_a_client_over_http_that_reads_late_gets_its_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """Before a server of pipes a session's client that does not read holds nothing up: more than
-    `QUEUED_MAX` notifications are left out, the answer never.
+    `QUEUED_MAX` notifications are left out, which is said once, the answer never.
     """
     kept, many = Kept(tmp_path / "kept"), 3 * QUEUED_MAX
     servers = LocalServers(lambda: Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
@@ -431,6 +433,8 @@ async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path: Path
     assert QUEUED_MAX <= len(found) <= many
     told = numbers(found)
     assert told == sorted(set(told))
+    said = [each.getMessage() for each in caplog.records]
+    assert len([each for each in said if "does not read" in each]) == (len(found) < many)
 
 
 @pytest.mark.slow

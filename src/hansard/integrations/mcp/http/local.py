@@ -72,6 +72,7 @@ class _Exchange:
         self.id: Id | None = None if frame is None else frame.id
         self.token = None if frame is None else _token(frame)
         self.work: asyncio.Task[None] | None = None
+        self.left_out = 0
 
     def raw(self) -> bytes:
         """The request's bytes, as they go to the process."""
@@ -265,7 +266,10 @@ class _Process:
         try:
             exchange.said.put_nowait(said)
         except asyncio.QueueFull:
-            _log.warning("a client does not read what it is told: it is left out", most=QUEUED_MAX)
+            exchange.left_out += 1
+            if exchange.left_out == 1:  # there may be thousands, of a client that has gone
+                told = "a client does not read what it is told: what finds no room is left out"
+                _log.warning(told, most=QUEUED_MAX)
             return False
         return True
 
