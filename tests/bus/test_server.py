@@ -349,7 +349,7 @@ def test_the_server_does_not_stop_while_somebody_joins(data_dir):
 def supervisor(data_dir: Path) -> list[str | Path]:
     """The command that `join` runs."""
     command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.bus.server._supervisor"]
-    command += ["--data-dir", data_dir, "--durability", "strict", "--nats-server", find_binary()]
+    command += [data_dir, "strict", find_binary()]
     return command
 
 
@@ -899,11 +899,12 @@ def test_many_open_files_do_not_matter(data_dir):
 
 def test_the_supervisor_imports_little():
     """It runs as long as the server does, and a cold join waits for its imports."""
-    script = "import hansard.bus.server._supervisor, sys; print(*sorted(sys.modules))"
+    command = [sys.executable, "-X", "importtime", "-m", "hansard.bus.server._supervisor"]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
-    told = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True
-    )
-    loaded = {name.partition(".")[0] for name in told.stdout.split()}
+    told = subprocess.run(command, env=environment, capture_output=True, check=False, text=True)
+    lines = told.stderr.splitlines()
+    assert lines[-1] == f"usage: {_supervisor.USAGE}"
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
     assert "msgspec" in loaded
     assert not loaded & {"asyncio", "duckdb", "eventsourcing", "nats", "structlog", "rich", "typer"}
+    assert not loaded & {"argparse", "dataclasses", "email", "inspect", "tempfile", "traceback"}

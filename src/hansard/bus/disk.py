@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 ROOM_BYTES_MIN = 8 * 1024 * 1024
@@ -87,6 +86,8 @@ def look(folder: Path) -> None:
 
 def try_room(folder: Path) -> None:
     """Raise OSError unless a file of ROOM_BYTES_MIN can be written in a folder now."""
+    import tempfile  # noqa: PLC0415 -- half of what a supervisor would load, for a disk that was full
+
     look(folder)
     with tempfile.TemporaryFile(dir=folder) as file:
         if hasattr(os, "posix_fallocate"):

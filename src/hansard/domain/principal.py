@@ -11,8 +11,6 @@ not shown it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -26,6 +24,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join, parse, raised, text
 from hansard.domain.label_events import LabelDeclassified
+from hansard.domain.nkeys import is_public_key
 from hansard.domain.quarantined import Quarantined
 
 KIND = "principal"
@@ -39,8 +38,6 @@ CHAIN_MAX = 8
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_NKEY = re.compile(r"U[A-Z2-7]{55}")
-_NKEY_USER = 20 << 3
 
 
 class PrincipalKind(StrEnum):
@@ -268,16 +265,6 @@ def chain(names: tuple[str, ...], own: str | None = None) -> tuple[str, ...]:
 def acts_for(token: Token, name: str) -> bool:
     """Whether the holder of a token acts for a principal."""
     return name in token.issued.on_behalf_of
-
-
-def is_public_key(text: str) -> bool:
-    """Whether that is the public key of a user in the form of NATS (nkeys): base32 of a prefix
-    byte, 32 bytes of Ed25519 and a CRC-16, low byte first.
-    """
-    if not _NKEY.fullmatch(text):
-        return False
-    raw = base64.b32decode(text)
-    return raw[0] == _NKEY_USER and binascii.crc_hqx(raw[:-2], 0) == raw[-2] | raw[-1] << 8
 
 
 def expiry(event: TokenIssued) -> datetime | None:

@@ -1,5 +1,4 @@
-"""The supervisor of an embedded server: `python -m hansard.bus.server._supervisor`, started by
-`join`.
+"""The supervisor of an embedded server, which `join` starts (`USAGE`).
 
 It keeps one nats-server running for as long as somebody uses it. It ends the server half a second
 after the last user is gone, however that user went; it restarts a server that dies; and a server
@@ -13,7 +12,6 @@ It says "up" on its standard output once processes can enter, then writes to the
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
@@ -21,15 +19,16 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from pathlib import Path
+
+if __name__ == "__main__":  # msgspec takes a third of the start to import it, and needs none of it
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how an import is refused
 
 import msgspec
 
 from hansard.bus import disk, marks
 from hansard.bus.file_lock import release, take
 from hansard.bus.server import logins as server_logins
-from hansard.bus.server import private_copy
 from hansard.bus.server import process as server_process
 from hansard.bus.server._marker import Marker
 from hansard.bus.server.files import (
@@ -42,6 +41,8 @@ from hansard.bus.server.files import (
     hung_up,
     locked,
 )
+
+USAGE = "python -m hansard.bus.server._supervisor DATA_DIR strict|relaxed NATS_SERVER"
 
 UP = b"up\n"
 
@@ -474,8 +475,11 @@ def _say_up() -> None:
 
 def _give_up(place: ServerFiles, error: Exception) -> int:
     """Leave the reason where `join` looks for it; the exit code."""
-    expected = isinstance(error, GaveUp | OSError)
-    told = str(error) if expected else "".join(traceback.format_exception(error))
+    told = str(error)
+    if not isinstance(error, GaveUp | OSError):
+        import traceback  # noqa: PLC0415 -- of a fault of ours alone
+
+        told = "".join(traceback.format_exception(error))
     _say(f"gave up: {told}")
     with contextlib.suppress(OSError):  # `join` sees for itself that the disk takes nothing
         place.write_error(told)
@@ -506,21 +510,24 @@ def _become_daemon() -> None:
 
 def main() -> int:
     """Run until the last user is gone. 0 after a clean end, 1 with the reason in the error file."""
-    parser = argparse.ArgumentParser(prog="hansard.bus.server._supervisor", description=__doc__)
-    parser.add_argument("--data-dir", type=Path, required=True)
-    parser.add_argument("--durability", type=Durability, required=True)
-    parser.add_argument("--nats-server", type=Path, required=True)
-    given = parser.parse_args()
-    _become_daemon()
-    place = ServerFiles(given.data_dir)
-    log_since = os.fstat(sys.stderr.fileno()).st_size
-    _say(f"started for {place.root}, durability {given.durability.value}")
     try:
-        code = _serve(place, given.durability, given.nats_server, log_since)
+        _, data_dir, wanted, binary = sys.argv
+        durability = Durability(wanted)
+    except ValueError:
+        sys.exit(f"usage: {USAGE}")
+    _become_daemon()
+    place = ServerFiles(Path(data_dir))
+    log_since = os.fstat(sys.stderr.fileno()).st_size
+    _say(f"started for {place.root}, durability {durability.value}")
+    try:
+        code = _serve(place, durability, Path(binary), log_since)
     except Exception as error:  # noqa: BLE001 -- nobody is above us: `join` reports it
         code = _give_up(place, error)
     _say("ended")
-    private_copy.remove_unused(place.root)
+    if place.copied.exists():
+        from hansard.bus.server import private_copy  # noqa: PLC0415 -- seldom, and it takes a third of the start
+
+        private_copy.remove_unused(place.root)
     return code
 
 

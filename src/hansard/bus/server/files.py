@@ -157,6 +157,11 @@ class ServerFiles(msgspec.Struct, frozen=True):
         return self.root / "server.obstacle"
 
     @property
+    def copied(self) -> Path:
+        """What the folder is a private copy of: `hansard.bus.server.private_copy`."""
+        return self.root / "copy.json"
+
+    @property
     def store(self) -> Path:
         """JetStream's own folder."""
         return self.root / "nats"

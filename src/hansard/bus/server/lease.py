@@ -294,8 +294,7 @@ def _spawn(place: ServerFiles, durability: Durability, deadline: float) -> int |
     if not sys.executable:
         raise NoServerBinary("Python interpreter", ["sys.executable"])
     command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.bus.server._supervisor"]
-    command += ["--data-dir", place.root, "--durability", durability.value]
-    command += ["--nats-server", find_binary()]
+    command += [place.root, durability.value, find_binary()]
     log = place.open_log()
     try:
         with subprocess.Popen(  # noqa: S603 -- this interpreter and this package

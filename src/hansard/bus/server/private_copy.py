@@ -42,7 +42,6 @@ somebody writes meanwhile. The files beside them are the server's own, and are m
 """
 
 PREFIX = "hansard-read-only-"
-MARKER = "copy.json"
 LOCK = "copy.lock"
 
 ROOM_BYTES_MIN = 64 * 1024 * 1024
@@ -73,7 +72,7 @@ class _Copy(msgspec.Struct, frozen=True):
 def origin(data_dir: Path) -> str | None:
     """What a data directory is a private copy of; None where it is none."""
     try:
-        return msgspec.json.decode((data_dir / MARKER).read_bytes(), type=_Copy).of
+        return msgspec.json.decode(ServerFiles(data_dir).copied.read_bytes(), type=_Copy).of
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -143,7 +142,7 @@ def _make(folder: Path, tell: Callable[[str], None]) -> Path:
     for path, _ in files:
         _copy(folder / path, copy / path)
     (copy / "nats").mkdir(exist_ok=True)
-    (copy / MARKER).write_bytes(msgspec.json.encode(_Copy(str(folder))))
+    ServerFiles(copy).copied.write_bytes(msgspec.json.encode(_Copy(str(folder))))
     return copy
 
 
