@@ -23,6 +23,8 @@ import pytest
 import structlog
 
 from hansard.bus.server.lease import join
+from tests.agents.forked import forked
+from tests.agents.forked import python as forked_python
 from tests.cli.support import ran
 from tests.faults._warm import commands as commands_at
 from tests.faults._warm import python as python_at
@@ -129,6 +131,12 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _processes_are_forked():
+    with forked():
+        yield
+
+
 @pytest.fixture(scope="session")
 def node_modules(tmp_path_factory):
     """Where node keeps what it compiled of the browser's driver, for the next that is started."""
@@ -188,8 +196,9 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
         script = ""
         for block in python:
             script += "\n" * (block.line - 1 - script.count("\n")) + block.text
-        # What a page starts by itself is forked, too.
-        script = script.replace("sys.executable", repr(python_at()))
+        # What a page starts by itself is forked, too, and so is what Hansard starts for it.
+        if not script.lstrip().startswith('"""'):  # which has to come first
+            script = f"__import__('sys').executable = {forked_python()!r}" + script
         (work / "page.py").write_text(script, encoding="utf-8")
         # Whatever it warns of is an error, such as ToolChanged: a reader would wonder at it.
         _expect_success([python_at(), "page.py"], page)

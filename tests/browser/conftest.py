@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 
 import hansard
-from benchmarks.bench_page import ARGUMENTS
-from hansard.integrations.browser.chromium import program as browser
+from tests.actions.conftest import chromium
+from tests.agents.forked import processes_are_forked
 from tests.browser.support import WORKSPACE, Open, Pages, Tabs, View
 from tests.cli.support import Runs, make_runs
 
-
-@pytest.fixture(scope="session")
-def program() -> str:
-    """The browser's program; where there is none, its tests are skipped and say so."""
-    found = browser()
-    if found is None:
-        told = "no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set"
-        if os.environ.get("CI") and os.geteuid() == 0:
-            pytest.fail(f"{told}: `make test` installs one where it may")
-        pytest.skip(told)
-    return found
+__all__ = ["chromium", "processes_are_forked"]
 
 
 @pytest.fixture(scope="session")
@@ -55,15 +44,6 @@ async def pages(
     """The same workspace, to write pages of its runs."""
     async with hansard.connect_async(workspace=WORKSPACE, data_dir=home) as opened:
         yield Pages(opened.workspace, tmp_path_factory.mktemp("pages"))
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def chromium(program: str) -> AsyncIterator[Browser]:
-    """The browser."""
-    async with async_playwright() as player:
-        opened = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
-        yield opened
-        await opened.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

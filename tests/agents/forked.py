@@ -1,0 +1,58 @@
+"""What the package starts by itself as forks, in a quick run: workers that answer in SQL, and
+supervisors of brokers. Most of what each takes of the processor is to import.
+
+What is shown of them as processes is shown in tests/sql_sandbox, tests/bus and tests/faults, which
+start them afresh, as `make test-full` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hansard.bus.server import lease
+from hansard.projections.sql_sandbox import pool
+from tests.faults import _warm
+
+
+@functools.cache
+def python() -> str:
+    """As `tests.faults._warm.python`; also for supervisors, which are to have no folder of their
+    own on their path (`-P`): they are started in `/`.
+    """
+    found = _warm.python()
+    if found == sys.executable:
+        return found
+    script = Path(found).with_name("python-P")
+    script.write_text(f'#!/bin/sh\n[ "$1" = -P ] && shift\nexec {found} "$@"\n')
+    script.chmod(0o700)
+    return str(script)
+
+
+class _Sys:
+    """Stands for `sys` where nothing else is taken of it; who forks begins when asked."""
+
+    @property
+    def executable(self) -> str:
+        return python()
+
+
+@contextlib.contextmanager
+def forked() -> Iterator[None]:
+    """Meanwhile they are forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pool, lease):
+            patch.setattr(module, "sys", _Sys())
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def processes_are_forked() -> Iterator[None]:
+    """For a folder whose `conftest.py` has it from here."""
+    with forked():
+        yield
