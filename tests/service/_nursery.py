@@ -1,17 +1,18 @@
 """The nursery's other side: services and clients that are forked, and that kill themselves."""
 
+import atexit
 import contextlib
+import functools
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.faults._warm import paths
+from tests.faults._warm import paths, python
 from tests.service.programs.nursery import Job
 from tests.service.support import House
 
@@ -43,32 +44,66 @@ class Child:
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 
 
-class Nursery:
+class Forking:
     """A process that has all imported, and forks."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [python(), str(PROGRAM)],
+            env={"PATH": "", **paths()},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        atexit.register(self.end)
+
+    def ask(self, line: bytes) -> None:
+        """Send a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> bytes:
+        """The next line that is said."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def gone(self) -> bool:
+        """Whether it ended by itself."""
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        """End it."""
+        atexit.unregister(self.end)
+        self._process.kill()
+        self._process.communicate()
+
+
+forking = functools.cache(Forking)
+"""The one of this process: nothing of a test is in it, and importing takes it a second."""
+
+
+class Nursery:
+    """Has services and clients of a house forked."""
 
     def __init__(self, house: House, folder: Path) -> None:
         self._house = house
         self._folder = folder
         self._count = 0
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM)],
-            env={"PATH": "", **paths()},
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._living = 0
+        self._process = forking()
 
     def ask(self, what: Job | int) -> dict[str, Any]:
         """Send a line; the next line that is said."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(what) + b"\n")
-        self._process.stdin.flush()
-        return self.hear()
+        self._process.ask(msgspec.json.encode(what))
+        found = self.hear()
+        self._living += "pid" in found
+        return found
 
     def hear(self) -> dict[str, Any]:
         """The next line that is said."""
-        assert self._process.stdout is not None
-        found: dict[str, Any] = msgspec.json.decode(self._process.stdout.readline())
+        found: dict[str, Any] = msgspec.json.decode(self._process.hear())
+        self._living -= "status" in found
         return found
 
     def _job(self, what: str, dies: int | None, **more: str) -> Job:
@@ -101,6 +136,7 @@ class Nursery:
         return Child(self, self._job("client", dies, run=run, file=str(file), credentials=login))
 
     def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.communicate()
+        """Where something still runs, what it says would be heard by the next one."""
+        if self._living or self._process.gone():
+            self._process.end()
+            forking.cache_clear()

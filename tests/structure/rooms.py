@@ -42,6 +42,8 @@ SILENT = {
     tokenize.ENDMARKER,
 }
 
+TRIPLE = ('"""', "'''")
+
 
 class Room(msgspec.Struct):
     """A package: how many modules stand in it directly, the floors of those, and its lines."""
@@ -260,17 +262,20 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 def lines(text: str) -> int:
     """The lines with a token of the program on them."""
     quiet: set[int] = set()
+    rows = text.split("\n")
+    said = 0
     for node in statements(_parsed(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 quiet |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+                said += rows[node.lineno - 1].lstrip().startswith(TRIPLE)
             case _:
                 pass
-    rows = text.split("\n")
     silent = {at for at, row in enumerate(rows, 1) if row.strip()[:1] in {"", "#", "\\"}}
+    long = sum(map(text.count, TRIPLE)) != 2 * said or "\\\n" in text  # texts over some lines
     spanned = {
         line
-        for node in ast.walk(_parsed(text))
+        for node in (ast.walk(_parsed(text)) if long else ())
         if isinstance(node, ast.Constant | ast.JoinedStr)
         for line in range(node.lineno, (node.end_lineno or 0) + 1)
     }
