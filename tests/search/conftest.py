@@ -9,7 +9,10 @@ import pytest
 import structlog
 
 import hansard
+from tests.agents.forked import processes_are_forked
 from tests.cli.support import Call, Ran, ran
+
+__all__ = ["processes_are_forked"]
 
 _numbers = itertools.count(1)
 
