@@ -3,13 +3,16 @@
 import json
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import pytest
 
+import hansard
 from hansard.projections.table_files import TableFiles, WriteLock
-from tests.cli.support import WORKSPACE, Call, Runs
+from tests.cli.support import WORKSPACE, Call, Ran, Runs
 from tests.cli.test_up import a_run, up
 from tests.faults._warm import python
 
@@ -51,25 +54,36 @@ def test_rebuild_makes_the_tables_and_compares_them(
     assert "there is no such file" in nothing.err
 
 
+SMALL = "rebuilt"
+Small = Callable[..., Ran]
+
+
+@pytest.fixture
+def small(home: Path, record: hansard.Record, call: Call) -> Small:
+    """The command line over a workspace of one run, whose tables are soon made."""
+    a_run(home, SMALL)
+    return partial(call, workspace=SMALL)
+
+
 @pytest.mark.slow
-def test_rebuild_is_refused_while_somebody_projects(home: Path, runs: Runs, call: Call):
+def test_rebuild_is_refused_while_somebody_projects(home: Path, small: Small):
     """The process is named, and nothing is touched."""
-    call("rebuild")
-    place = TableFiles.of(home, WORKSPACE)
+    small("rebuild")
+    place = TableFiles.of(home, SMALL)
     hold = WriteLock(place)
     for arguments in (["rebuild"], ["rebuild", "--verify"]):
-        refused = call(*arguments)
+        refused = small(*arguments)
         assert (refused.code, refused.out) == (2, "")
         assert f"process {os.getpid()} projects into" in refused.err
     hold.close()
-    assert call("rebuild", "--verify").code == 0
+    assert small("rebuild", "--verify").code == 0
 
 
 @pytest.mark.slow
-def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
+def test_status_says_how_far_the_tables_are(home: Path, small: Small):
     """Position and what is behind it, whether anybody projects, for people and for programs."""
-    call("rebuild")
-    told = call("status", "--json").lines[1]
+    small("rebuild")
+    told = small("status", "--json").lines[1]
     position = told["position"]
     assert told["projection"] == {
         "position": position,
@@ -78,9 +92,9 @@ def test_status_says_how_far_the_tables_are(home: Path, runs: Runs, call: Call):
         "pid": None,
         "delay_ms": None,
     }
-    assert f"projected   position {position}, up to date (nobody projects" in call("status").out
-    TableFiles.of(home, WORKSPACE).path.unlink()
-    assert call("status", "--json").lines[1]["projection"]["behind"] == position
+    assert f"projected   position {position}, up to date (nobody projects" in small("status").out
+    TableFiles.of(home, SMALL).path.unlink()
+    assert small("status", "--json").lines[1]["projection"]["behind"] == position
 
 
 @pytest.mark.thorough

@@ -98,14 +98,17 @@ async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFile
 @pytest.mark.slow
 async def test_more_questions_than_workers_wait_or_are_turned_away(place: TableFiles):
     """They wait for their turn, no longer than said, and no more of them than said."""
-    bounds = Bounds(workers_max=1, spares=1, waiting_max=2, queue_s=0.8)
+    bounds = Bounds(workers_max=1, spares=0, waiting_max=2, queue_s=0.8)
     async with Door(place, bounds) as door:
         await door.ask(COUNT)
+        assert door._pool is not None
+        [worker] = door._pool._idle
         assert [a.rows for a in await asyncio.gather(*(door.ask(COUNT) for _ in range(3)))] == [
             1
         ] * 3
         burning = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=2.5, cpu_s=9)))
         await asyncio.sleep(0.2)
+        os.kill(worker.pid, signal.SIGSTOP)  # it has its place as long, and no core
         told = await asyncio.gather(*(door.ask(COUNT) for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in told] == [SqlBusy] * 3
         assert sorted(str(each).split(":")[0] for each in told) == [

@@ -137,7 +137,7 @@ def test_a_newer_judgement_counts(store):
     assert {row["value"] for row in rows} == {0.0, 1.0}
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
 def test_swapping_the_arms_mirrors_the_comparison(store, plan):
@@ -537,7 +537,7 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=2)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("said", "verdict", "stated_by"),
