@@ -27,7 +27,7 @@ from tests.importers.test_devtools import whole
 
 PROGRAM = Path(dying.__file__)
 
-RUNS = 60
+RUNS = 100
 MORE_KILLS_MAX = 20
 """Kills beyond those asked for, until one has come in the middle."""
 
