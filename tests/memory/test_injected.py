@@ -20,42 +20,32 @@ ASK = hansard.ask_first("memory.change", timeout_s=0.1)
 
 @pytest.mark.parametrize("yolo", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool, rounds, evidence):
-    """A model that believes each page (in a quick run every fifth), by Anthropic's memory tool,
-    `remember`, `change` and a command that quotes it: each is asked about, approval off or not,
-    and nobody answers.
+    """A model that believes each page (in a quick run every fifth), by `remember`, `change` and a
+    command that quotes it: each is asked about, approval off or not, and nobody answers. By
+    Anthropic's memory tool: tests/integrations/test_memory.py.
     """
-    from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
-
-    from hansard.integrations.memory.anthropic_tool_sync import (  # noqa: PLC0415 -- takes a second
-        MemoryTool,
-    )
-
     pages = INJECTED[:: len(INJECTED) // rounds(quick=6, full=30)]
     space = record.memory(SPACE)
     if yolo:
         space.set_policy("off", by="eve")
     with record.run("w", agent="ada", run="r", gate=[ASK]) as session:
-        tool = MemoryTool(session.memory)
 
         @session.tool(effects="pure", gives="untrusted")
         def page(number: int) -> str:
             return pages[number]
 
-        def by_tool(text: str) -> None:
-            tool.call({"command": "create", "path": "/memories/AGENTS.md", "file_text": text})
-
         def by_change(text: str) -> None:
             with session.memory.change("the page says so") as change:
                 change.append("skills/x/notes.md", text)
 
-        ways = (by_tool, session.memory.remember, by_change)
+        ways = (session.memory.remember, by_change)
         refused = 0
         for number in range(len(pages)):
             text = page(number)
             session.message("tool", text, label="untrusted")
             with pytest.raises(hansard.BadValue, match="no user said"):
                 session.memory.command(f"/remember {text}")
-            with pytest.raises((hansard.Blocked, ToolError)):
+            with pytest.raises(hansard.Blocked):
                 ways[number % len(ways)](text)
             refused += 1
         assert session.memory.ls() == []
