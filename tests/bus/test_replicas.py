@@ -46,6 +46,9 @@ OF_ALL = (ALICE, KEY, LIFE, PRICE)
 CAUGHT_UP_S = 20.0
 DIRECT_S = 2.5
 QUICK_S = 14.0
+
+READS_MIN = 10_000
+"""Of the trial with stops and kills."""
 """Less than READ_WAIT_S, which a read waits for a replica that lags."""
 """A follower answers no Direct Get before."""
 
@@ -718,6 +721,9 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
                     await asyncio.sleep(dice.choice([0.2, 2]))
                     await asyncio.to_thread(member.start)
                 await asyncio.sleep(2)
+            async with asyncio.timeout(300):  # on a machine that is busy there were fewer
+                while trial.figures["reads"] <= READS_MIN:
+                    await asyncio.sleep(0.5)
             stop.set()
             await asyncio.gather(tasks[0], *tasks[2:])
             await reached(taken, trial.head)
@@ -725,4 +731,3 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
     evidence.record("replicas.stops_and_kills", stale=len(trial.wrong), **trial.figures)
     assert not trial.wrong, trial.wrong[:20]
     assert taken == list(range(1, taken[-1] + 1))
-    assert trial.figures["reads"] >= 10_000

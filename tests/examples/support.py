@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -170,7 +171,7 @@ class Desk(msgspec.Struct):
             name: (
                 [noted.fact.fingerprint for noted in agent.facts],
                 sorted(
-                    (step.tool, step.status.value, bytes(step.arguments), bytes(step.result))
+                    (step.tool, step.status.value, _digests(step.arguments), _digest(step.result))
                     for step in agent.steps.values()
                 ),
             )
@@ -182,6 +183,19 @@ class Desk(msgspec.Struct):
         readme = (self.folder / "README.md").read_text("utf-8")
         happened, did_not_happen = re.findall(r"^hansard run settle .*$", readme, re.MULTILINE)
         self.command(*(happened if orders(self.folder) else did_not_happen).split())
+
+
+def _digests(arguments: msgspec.Raw) -> list[tuple[str, str]]:
+    given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    return sorted((name, _digest(value)) for name, value in given.items())
+
+
+def _digest(value: msgspec.Raw) -> str:
+    """Of the whole value: whether it is kept in parts depends on what its process has said."""
+    match msgspec.json.decode(value) if value else None:
+        case {"$parts": {"sha256": str() as whole}}:
+            return whole
+    return hashlib.sha256(bytes(value)).hexdigest()
 
 
 def new_desk(case: UseCase, folder: Path, texts: Path, data: Path, workspace: str) -> Desk:

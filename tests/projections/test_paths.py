@@ -148,7 +148,9 @@ def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path)
             place.imported("tau-bench", path, experiment, arm)
             for chat in parsers.tau(path):
                 tools = tuple(tool for _, tool, _ in chat.called())
-                paths[experiment].append(Trail(arm, tools, chat.reward >= 1))
+                came = zip(tools, chat.answers(), strict=True)
+                errors = tuple(tool for tool, answer in came if answer == "failed")
+                paths[experiment].append(Trail(arm, tools, chat.reward >= 1, errors=errors))
         store = projected(place.home, support.WORKSPACE, tmp_path)
     try:
         assert {name: len(found) for name, found in paths.items()} == {

@@ -157,7 +157,7 @@ def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_val
     """
     design, plan, looks = PEEKED[name]
     worlds.plant(store, design, np.random.default_rng(14), "e")
-    store.all("CREATE TEMP TABLE later AS SELECT *, task[2:]::INT AS number FROM runs")
+    store.all("CREATE OR REPLACE TEMP TABLE later AS SELECT *, task[2:]::INT AS number FROM runs")
     store.all("DELETE FROM runs")
     support.register(store, stop="sequential", planned=400, **plan)
     fixed, always = (np.zeros(design.rounds, dtype=bool) for _ in range(2))

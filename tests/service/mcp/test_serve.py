@@ -364,7 +364,7 @@ async def test_what_is_asked_wrongly_of_tables_is_said(setup: Setup):
     async with sdk(setup, "ada", "auto") as ada:
         for tool, arguments, fact in (
             ("sql", {"query": "DROP TABLE runs"}, "read"),
-            ("why", {"decision": "0"}, "decision"),
+            ("why", {"decision": "no-such"}, "decision"),
             ("compare", {"experiment": "nothing"}, "nothing"),
         ):
             assert fact in await ada.refused(tool, **arguments), tool
