@@ -31,6 +31,7 @@ from hansard.bus.recorder import Factory
 from hansard.cli import status
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from tests.access.support import eventually
 from tests.bus import brokers, cluster
 from tests.bus.brokers import append
 from tests.bus.cluster import Cluster, Member
@@ -721,9 +722,8 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
                     await asyncio.sleep(dice.choice([0.2, 2]))
                     await asyncio.to_thread(member.start)
                 await asyncio.sleep(2)
-            async with asyncio.timeout(300):  # on a machine that is busy there were fewer
-                while trial.figures["reads"] <= READS_MIN:
-                    await asyncio.sleep(0.5)
+            # On a machine that is busy there were fewer by now.
+            await eventually(lambda: trial.figures["reads"] > READS_MIN, within_s=300)
             stop.set()
             await asyncio.gather(tasks[0], *tasks[2:])
             await reached(taken, trial.head)

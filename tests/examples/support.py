@@ -195,7 +195,8 @@ def _digest(value: msgspec.Raw) -> str:
     match msgspec.json.decode(value) if value else None:
         case {"$parts": {"sha256": str() as whole}}:
             return whole
-    return hashlib.sha256(bytes(value)).hexdigest()
+        case _:
+            return hashlib.sha256(bytes(value)).hexdigest()
 
 
 def new_desk(case: UseCase, folder: Path, texts: Path, data: Path, workspace: str) -> Desk:

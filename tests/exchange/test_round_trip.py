@@ -338,7 +338,8 @@ def test_a_published_benchmark_goes_out_and_in(
     assert exported(home, f"{workspace}b", *runs) == data
     original = log_of(home, workspace)
     told = original[-1].stream  # of the import alone
-    assert isinstance(told, WorkspaceStream) and told.kind == "import"
+    assert isinstance(told, WorkspaceStream)
+    assert told.kind == "import"
     assert [s.body for s in log_of(home, f"{workspace}b")] == [s.body for s in original[:-1]]
     evidence.record("export.round_trip", runs=200, commits=brought.tally.commits, bytes=len(data))
 
