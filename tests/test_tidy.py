@@ -396,6 +396,15 @@ def _nav_pages(entry: Any) -> Iterator[str]:
                 yield from _nav_pages(inner)
 
 
+def test_no_fixture_lasts_longer_than_it_says():
+    """A folder of tests is no package: of the scope of one a fixture would last to the very end,
+    and what it patches would be patched for every test that follows.
+    """
+    scope = 'scope="' + 'package"'
+    lasting = [path for path in (ROOT / "tests").rglob("*.py") if scope in path.read_text("utf-8")]
+    assert lasting == []
+
+
 def test_each_page_is_in_the_site():
     """A page that is written is found in the navigation (zensical.toml), once."""
     site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))

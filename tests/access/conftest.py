@@ -12,7 +12,7 @@ from tests.agents.forked import processes_are_forked
 __all__ = ["processes_are_forked"]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A server with secrets and a restricted login."""
     folder = tmp_path_factory.mktemp("lab")

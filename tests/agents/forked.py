@@ -51,7 +51,7 @@ def forked() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def processes_are_forked() -> Iterator[None]:
     """For a folder whose `conftest.py` has it from here."""
     with forked():

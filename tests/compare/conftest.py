@@ -46,7 +46,7 @@ def trial(arm: str, task: int, number: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def ask_anew() -> Iterator[Callable[[], None]]:
     """Tables that did not change are asked the same once, in a quick run; this has them asked
     again.

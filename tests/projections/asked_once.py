@@ -102,7 +102,7 @@ def asked_once() -> Iterator[Callable[[], None]]:
         yield kept.clear
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def tables_stay_open() -> Iterator[None]:
     """For a folder whose `conftest.py` has it from here."""
     with asked_once():
