@@ -100,13 +100,22 @@ def answers(home: Path, before: dict[str, Any] | None = None) -> dict[str, Any]:
     """
     known = before or {}
     with hansard.connect(WORKSPACE, data_dir=home):  # held open, so that its server stays
-        return {
-            workspace: _answers(home, workspace, known.get(workspace, {}).get("tables"))
+        told = {
+            workspace: answers_of(home, workspace, known.get(workspace, {}).get("tables"))
             for workspace in WORKSPACES
         }
+        told[WORKSPACE]["verify"] = verified(home)
+        return told
 
 
-def _answers(home: Path, workspace: str, known: Tables | None) -> dict[str, Any]:
+def verified(home: Path) -> int:
+    """The exit code of a comparison of the tables with those that are made anew."""
+    return command(home, "rebuild", "--verify", "--json").code
+
+
+def answers_of(home: Path, workspace: str, known: Tables | None) -> dict[str, Any]:
+    """What it says of one of them, whose server somebody holds open."""
+
     def ask(*arguments: str) -> Any:
         found = command(home, *arguments, "--json", workspace=workspace)
         return {"code": found.code, "lines": found.lines}
@@ -116,8 +125,6 @@ def _answers(home: Path, workspace: str, known: Tables | None) -> dict[str, Any]
     with _opened(home / "projections" / f"{workspace}.duckdb") as rows_of:
         told |= {"tags": tags(rows_of), "tables": tables(rows_of, known)}
         questions = list(_questions(rows_of))
-    if workspace == WORKSPACE:
-        told["verify"] = ask("rebuild", "--verify")["code"]
     told["states"] = {
         f"{' '.join(asked)} {run} --at {at}": ask(*asked, run, "--at", str(at))
         for asked, run, at in questions
