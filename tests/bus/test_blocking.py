@@ -108,7 +108,7 @@ async def test_one_thread_at_a_time(nats: Nats):
     await log.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("ends", ["late", "killed"])
 async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats, ends: str):
     """The thread does not wait for long, and does not guess: the loop sends the very commit again,
@@ -220,7 +220,7 @@ def test_what_is_known_of_a_position_never_goes_back():
     """Threads note what was acknowledged to them beside the loop: a read after any of them must
     reach the newest, whichever notes last.
     """
-    known, threads, rounds = Known(), 3, 100_000
+    known, threads, rounds = Known(), 3, 30_000
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 

@@ -190,7 +190,9 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
             assert hashlib.sha256(got["blob"]).hexdigest() == sha256
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_replicas.py::test_a_follower_that_was_stopped_and_goes_on"
+)
 async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any):
     """A state's position comes from the leader and its commits from a follower: it holds all that
     was acknowledged up to there.
@@ -309,7 +311,7 @@ async def test_a_point_beyond_the_end(servers: Cluster):
                 await log.at(1_000)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_writes_are_read")
 async def test_answers_of_several_pages(servers: Cluster):
     """What fits into no one answer, for its number or its size, is whole from any server."""
     first = await servers.log("pages")
@@ -432,7 +434,7 @@ async def test_an_erased_blob(servers: Cluster):
     await admin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_writes_are_read")
 async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     """A client that began with one replica reads what was acknowledged when there are three."""
     log = await servers.log("raised", replicas=1)
@@ -454,7 +456,9 @@ async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     await admin.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_replicas.py::test_a_follower_that_was_stopped_and_goes_on"
+)
 async def test_a_follower_of_the_log(servers: Cluster, rounds: Any):
     """Following through stops of each server in turn: every commit once, in order."""
     log = await servers.log("follow")
@@ -495,7 +499,7 @@ def test_who_is_believed():
     assert is_authoritative({"config": {}, "cluster": {"leader": "alone"}})
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_writes_are_read")
 def test_the_librarys_recorders(servers: Cluster, rounds: Any):
     """What a recorder of the eventsourcing library inserted is selected at once, by itself and by
     others, as events and as notifications.
@@ -572,7 +576,7 @@ def test_who_is_late():
 
 
 class TestDurability:
-    @pytest.mark.slow
+    @pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_what_no_replica_has")
     async def test_the_weakest_server_counts(self, tmp_path: Path):
         """A cluster promises what the weakest of its servers does, if a quorum answers."""
         with cluster.running(tmp_path, syncs=("always", "always", '"10ms"')) as servers:

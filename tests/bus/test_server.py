@@ -298,7 +298,9 @@ def test_a_program_that_a_user_started_is_no_user(data_dir):
         os.kill(started, signal.SIGKILL)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_the_server_stays_for_those_who_use_it_and_no_longer"
+)
 def test_a_forked_child_is_a_user(data_dir):
     """The server stays for a child that goes on after its parent closed its lease."""
     lease = join(data_dir)
@@ -313,8 +315,8 @@ def test_a_forked_child_is_a_user(data_dir):
 
 @pytest.mark.slow
 def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
-    """Eight at once: one supervisor, one server."""
-    users = [User(data_dir) for _ in range(8)]
+    """Five at once: one supervisor, one server."""
+    users = [User(data_dir) for _ in range(5)]
     infos = [user.info() for user in users]
     assert set(infos) == {infos[0]}
     assert one_of_each(data_dir, infos[0])
@@ -323,7 +325,9 @@ def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
     assert eventually(lambda: is_over(infos[0]), GONE_WITHIN_S)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_the_server_does_not_stop_while_somebody_joins"
+)
 @pytest.mark.long
 def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, rounds):
     """At every moment around the end of the grace: a server that answers and stays."""
@@ -410,7 +414,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
         assert second.info.url == lease.info.url
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_killed_server_comes_back_on_its_port")
 def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
     """After six deaths within a minute the supervisor ends and says why; a join starts anew."""
     killed = 0
@@ -428,6 +432,9 @@ def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
         assert not (data_dir / "server.error").exists()
 
 
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_a_join_right_after_the_end_was_ordered_waits_for_it"
+)
 def test_a_supervisor_that_is_told_to_end_ends_the_server(lease, data_dir):
     """SIGTERM: the server stops cleanly, though it has users; a join starts another."""
     os.kill(lease.info.supervisor_pid, signal.SIGTERM)
@@ -448,7 +455,9 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
         assert one_of_each(data_dir, third.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_processes_that_join_at_the_same_moment_share_one_server"
+)
 def test_a_second_supervisor_does_not_start(lease, data_dir):
     """Started by hand beside a running one, it says that processes can enter. Nothing changes."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
@@ -461,7 +470,9 @@ def test_a_second_supervisor_does_not_start(lease, data_dir):
     assert answers(lease.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_a_killed_supervisor_leaves_no_server_and_loses_nothing"
+)
 def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
     """A state file without a supervisor counts for nothing, be its process ids in use or not."""
     with join(data_dir) as lease:
@@ -478,7 +489,9 @@ def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
         assert answers(again.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_a_killed_supervisor_leaves_no_server_and_loses_nothing"
+)
 def test_a_server_left_without_supervisor_is_ended(data_dir):
     """Where the system does not end it with its supervisor, the next join does."""
     with join(data_dir) as lease:
@@ -501,7 +514,9 @@ def test_a_server_left_without_supervisor_is_ended(data_dir):
             assert answers(again.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/faults/test_embedded_broker.py::test_a_broker_that_comes_back_on_another_port_is_found"
+)
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
     """The server comes back elsewhere, and stays there."""
     with join(data_dir) as lease:
@@ -532,6 +547,9 @@ def test_strict_is_the_default_and_syncs_before_the_ack(standing):
     assert sync_settings(standing).get("sync_always") is True
 
 
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_strict_is_the_default_and_syncs_before_the_ack"
+)
 def test_relaxed_syncs_every_ten_milliseconds(data_dir):
     """Never the server's own two minutes."""
     with join(data_dir, Durability.RELAXED) as lease:
@@ -554,7 +572,7 @@ def test_two_durabilities_do_not_share_a_server(data_dir):
             assert second.info == lease.info
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_two_durabilities_do_not_share_a_server")
 def test_the_durability_may_change_when_nobody_is_left(data_dir):
     """Also while the old server waits for somebody to come."""
     with join(data_dir, Durability.RELAXED):
@@ -585,6 +603,7 @@ def test_files_are_for_their_owner_only(lease, data_dir):
     }
 
 
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_files_are_for_their_owner_only")
 def test_an_empty_directory_is_closed_to_others(data_dir):
     """An existing one with other people's files is not ours to close."""
     data_dir.mkdir(mode=0o755)
@@ -679,7 +698,7 @@ def test_without_a_login_nobody_enters(standing):
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     "name",
     [
@@ -779,7 +798,9 @@ def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
         assert answers(lease.info)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_a_lock_that_is_not_released_ends_in_an_error"
+)
 def test_a_join_that_runs_out_of_time_says_so(data_dir):
     """Too little time, at whatever stage, is an error with the remedy; nothing is left running."""
     with pytest.raises(NotStarted, match=r"did not answer in time(.|\n)*timeout_s"):
@@ -801,7 +822,7 @@ def test_a_long_log_is_put_aside(data_dir):
         assert (data_dir / "server.log.1").read_bytes().startswith(b"old")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_long_log_is_put_aside")
 def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
     """A server that complains for weeks fills no disk; what it says next is in the new log."""
     with join(data_dir) as lease:
@@ -815,7 +836,7 @@ def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
         assert b"old" not in log.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_supervisor_that_nobody_enters_ends")
 def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_dir):
     """A process is killed while the supervisor it started waits for the store; the next process
     starts another. Whichever has the store, who joins enters at once, and the other goes.

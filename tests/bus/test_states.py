@@ -203,7 +203,9 @@ def stream_prefix(world: World, stream: AgentStream) -> str:
     return subjects.snapshot_prefix(world.log.workspace, stream, _chunks.LAYOUT)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_states.py::test_an_agent_at_every_version_is_a_fold_of_its_first_events"
+)
 async def test_a_state_that_was_given_away_is_the_callers_own(told):
     """Changing it changes nothing that is read later."""
     stream = AgentStream(told.runs[0], "r", "a")
@@ -242,7 +244,9 @@ class Counted:
         return await self._log.read(stream, **bounds)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_states.py::test_chunks_thrown_away_cost_nothing_but_time"
+)
 async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
     """Where a chunk is missing, all that follows is one answer, after what would follow on the
     newest chunk was asked for in vain, and the chunk is made; the next reader asks for that alone.
@@ -273,7 +277,9 @@ async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/test_states.py::test_an_agent_at_every_version_is_a_fold_of_its_first_events"
+)
 async def test_what_was_read_up_to_a_version_is_read_on(world):
     """A first read takes no more than it needs; what is asked for after that is whole."""
     stream = AgentStream(world.runs[0], "r", "a")

@@ -95,7 +95,9 @@ def test_every_read_is_as_the_in_memory_recorder_s(recorder_of, inserts, ranges,
     assert ours.max_notification_id() == theirs.max_notification_id()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/recorder/test_reads.py::test_pages_that_the_server_cuts_for_their_size_are_read_on"
+)
 def test_an_aggregate_may_have_more_events_than_one_request_returns(recorder_of):
     """JetStream answers at most 1,024 subjects at once; nobody notices."""
     recorder, originator_id = recorder_of(), uuid4()
