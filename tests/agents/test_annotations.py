@@ -8,6 +8,8 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def glance(session):
     """A value that a call returned, to decide by."""
@@ -208,6 +210,8 @@ BAD_FACTS = [
 ]
 
 
+@pytest.mark.fast(cases=10)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize(("kind", "args", "fields"), BAD_FACTS)
 async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, fields):

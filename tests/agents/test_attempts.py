@@ -9,6 +9,8 @@ from tenacity import wait_fixed
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 AT_ONCE = wait_fixed(0)
 
 

@@ -71,7 +71,9 @@ async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
         assert found == ["blocked", "completed"]
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/agents/test_budgets.py::test_what_another_process_gave_back_is_there_at_once"
+)
 @twins
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
     """A session that counts alone reads nothing again, one that counts beside others only what they

@@ -5,6 +5,8 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def _turn(record, text, answer, conversation="c", **options):
     async with record.run(conversation=conversation, **options) as session:

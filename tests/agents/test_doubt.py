@@ -116,6 +116,8 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
     assert world.effects == ["bob", "bob"]
 
 
+@pytest.mark.fast(cases=4)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize(
     ("step", "verdict", "error"),

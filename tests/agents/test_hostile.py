@@ -60,6 +60,7 @@ REFUSED = [
 
 
 @pytest.mark.fast(cases=8)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("name", CARRIED)
 async def test_a_name_is_carried_exactly(lab: Lab, name):
@@ -94,7 +95,8 @@ async def test_a_name_is_carried_exactly(lab: Lab, name):
         assert (await record.state(child)).life.forked.parent == name
 
 
-@pytest.mark.fast(cases=20)
+@pytest.mark.fast(cases=12)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 @pytest.mark.parametrize(
@@ -112,6 +114,8 @@ async def test_a_name_that_is_none_opens_nothing(lab: Lab, door, name):
         assert await record.runs() == []
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
@@ -193,7 +197,7 @@ NAUGHTY = [
 ]
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/domain/test_values.py::test_a_value_comes_back_exactly")
 @twins
 async def test_naughty_strings_come_back_exactly(lab: Lab):
     """As argument, result, item, key, error text and message: every string is the same after."""

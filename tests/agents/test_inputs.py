@@ -64,7 +64,8 @@ def tools(session: TwinSession) -> tuple[Any, Any, Any]:
     return profile, score, items
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
     """Values and parts of them, steps, entries, views and ids, each recorded as the event it came

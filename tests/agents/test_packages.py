@@ -98,7 +98,7 @@ MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 
 
 @pytest.mark.fast(cases=6)
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", MADE)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, name):
@@ -124,7 +124,7 @@ async def test_a_value_comes_back_equal(lab: Lab, name):
                 assert same((await come(inside(make())))["a"][0][0], make())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=10)
 @pytest.mark.parametrize("name", MADE)
 def test_equal_values_are_one_call(name):
     """A value that is made again has the same digest, and the bytes stay as they are when read."""
@@ -390,7 +390,7 @@ with hansard.connect({workspace!r}, data_dir={data_dir!r}) as record:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/agents/test_packages.py::test_a_value_comes_back_equal")
 def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
     """A program that has not imported numpy is told to, where a replay comes to an array; Hansard
     does not import it.

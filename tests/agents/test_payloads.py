@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
 SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 2_000_000]
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=4)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("size", SIZES)
 async def test_large_values_are_blobs(lab: Lab, size):

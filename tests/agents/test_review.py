@@ -172,6 +172,8 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     assert ran == []
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize(
     "fact",

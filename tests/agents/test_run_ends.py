@@ -159,7 +159,7 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
             await record.finish("never")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/agents/test_run_ends.py::test_agents_come_and_go_at_once")
 def test_agents_leave_at_once(data_dir, workspace):
     """However many they are, over two connections that race for the run's life: each one's end is
     on record, and the run's once.

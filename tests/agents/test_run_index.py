@@ -86,7 +86,7 @@ _EVENTS: list[Callable[[int], Event]] = [
 ]
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/agents/test_run_index.py::test_runs_are_found_by_what_they_are")
 @pytest.mark.parametrize("seed", range(3))
 async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed: int):
     """Runs that are open, over, reopened, forked at any version, forged or with names that no
@@ -105,7 +105,7 @@ async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed
         assert any(life.forked for _, life in known)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/agents/test_run_index.py::test_runs_are_found_by_what_they_are")
 async def test_requests_do_not_grow_with_runs(data_dir: Path, workspace: str):
     """All lives, those of forks too, take as many requests for 150 runs as for 15, and what they
     are sent is what they read; with lives that do not fit in one answer there are a few more.

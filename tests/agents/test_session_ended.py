@@ -18,6 +18,8 @@ from hansard.client.session_sync import Session
 from hansard.domain.steps import StepStatus
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 WAIT_S = 30.0
 GIVEN = {
     "name": "n",

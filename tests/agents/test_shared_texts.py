@@ -116,6 +116,7 @@ def _blobs(value) -> dict[str, int]:
 
 
 @pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("form", FORMS)
 async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
@@ -139,6 +140,8 @@ async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
             assert given == {"prompt": FORMS[form](i), "temperature": 0.5}
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("form", ["a list", "messages in a dict", "a string that grows"])
 async def test_results_that_grow_are_not_stored_again(lab: Lab, form):

@@ -7,6 +7,8 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def _all(items):
     return [item async for item in items]

@@ -157,6 +157,8 @@ GIVEN: list[tuple[Any, Any]] = [
 IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
 
 
+@pytest.mark.fast(cases=12)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
@@ -223,9 +225,9 @@ NEVER = [
 ]
 
 
-@pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
-@pytest.mark.fast(cases=99)
+@pytest.mark.fast(cases=8)
 @pytest.mark.slow(cases=0)
+@pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
 @twins
 async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unfit):
     """A result whose annotation says such a type is refused before anything is paid, with the

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.slow
 AGENTS = 50
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
+)
 async def test_fifty_agents_lose_nothing_and_retry_nothing(data_dir, workspace, rounds):
     """Every add, append and settled put of 50 agents is there once; each agent's items stand in
     the order in which it wrote them; no caller ever retried.

@@ -57,6 +57,8 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 """An operation, what it is given, and words of the error."""
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
     """Huge, hostile, unhashable, NaN, a bool as a number, bad names and bounds: each is an error of
@@ -73,6 +75,8 @@ async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
         assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
     """Where it is written, not at the end; the transaction writes nothing of what came before."""
@@ -109,6 +113,8 @@ KEYS = [
 ]
 
 
+@pytest.mark.fast(cases=99)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_any_name_is_a_key_of_its_own(lab: Lab):
     """Slashes, wildcards, dots, other scripts, look-alikes: each key has its own value, in states
@@ -188,7 +194,9 @@ async def test_an_error_s_texts_are_short(lab: Lab):
         assert str(conflict.value).endswith("read it and decide again, or give resolve=")
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/board/test_door.py::test_a_transaction_of_too_many_keys_is_refused"
+)
 @twins
 async def test_a_transaction_of_too_many_bytes_is_refused(lab: Lab):
     """Each key's commit fits, all of them together do not: refused, and the session goes on."""

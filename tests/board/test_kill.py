@@ -60,7 +60,7 @@ def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], flo
 
 
 @pytest.mark.thorough(
-    quick="tests/board/test_crowd.py::test_fifty_agents_lose_nothing_and_retry_nothing"
+    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
 )
 @pytest.mark.long
 @pytest.mark.timeout(1_500)

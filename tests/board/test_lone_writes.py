@@ -144,7 +144,9 @@ def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(st
     check_whole(stage)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
+)
 def test_a_fork_and_a_replay_go_by_what_was_written(stage):
     """Killed before the outcome: a strict replay is told what the key says, a fork has the write
     and does not make it again, and a fork from before the key's commit makes it itself.
@@ -188,7 +190,9 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
     check_whole(stage)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
+)
 def test_the_audit_takes_a_write_for_the_outcome(stage):
     """SQL: an intent is an orphan where its process was killed before the key's commit, not after;
     and who wrote an entry as which step is told by its cause.

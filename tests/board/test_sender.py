@@ -128,7 +128,7 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
 
 
 @pytest.mark.thorough(
-    quick="tests/board/test_crowd.py::test_fifty_agents_lose_nothing_and_retry_nothing"
+    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
 )
 async def test_crowds_of_two_connections(connect, rounds):
     """Every way to write, on the same keys, by six agents on each of two connections: all is there

@@ -13,6 +13,8 @@ from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 from tests.board.support import board_of, tags_of
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 @twins
 async def test_each_kind_holds_what_was_written(lab: Lab):

@@ -64,7 +64,7 @@ def _search(query):
     return query
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/team/test_command.py::test_following_ends_when_told")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_changes_are_shown_as_they_come(record, following, as_json):
     """Another process follows: each change of an agent or task is a line, until the run has ended

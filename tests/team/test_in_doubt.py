@@ -81,8 +81,9 @@ def _composed(session):
     return inside
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("how", ["bare", "wrapped", "gathered", "composed", "interrupted"])
-@pytest.mark.slow(cases=1)
 @twins
 async def test_a_call_in_doubt_leaves_the_claim_and_goes_on_when_it_is_settled(lab: Lab, how):
     """Whatever error comes of it, and however deep the call stands: the task stays claimed, as a

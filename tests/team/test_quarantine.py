@@ -98,7 +98,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/team/test_quarantine.py::test_nothing_of_a_forgery_counts")
 def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
     """Nothing of what sessions, a settlement, a fork, an import and people write is quarantined."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
@@ -129,7 +129,9 @@ def _fails() -> None:
     raise TimeoutError
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/team/test_quarantine.py::test_what_holds_after_a_restart_of_the_projector"
+)
 def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     record: Record, call, data_dir: Path, workspace: str, tmp_path: Path
 ):
@@ -163,7 +165,7 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     stopped.close()
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", sorted(FORGERIES))
 def test_nothing_of_a_forgery_counts(
     case: str, told: Record, call, data_dir: Path, workspace: str, store: Store
@@ -241,7 +243,7 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
     stopped.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/team/test_quarantine.py::test_nothing_of_a_forgery_counts")
 def test_it_is_shown(told: Record, call, data_dir, workspace):
     """`hansard run show` and `hansard status` say that there is some, where, and why."""
     late = next_version(told, ADA)

@@ -11,6 +11,8 @@ from hansard.domain.team.task import KEY, ClaimLost
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 @twins
 async def test_a_task_from_its_adding_to_its_end(lab: Lab):
@@ -156,7 +158,6 @@ async def test_a_claim_whose_lease_ran_out_is_taken_over(lab: Lab):
         assert [each.result for each in await mine.tasks()] == ["bob's"]
 
 
-@pytest.mark.slow
 @twins
 async def test_a_claimed_block_keeps_its_claim_and_ends_it(lab: Lab):
     """Longer than its lease, a block keeps the claim; it completes, fails or hands off its task."""
