@@ -65,7 +65,9 @@ def killed(program: Path, home: Path, how: str = "stop") -> str:
     return effects.with_suffix(".run" if how == "stop" else ".never").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/cli/test_going.py::test_doubt_is_settled_from_the_command_line_and_the_run_ends"
+)
 def test_a_killed_program_is_resumed(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):
@@ -88,7 +90,9 @@ def test_a_killed_program_is_resumed(
     assert (state["status"], worker["epoch"]) == ("completed", 2)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/agents/test_session_alone.py::test_a_run_is_resumed_and_replayed_from_outside"
+)
 def test_a_run_is_replayed_by_its_program(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):
@@ -234,6 +238,8 @@ def test_a_step_that_cannot_be_settled_so_is_told(
     assert call("run", "show", runs.doubt, "--json").out == before
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("typed", "result"),
     [

@@ -58,6 +58,8 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]):
     assert call(*command, "-h").out == told.out
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("asked", [["--help"], ["run", "--help"], ["roles", "--help"]])
 def test_help_is_quick(tmp_path: Path, asked: list[str]):
     """The help of a group imports no broker, no tables, nothing that draws, and no command."""
@@ -120,7 +122,7 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
     assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & set(loaded)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
 def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
     """Nothing is logged where all goes well: what draws log lines would be half of the time that a
     first `connect` takes.
@@ -157,7 +159,7 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & set(loaded)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
 @pytest.mark.parametrize(
     "asked",
     [
@@ -278,7 +280,9 @@ def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
     assert told == ""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/cli/test_logs.py::test_a_terminal_has_lines_for_people_and_all_else_has_json"
+)
 def test_colour_is_for_terminals(runs: Runs, home: Path):
     """On a terminal there is colour, unless NO_COLOR is set."""
     script = (

@@ -134,7 +134,9 @@ def test_programs_get_a_huge_value_whole(call: Call, hostile: str):
     assert len(steps[-1]["result"]) == HUGE
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/cli/test_looking_hostile.py::test_a_value_deeper_than_any_of_ours_stops_nothing"
+)
 def test_a_deep_value_is_whole(call: Call, hostile: str):
     """Programs get a deep value to its end; `--full` for people ends without an error, too."""
     steps = call("run", "trace", hostile, "--full", "--json").lines
@@ -145,6 +147,7 @@ def test_a_deep_value_is_whole(call: Call, hostile: str):
     assert call("run", "trace", hostile, "--full").code == 0
 
 
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("look", LOOKS[:-1], ids=lambda look: " ".join(look[:3]))
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["people", "programs"])
 def test_a_value_deeper_than_any_of_ours_stops_nothing(

@@ -66,7 +66,7 @@ def assert_not_begun(shown: Ran) -> None:
     assert "at an early point it may not have begun" in shown.err
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_position(call: Call, run: str, lines: list[Line]):
     """At each position the state is that of the prefix; inside a transaction all of it or none."""
@@ -83,6 +83,8 @@ def test_a_position(call: Call, run: str, lines: list[Line]):
     assert seen
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: list[Line]):
     """Where the commit stands that has the id, whole with its transaction."""
@@ -96,6 +98,8 @@ def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: l
                 assert_not_begun(shown)
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line]):
     """`agent@version` and `life@version`: the commit that holds that version, whole."""
@@ -110,7 +114,7 @@ def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line
                 assert_not_begun(shown)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
     """The log's time decides, to the microsecond that it is shown with: all that counts by then."""
@@ -129,6 +133,8 @@ def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
     assert_not_begun(call("run", "show", run, "--at", "2001-01-01T00:00:00Z", "--json"))
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
     """A snapshot's id leads to the version that it is of."""

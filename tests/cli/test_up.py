@@ -99,7 +99,7 @@ def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals
     assert peek(home) is None
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/cli/test_up.py::test_up_tells_follows_and_stops_clean")
 def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Path):
     """It does not stop what others use; stdout stays empty; a body that is none is shown."""
     home, workspace = tmp_path / "data", "lab"
@@ -172,7 +172,9 @@ def writers(path: Path) -> set[int]:
     return found
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/cli/test_rebuild.py::test_rebuild_is_refused_while_somebody_projects"
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.Signals):
     """It projects what is new once the first is gone, however that went, and says so; before that
@@ -223,7 +225,7 @@ def fill_up(pipe: IO[str]) -> None:
     os.close(fd)
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/cli/test_up.py::test_up_tells_follows_and_stops_clean")
 @pytest.mark.parametrize("arguments", [["--json"], []], ids=["programs", "people"])
 def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, arguments: list[str]):
     """With a full pipe and a broker that is killed, so that there is something to tell and to log,

@@ -228,7 +228,9 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(
         store.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_what_is_asked_for_together_is_what_each_macro_says_alone"
+)
 def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, Any]]):
     """By a label: the whole as without it, and all values as a family of their own."""
     told = asked("--by", "domain", "--json")
@@ -242,7 +244,9 @@ def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, A
     assert "where domain is even" in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_ten_lines_say_what_it_comes_to_and_sections_are_chosen"
+)
 def test_a_look_says_whether_the_planned_size_is_reached(
     data_dir: Path, workspace: str, call: Call
 ):
@@ -264,7 +268,7 @@ def test_a_look_says_whether_the_planned_size_is_reached(
 
 
 @pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_a_look_says_whether_the_planned_size_is_reached"
+    quick="tests/compare/test_compare.py::test_ten_lines_say_what_it_comes_to_and_sections_are_chosen"
 )
 def test_each_way_of_not_being_at_the_planned_size_is_said(
     data_dir: Path, workspace: str, call: Call
@@ -408,7 +412,9 @@ def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
     assert "Groups within which no two can be told apart: <b>" in text
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
+)
 def test_markdown_shows_names_as_they_are(place: Place):
     """A hostile name is escaped: no cell, no emphasis, no tag of its own."""
     file = place.home / "report.md"
@@ -466,7 +472,9 @@ main()
 """The command line where matplotlib and numpy, which comes with it, are not installed."""
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
+)
 @pytest.mark.parametrize(
     "form",
     [

@@ -194,6 +194,9 @@ QUICK = ("five in turn",)
 """Of the fewest clusters."""
 
 
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_always_valid_p_is_the_mixtures_of_ts_normal_score"
+)
 @pytest.mark.parametrize("planned", [100, pytest.param(400, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     "order",

@@ -137,8 +137,9 @@ def test_a_newer_judgement_counts(store):
     assert {row["value"] for row in rows} == {0.0, 1.0}
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
+)
 @pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
 def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     """Beside the other arm: the difference and its interval change sign, better becomes worse, wins
@@ -165,7 +166,9 @@ def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     assert len(verdicts) > 1
 
 
-@pytest.mark.fast(cases=1)
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
+)
 @pytest.mark.parametrize("shift", [pytest.param(1.0, marks=pytest.mark.thorough), 1e6])
 def test_adding_a_constant_changes_no_difference(store, shift):
     """Every value shifted: differences, errors and p stay as they are."""
@@ -194,7 +197,7 @@ def scored(*values, arm="a", task="t", **more):
     ]
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", ["o'clock \" ; --", "", "planned", "unheard of"])
 def test_without_runs_there_is_nothing_to_compare(store, name):
@@ -213,6 +216,8 @@ def test_one_arm_is_compared_with_nothing(store):
     assert (row["tasks"], row["trials"], row["mean"]) == (2, 4, 0.75)
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     "made",
     [
@@ -242,6 +247,7 @@ def test_one_task_or_cluster_tells_nothing(store, made):
     ] * 6
 
 
+@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_one_arm_is_compared_with_nothing")
 def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
     """Nothing is compared with an arm that the experiment does not have."""
     support.plant(store, some())
@@ -249,7 +255,7 @@ def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
         assert support.asked_of(store, macro, against="nobody") == [], macro
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("lacking", "against"), [("a", "b"), ("b", "a"), ("a", "a")])
 def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
@@ -295,6 +301,9 @@ def test_a_difference_without_spread_is_judged_by_its_signs(store):
         assert (row["wins"], row["low"], row["verdict"]) == (7, None, "better")
 
 
+@pytest.mark.thorough(
+    quick="tests/statistics/test_laws.py::test_a_difference_without_spread_is_judged_by_its_signs"
+)
 def test_a_small_unit_is_no_lack_of_spread(store):
     """Dollars of a millionth of a cent are compared as any other number."""
     made = some(tasks=30, effect=0.5)
@@ -332,7 +341,7 @@ def test_no_outcome_at_all_is_the_status(store):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_no_outcome_at_all_is_the_status")
 def test_success_by_view_and_by_macro_are_one(store):
     """trial_runs and the metric `success` say the same, whatever was judged."""
     chance = random.Random(9)
@@ -388,6 +397,9 @@ def test_a_value_that_is_no_number_is_missing(store, value):
     assert store.all("SELECT count(*) FROM trial_runs WHERE success IS NULL") == [(1,)]
 
 
+@pytest.mark.thorough(
+    quick="tests/statistics/test_laws.py::test_a_label_of_any_name_slices_and_clusters"
+)
 @pytest.mark.parametrize(
     "wild",
     [
@@ -461,7 +473,9 @@ def test_an_empty_label_is_not_all_of_them(store):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_laws.py::test_an_arm_without_runs_neither_wins_nor_loses"
+)
 def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
     """There is nothing to compare in it, and neither arm is said to have failed."""
     made = [
@@ -537,7 +551,7 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("said", "verdict", "stated_by"),
@@ -608,7 +622,7 @@ def crashing(store):
     support.plant(store, made)
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("asked", [None, "failure", "excluded"])
 def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
@@ -714,7 +728,7 @@ def test_a_missing_cost_is_no_cost(store):
         assert (row["better"], row["unmatched"]) == ("lower", 1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_a_missing_cost_is_no_cost")
 def test_less_cost_is_better(store):
     """Of a metric of which less is better, the arm with less wins."""
     support.plant(
@@ -751,7 +765,9 @@ def test_a_fork_counts_where_it_was_assigned_itself(store):
     assert a["runs"] == before["accounting"][0]["runs"] + 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
+)
 def test_each_arm_is_beside_the_baseline_as_if_alone(store):
     """With more arms a comparison is the same but for the family that it is judged in."""
     made = some(arms="abcd", tasks=20)
@@ -795,7 +811,9 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
     assert set(by_view.values()) == {5_000.0, 3_000.0, None}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_laws.py::test_the_worst_case_of_a_metric_that_is_no_share"
+)
 def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     """Every trial without an outcome counts as 0 under the arm and as 1 under the baseline: what
     did not complete, what has no value, and tasks that one arm lacks; both other ways stand beside.
@@ -831,7 +849,7 @@ def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     assert (swapped["base_mean"], swapped["arm_mean"]) == (1, 0)
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("better", "base", "arm"),

@@ -93,7 +93,7 @@ def test_the_interval_of_the_net_share_holds_the_truth(macros, n):
 # ------------------------------------------------------------ comparisons
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("up", "down", "even"), [(8, 0, 16), (9, 2, 5), (0, 0, 12), (1, 1, 0)])
 def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
@@ -175,7 +175,7 @@ def test_three_values_are_compared_with_the_first(store):
     ]
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("n", [5, 6, 24, 60])
 def test_what_would_have_been_found_is_what_the_test_can_find(store, n):
@@ -206,7 +206,9 @@ def test_no_difference_is_said_only_of_a_margin_that_was_named(store):
     assert compared(store, decision_margin=0.2)["selected", "approve"]["verdict"] == "cannot tell"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/statistics/test_probes.py::test_scores_are_judged_by_the_paired_t_test"
+)
 def test_a_score_without_spread_has_no_interval_and_is_in_no_margin(store):
     """What is always the same is no sample of how it may differ."""
     made = [Decided("approve", {"approve": 0.5})]
