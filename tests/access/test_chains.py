@@ -98,6 +98,7 @@ async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
 
 
 @pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("chain", "why"),
     [
@@ -166,7 +167,9 @@ def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     assert "alice, lead" in desk.run(HANSARD, "principals").stdout
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_chains.py::test_credentials_of_other_terms_are_never_kept_in_silence"
+)
 def test_registering_is_said_once_and_never_changes(desk: Desk):
     """Again changes nothing; as another kind it is refused; a login may follow."""
     line = "principals register alice --kind person --about"
@@ -285,7 +288,9 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 # ---------------------------------------------------------------- in SQL
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_chains.py::test_who_is_revoked_takes_along_all_who_act_for_them"
+)
 def test_the_tables_tell_for_whom(desk: Desk):
     """`tokens` has the chain, and why it ended."""
     desk.work("roles", "apply", desk.folder / "roles.toml")

@@ -201,7 +201,9 @@ async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
     assert desk.opens(access.load(desk.file))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/access/test_credentials.py::test_the_file_lets_its_holder_in_and_is_private"
+)
 async def test_many_at_once_are_all_let_in(desk: Desk):
     """Processes that add logins at the same time do not lose each other's."""
     names = [f"agent {number}" for number in range(6)]
@@ -216,7 +218,9 @@ async def test_many_at_once_are_all_let_in(desk: Desk):
     assert len({each.inbox for each in found}) == 6
 
 
-@pytest.mark.thorough(quick="tests/access/test_credentials.py::test_many_at_once_are_all_let_in")
+@pytest.mark.thorough(
+    quick="tests/access/test_credentials.py::test_the_file_lets_its_holder_in_and_is_private"
+)
 async def test_the_same_at_once_is_one_login(desk: Desk):
     """Two processes that make the same file: one of them is told to wait, or finds it there."""
     done = await asyncio.gather(

@@ -220,9 +220,7 @@ def test_up_ends_where_its_files_are_gone(data_dir):
 # ---------------------------------------------------------------- rounds of kills
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_broker_killed.py::test_nothing_acknowledged_is_lost_when_the_broker_is_killed"
-)
+@pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_kill_under_writers")
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path, data_dir, evidence, rounds):

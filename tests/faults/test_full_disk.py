@@ -169,7 +169,9 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
         assert (repeats(commits), holes(commits), torn(commits)) == ([], [], [])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_a_step_whose_outcome_finds_no_room_waits_for_it"
+)
 async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
     """The wait is bounded; what was sent is unknown and nothing else; the same commit, sent again
     when there is room, is stored once.
@@ -191,6 +193,9 @@ async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
         assert [each.commit.id for each in await log.read(KeyStream("r1", "b"))] == [lost.commit.id]
 
 
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_room_is_enough_for_what_waits_to_go_on"
+)
 async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
     """The server cannot begin its next file: it is said, and room for files is enough."""
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
@@ -252,7 +257,9 @@ def test_a_step_whose_outcome_finds_no_room_waits_for_it(disk: Disk):
         assert (step.status, effects) == ("completed", ["letter"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_a_step_whose_outcome_finds_no_room_waits_for_it"
+)
 def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     """The agent is told, in bounded time, that its record is unknown; resumed when there is room,
     without the effect a second time.
@@ -284,6 +291,9 @@ def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     assert effects == ["letter"]
 
 
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_a_transaction_that_finds_no_room_waits_for_it"
+)
 def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
     """nats-server says only that a store could not be made: what hinders it the disk tells; nothing
     half-made is in the way afterwards.
@@ -369,7 +379,9 @@ def test_the_status_says_what_hinders(disk: Disk, call_there):
     until(at_rest, "it still says so")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/faults/test_full_disk.py::test_a_file_that_finds_no_room_is_not_there_in_part"
+)
 def test_a_search_that_finds_no_room_says_so(disk: Disk, call_there):
     """The index is not called damaged, and is made once there is room."""
     disk.full()
@@ -414,7 +426,7 @@ def test_a_restricted_agent_is_not_told_where_the_disk_is():
     assert "the service's disk takes nothing" in fault.message
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/faults/test_full_disk.py::test_a_read_only_disk_is_said")
 def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
     """Who asks for it is told of the disk, with its path; with room it starts."""
     data_dir = disk.folder / "data"

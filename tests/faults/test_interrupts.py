@@ -62,7 +62,7 @@ def _settled(stage: Stage) -> None:
     stage.record.settle("r1", "worker#2", "happened", result=DONE[1])
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/faults/test_cancellation.py::test_while_the_outcome_is_recorded")
 @pytest.mark.parametrize(("policy", "point"), CELLS, ids=str)
 def test_what_an_interrupt_leaves(stage, policy, point):
     """Before the body nothing is in doubt; in it, whatever is not `pure` is; after it the outcome

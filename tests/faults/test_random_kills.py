@@ -108,6 +108,9 @@ def _check(stage: Stage, tally: Tally) -> None:
     assert epochs == sorted(epochs)
 
 
+@pytest.mark.thorough(
+    quick="tests/faults/test_kill_matrix.py::test_what_a_kill_leaves_and_what_resuming_does_about_it"
+)
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, rounds):

@@ -187,7 +187,9 @@ def static():
     return Rankers(FileWords(), FileVectors(StaticVectors()))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/search/test_ranked.py::test_meaning_ranks_by_the_nearest_piece"
+)
 def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
     """Written for this test, without a common content word: words find none of them, vectors most,
     and the fusion keeps them among the first five.
@@ -208,7 +210,7 @@ def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
 
 @pytest.mark.real
 @pytest.mark.thorough(
-    quick="tests/memory/search/test_ranked.py::test_sixty_paraphrases_are_found_by_meaning_alone"
+    quick="tests/memory/search/test_ranked.py::test_meaning_ranks_by_the_nearest_piece"
 )
 def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
     """Of skills with a description of their own: the fusion, which is the default where there is

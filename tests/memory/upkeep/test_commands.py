@@ -58,7 +58,7 @@ def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monk
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/test_shown.py::test_a_decision_says_which_version_of_which_file_it_rested_on"
+    quick="tests/memory/test_shown.py::test_files_changes_refusals_and_policies_are_rows"
 )
 def test_files_that_no_agent_has_read_are_told(filled, call):
     """Viewed, or as instructions in a prompt; that of the same name in another space is another."""
@@ -90,6 +90,7 @@ async def shorter(findings, files):
 """
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("path", ["AGENTS.md", "notes/paris.md"])
 def test_what_is_written_during_a_compaction_survives(
     filled, call, tmp_path, monkeypatch, data_dir, workspace, path
@@ -118,7 +119,9 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
     assert filled.memory().view("AGENTS.md") == NOTES["AGENTS.md"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/upkeep/test_commands.py::test_files_are_found_from_the_command_line"
+)
 def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
     """A step like another: on record with what it found."""
 

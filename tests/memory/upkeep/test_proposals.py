@@ -96,7 +96,9 @@ def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Ca
     assert told.memory().view("AGENTS.md") == FILES["AGENTS.md"].splitlines(keepends=True)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/memory/upkeep/test_proposals.py::test_what_a_run_has_to_teach_waits_for_a_person"
+)
 def test_a_users_command_is_remembered_with_its_message_as_source(record: Record):
     """`/remember` in a session: once, resumed or not; of a page nothing comes, and what no user
     said is refused.
