@@ -76,7 +76,7 @@ def test_what_nobody_may_have_written_counts_nowhere(
 
 
 @pytest.mark.thorough(
-    quick="tests/aggregates/test_applications.py::test_an_application_and_sessions_share_one_log"
+    quick="tests/aggregates/test_applications.py::test_a_single_threaded_runner_follows_the_same_log"
 )
 def test_what_sessions_wrote_is_clean(record: Record, call: Call):
     """The recheck of the log finds nothing, and the tables made anew are equal."""

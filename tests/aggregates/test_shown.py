@@ -10,7 +10,7 @@ from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 
 
-@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_each_event_is_a_row_by_tag")
+@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
 def test_a_run_s_page_and_trace_have_what_its_steps_did(record: Record, call: Call, tmp_path):
     """The page has each event beside the run's own, also in a fork's; the trace has the save with
     what it was given, and what came of it.

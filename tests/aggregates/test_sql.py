@@ -29,7 +29,7 @@ def traded(record: Record) -> tuple[Account, Order]:
     return found, order
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
 def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order]):
     """With what it holds, whose step of which run it is, and the session's correlation id."""
     account, order = traded

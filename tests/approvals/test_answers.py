@@ -55,8 +55,9 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
     assert sent == ["bob"]
 
 
-@pytest.mark.fast(cases=0)
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/approvals/test_answers.py::test_of_two_sessions_of_one_agent_that_wait_one_acts"
+)
 def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspace):
     """Of many who answer at the same time one is heard; the others are told who was."""
     stopped: list[str] = []

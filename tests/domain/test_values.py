@@ -69,6 +69,8 @@ TAGS += ["$float", "$datetime", "$date", "$time", "$timedelta", "$uuid", "$path"
 TAGS += ["$blob", "$append", "$value", "$", "$new"]
 
 
+@pytest.mark.fast(cases=6)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("tag", TAGS)
 @given(inner=strategies.json_values)
 def test_a_recorded_value_is_never_mistaken_for_a_tag(tag, inner):

@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_pat
     assert "planned 60, not 80" in refused.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/experiments/test_command.py::test_register_stop_and_assign")
 def test_a_typing_error_does_not_cost_the_name(call, file, record):
     """The plan is replaced before the first run, in the tables too, which stood already; then not
     any more. That a direction is not stated is said as the plan is registered.
@@ -229,6 +229,9 @@ def test_imported_runs_form_an_experiment(call, file, tmp_path):
     }
 
 
+@pytest.mark.thorough(
+    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
+)
 def test_a_plan_that_says_it_is_exploratory_is(call, file):
     """Whoever has seen the data elsewhere says so."""
     file.write_text("exploratory = true\n" + PLAN)
@@ -298,7 +301,9 @@ def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
+)
 @pytest.mark.parametrize(
     ("times", "said"),
     [

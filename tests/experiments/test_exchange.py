@@ -36,7 +36,9 @@ def there(call, workspace):
     return lambda *arguments: call("-w", name, *arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/experiments/test_exchange.py::test_one_run_takes_only_its_own_plan"
+)
 def test_the_plan_goes_along(call, there, runs, tmp_path, data_dir, workspace):
     """Out, in and out again is byte-equal; the plan stood before the data there, too; the arm is
     the same; and once more changes nothing.

@@ -238,6 +238,8 @@ def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
     assert "was not found" in shown.err
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench"])
 @pytest.mark.parametrize("content", [b"", b"\n\n \r\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_bad(bring_in, tmp_path, format_, content):
@@ -297,7 +299,9 @@ def test_off_a_terminal_there_is_no_progress(start, file):
     assert out.count(b"\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/importers/test_command.py::test_off_a_terminal_there_is_no_progress"
+)
 def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
     """The bar, and bad records above it, go to stderr; stdout has the summary alone."""
     path = written(tmp_path / "a.jsonl", [*GOOD, {"bad": 1}])

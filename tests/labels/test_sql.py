@@ -107,6 +107,7 @@ def test_the_tables_say_what_the_log_says(team, rows):
     assert tool == {"gives": "secret untrusted", "takes": None}
 
 
+@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
 def test_a_declassified_decision_says_so(team, rows):
     """What it rests on, and who answers for it; one after new untrusted input is tainted again."""
     team.declassify("r", agent="bob", to="", **WHY)
