@@ -135,6 +135,9 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         assert (told.model_calls, len(questions)) == (0, 2)
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
+)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("body", "strategy"),

@@ -43,7 +43,7 @@ async def replayed(page, made, **how):
         return await session.run_actions(made, **how)
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     "script",
     [
@@ -66,6 +66,9 @@ async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
     assert await page.title() != "true"
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
+)
 async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
     """And the replay goes on."""
     told = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))
@@ -73,6 +76,9 @@ async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
     assert await page.inner_text("#count") == "1"
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
+)
 async def test_a_frame_that_vanishes_is_said(page, site):
     """Before it is looked at, and while it is: nothing in another frame is clicked."""
     inner = COUNTS.format("").replace("Go", "In")
@@ -92,7 +98,7 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     chromium, site, monkeypatch
 ):
     """It is within what a file may say; the page is stuck, and is said to be."""
-    monkeypatch.setattr(elements, "LOOK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(elements, "LOOK_TIMEOUT_S", 0.5)
     nodes = "<b><i></i></b>" * 3_000
     slow = "//*[count(//*[count(//*[count(//*) > 0]) > 0]) > 0]"
     address = site(COUNTS.format("") + nodes)
@@ -102,12 +108,15 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     async with asyncio.timeout(REPLAY_S_MAX), browsers.page() as stuck:
         opened = stuck.context.browser
         told = await replayed(stuck, made)
-    assert "did not answer within 1 s" in told.error
+    assert "did not answer within 0.5 s" in told.error
     assert "reload the page" in told.error
     assert opened is not None
     assert not opened.is_connected()
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_cache.py::test_a_bad_file_is_refused_with_the_fact_and_the_remedy"
+)
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

@@ -174,7 +174,7 @@ async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
 
 
 @pytest.mark.thorough(
-    quick="tests/actions/test_kills.py::test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed"
+    quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
 @pytest.mark.asyncio(loop_scope="session")
 async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):

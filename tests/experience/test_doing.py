@@ -15,6 +15,7 @@ from hansard import testing
 from hansard.agents.actions.experience_folder import read_folder, write_folder
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest
+from tests.experience import journeys
 from tests.experience.parties import FORM, GUESTS, learned, sent
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -136,6 +137,49 @@ async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, 
         assert [each.level for each in told.actions] == [3, 3, 3]
 
 
+async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_dir, workspace):
+    """Where a check stops it. The next version has the old one as its parent, and no check of it is
+    confirmed.
+    """
+
+    @hansard.check_function("argument")
+    def no_booking(step):
+        return step.method != "book"
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
+        found = (await record.experience("book-a-journey", runs)).confirmed()
+        tools: Any = journeys.tools()
+
+        async def freely(guide):
+            assert guide.task == journeys.TASK
+            assert "no_booking: it said no" in guide.stopped
+            assert guide.done == ["search"]
+            await tools["book"]("Linz")
+
+        async with record.run("again", agent="host", role="host") as session:
+            again = functools.partial(
+                session.run_experience,
+                found,
+                task=journeys.TASK,
+                tools=tools,
+                checks=[no_booking],
+                learn=True,
+            )
+            told = await again(free=freely)
+            assert (told.success, told.level, told.not_learned) == (True, 4, "")
+            further = told.learned
+            assert (further.version, len(further.sources), further.checks) == (2, 3, ())
+            assert session.run in further.sources
+            assert further.parent == digest(found)
+            told = await again(free=lambda guide: False)
+            assert (told.success, told.learned) == (False, None)
+            assert "freely it was not done" in told.error
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_if_asked"
+)
 async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked(page, site):
     """The button is called otherwise now. The next version has the old one as its parent, knows
     both, and no check of it is confirmed.
@@ -334,6 +378,9 @@ LIKE_ANOTHER = {"a dialog", "a pop-up and a download", "a pop-up", "never settle
 """Which a replay of actions is shown in `tests/actions/test_hostile_pages.py`, too."""
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
+)
 @pytest.mark.parametrize(
     "what",
     [

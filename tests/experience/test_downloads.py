@@ -98,6 +98,9 @@ async def learned(page: Any, served: Served) -> Any:
         yield record, (await record.experience("send", runs)).confirmed()
 
 
+@pytest.mark.thorough(
+    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
+)
 @pytest.mark.parametrize(
     "what",
     [

@@ -248,39 +248,58 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     ]  # fmt: skip
 
 
-@pytest.mark.slow
-def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(
-    record: Record, call: Call, tmp_path: Path
-):
-    """Nothing of ours does either: it is what another program's words say. Each stays found when
-    somebody confirms the experience later; how much was looked at is said.
+def _said_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
+    """Another program's words say that one was done without checks, and one that came in a bundle;
+    what the audit finds.
     """
 
     def tell(name: str, told: ExperienceReplayed) -> None:
         record._portal.run(store.tell(record.workspace, name, told, by="ada"))
 
-    invite(record)
-    replays(record, 2, (1, True))
-    assert record.sql("FROM odd_experiences").rows == []
-    assert call("audit").out.count("experience: 1 replay") == 1
     tell("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
     record.publish_experience("invite", tmp_path / "invite.tar", license="Apache-2.0")
     record.install_experience(tmp_path / "invite.tar", name="theirs")
     tell("theirs", replay(1, 3, success=True))
-    found = "SELECT kind, fact FROM odd_experiences ORDER BY ALL"
-    told = record.sql(found).rows
+    return record.sql(ODD).rows
+
+
+ODD = "SELECT kind, fact FROM odd_experiences ORDER BY ALL"
+
+
+@pytest.mark.slow
+def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(
+    record: Record, tmp_path: Path
+):
+    """Nothing of ours does either: it is what another program's words say. Each stays found when
+    somebody confirms the experience later.
+    """
+    invite(record)
+    replays(record, 2, (1, True))
+    told = _said_by_another(record, tmp_path)
     assert [kind for kind, _ in told] == [
         "replay of what nobody confirmed",
         "replay without checks",
     ]
     assert "experience theirs came in a bundle" in told[0][1]
     assert "experience invite was done without check functions" in told[1][1]
+    _, theirs = record.experiences().experiences
+    record.confirm_experience("theirs", digest=theirs.digest)
+    assert record.sql(ODD).rows == told
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_kept.py::test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed"
+)
+def test_the_audit_says_how_much_it_looked_at(record: Record, call: Call, tmp_path: Path):
+    """One replay, and nothing is odd; then the two questions that found something."""
+    invite(record)
+    replays(record, 2, (1, True))
+    assert record.sql("FROM odd_experiences").rows == []
+    assert call("audit").out.count("experience: 1 replay") == 1
+    assert len(_said_by_another(record, tmp_path)) == 2
     audited = call("audit").out
     assert "Was every experience done under check functions?" in audited
     assert "Was nothing from a bundle done before a person confirmed it?" in audited
-    _, theirs = record.experiences().experiences
-    record.confirm_experience("theirs", digest=theirs.digest)
-    assert record.sql(found).rows == told
 
 
 def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
@@ -369,11 +388,32 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
         assert rows == [("journey", 2, "second")]
         [hit] = (await record.find_experience(journeys.TASK)).hits
         assert "1 begun with no outcome on record" in hit.why
-        assert launched("no") == 0
+        assert (await journeys.again(record, "journey", "second")).success
         assert await told() == (2, 2, 0)
 
 
-@pytest.mark.slow
+async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace):
+    """A run says how it ended, also where it goes on; what is not confirmed is refused before
+    anything is done.
+    """
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
+        await record.keep_experience(await record.experience("journey", runs))
+        with pytest.raises(Refused, match="may guide, not act"):
+            await journeys.again(record, "journey", "a")
+        assert await record.confirm_experience("journey") == 2
+        for _ in range(2):
+            assert (await journeys.again(record, "journey", "b")).success
+        state, stored = await store.read(record.workspace, "journey")
+        assert state.replays == {("b", "host", 2)}
+        assert [event.type for each in stored for event in each.commit.events].count(
+            "experience.replayed.v1"
+        ) == 1
+
+
+@pytest.mark.thorough(
+    quick="tests/experience/test_kept.py::test_what_is_done_by_name_is_on_record_of_it_once"
+)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_what_is_done_by_name_is_on_record_of_the_experience(page, site, tmp_path):
     """Done by its name, a run says how it ended, once, also where it goes on; what is not confirmed

@@ -316,7 +316,9 @@ def test_what_people_showed_is_the_graph_that_one_expects(task, said):
     assert len(told.sources) == 32
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/experience/test_learning.py::test_a_failed_doing_teaches_no_action"
+)
 @pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/data/browser/demos here")
 def test_what_people_failed_at_teaches_no_action():
     """24 that failed, one without a single state."""

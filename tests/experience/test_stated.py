@@ -82,7 +82,7 @@ async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, 
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_doing.py::test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked"
+    quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_if_asked"
 )
 async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
     page, site, data_dir, workspace
@@ -107,7 +107,7 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_kept.py::test_what_is_done_by_name_is_on_record_of_the_experience"
+    quick="tests/experience/test_kept.py::test_what_is_done_by_name_is_on_record_of_it_once"
 )
 async def test_what_ends_in_an_error_is_a_replay_that_failed(
     page, site, taught, data_dir, workspace

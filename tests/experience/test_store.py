@@ -99,6 +99,9 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
     return found | {"tasks": len(shown)}
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
+)
 async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(data_dir):
     """Of three tasks."""
     told = await figures(data_dir, SURE[:3], 12)
@@ -108,8 +111,7 @@ async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(da
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_store.py::"
-    "test_what_is_there_twice_is_one_hit_and_is_found_by_its_description"
+    quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
