@@ -89,7 +89,7 @@ def test_every_question_of_the_tour_can_be_asked(planted: Planted):
 
 @pytest.mark.slow
 def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, honest: Planted):
-    """A clean workspace and a clean run are 0, and both say as of which position."""
+    """A clean workspace is 0, and both say as of which position."""
     done = planted.place.call("audit", "--json")
     assert done.code == 1, done.err
     *found, summary = done.lines
@@ -115,6 +115,13 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     done = honest.place.call("audit")
     assert done.code == 0, done.out
     assert "nothing is missing or odd" in done.out
+
+
+@pytest.mark.thorough(
+    quick="tests/audit/test_findings.py::test_the_command_exits_with_1_where_anything_is_found"
+)
+def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
+    """Of a run its own findings; a smaller flip is none; a run that there is not is said."""
     done = planted.place.call("audit", "fetch-1")
     assert done.code == 1
     assert "storm: fetch (reader#1) took 6 attempts" in done.out
@@ -123,7 +130,7 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert "see 'hansard runs'" in planted.place.call("audit", "nowhere").err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_findings_are_folded_and_filtered(home: Path):
     """Worst first; of one kind three are shown and the others counted; what is asked for by kind,
     experiment and severity is what is given; a name that is none is an error with those that are.

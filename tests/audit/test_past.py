@@ -9,10 +9,11 @@ import hansard
 from hansard.bus.errors import NotFound
 from hansard.bus.states.replay import RunView
 from tests.audit.support import Audited
+from tests.conftest import THOROUGH
 
 pytestmark = pytest.mark.slow
 
-POINTS = 7
+POINTS = 7 if THOROUGH else 4
 SEED = 11
 
 TOUCHED = """

@@ -115,6 +115,9 @@ class _Rows(HTMLParser):
             self.rows[-1] += f" {data.strip()}"
 
 
+@pytest.mark.thorough(
+    quick="tests/audit/test_why_recommended.py::test_json_and_sql_tell_it_with_the_event_of_each_line"
+)
 def test_the_page_tells_it_with_the_event_of_each_line(asked: tuple[Audited, str], tmp_path: Path):
     """All of it is on the page, what is many too; each row ends with its address."""
     place, decision = asked

@@ -27,6 +27,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", autouse=True)
 def _packages() -> None:
     imported("anthropic")
+
+
+@pytest.fixture
+def deepagents() -> None:
+    """Imported by the tests of it: it takes two seconds."""
     imported("deepagents")
 
 
@@ -88,6 +93,10 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
     assert {change.because for change in session.memory.history("AGENTS.md")} == {"told so"}
 
 
+@pytest.mark.thorough(
+    quick="tests/integrations/test_agent_folder.py::test_a_folder_is_an_agent_whose_every_action_is_on_record"
+)
+@pytest.mark.usefixtures("deepagents")
 def test_deepagents_reads_and_writes_the_agents_files(record, session):
     """As the protocol says: listings, windows, edits, literal search, globs, whole files."""
     from hansard.integrations.memory.deepagents_backend import (  # noqa: PLC0415 -- takes a second
@@ -161,6 +170,10 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
     assert ours.get(("facts",), "gone") is None
 
 
+@pytest.mark.thorough(
+    quick="tests/integrations/test_memory.py::test_langgraphs_store_keeps_items_as_files"
+)
+@pytest.mark.usefixtures("deepagents")
 def test_each_call_is_a_step_of_the_agent(record, session):
     """Reads count as well."""
     from hansard.integrations.memory.deepagents_backend import (  # noqa: PLC0415 -- takes a second

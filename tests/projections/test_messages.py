@@ -333,7 +333,7 @@ def test_an_event_that_is_not_what_its_type_says_stays_in_events(case: str, stor
 
 
 @pytest.mark.thorough(
-    quick="tests/projections/test_bad_rows.py::test_the_commit_goes_where_not_even_events_takes_its_row"
+    quick="tests/projections/test_bad_rows.py::test_bad_rows_cost_no_more_than_a_few_tries_each"
 )
 def test_many_bad_among_many_good(store: Store, tmp_path: Path):
     """Each of them is found, wherever it stands, and all else is there."""

@@ -344,7 +344,7 @@ def test_other_rules_make_other_tables(tmp_path):
     assert {path.suffix for path in left} == {".lock", ".key"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/projections/test_runner.py::test_another_log_is_noticed")
 def test_another_log_makes_other_tables(tmp_path):
     """A log that begins anew is not gone on with."""
     place = bring(planted(), tmp_path, RULES)
@@ -376,7 +376,7 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
 @pytest.mark.parametrize("how", [Masking.HASH, Masking.DROP])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):
@@ -391,7 +391,7 @@ def test_a_masked_value_is_no_error(tmp_path, fields, how):
     store.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/roles/test_record.py::test_a_fork_is_one_view")
 def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     """Roster and labels as of the cut; the role's numbers of steps and versions go on."""
     log = Log()

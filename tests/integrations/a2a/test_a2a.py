@@ -61,7 +61,9 @@ async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[lis
     return [json.loads(line) for line in out.splitlines()], err.decode()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/a2a/test_a2a.py::test_who_asks_is_killed_and_finds_the_task_again"
+)
 async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
     """Updates as they came; again without the agent, and the work is done once."""
     async with agent(setup) as (url, _):
@@ -148,7 +150,9 @@ async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, comman
     assert steps[3]["result"] == 6
 
 
-@pytest.mark.thorough(quick="tests/integrations/a2a/test_a2a.py::test_what_was_asked_is_asked_once")
+@pytest.mark.thorough(
+    quick="tests/integrations/a2a/test_a2a.py::test_who_asks_is_killed_and_finds_the_task_again"
+)
 async def test_an_error_of_the_agent_is_told_again(setup: Setup):
     """What it refuses it refuses in the replay, too."""
     async with agent(setup, "recorded") as (url, _):

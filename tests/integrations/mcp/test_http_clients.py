@@ -88,7 +88,7 @@ def headed(tool: str) -> dict[str, str]:
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http.py::test_a_client_gets_over_http_what_it_gets_over_pipes"
+    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
 )
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_a_client_gets_what_the_server_says_and_again_without_it(

@@ -57,6 +57,9 @@ async def both(client: Client) -> list[Any]:
     return [json.loads(each.model_dump_json()) for each in found]
 
 
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_http_commands.py::test_several_servers_have_one_port"
+)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ERAS)
 async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
