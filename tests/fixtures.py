@@ -2,6 +2,7 @@
 the command line over them, and programs to be killed.
 """
 
+import contextlib
 import itertools
 import logging
 import os
@@ -19,16 +20,51 @@ from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
 
+STREAMS_MAX = 100
+"""So many streams a broker has before it is used no more: two a workspace, mostly."""
+
 _numbers = itertools.count(1)
 
 
+class _Brokers:
+    """One broker at a time, and another where it has come to hold many streams: each takes some
+    of the processor for as long as it is there, and makes the next one dearer.
+    """
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._open = contextlib.ExitStack()
+        self._folder: Path | None = None
+
+    def folder(self) -> Path:
+        """The data directory of one that has room."""
+        if self._folder is None or _streams(self._folder) > STREAMS_MAX:
+            self.close()
+            self._folder = self._factory.mktemp("broker")
+            self._open.enter_context(join(self._folder))
+        return self._folder
+
+    def close(self) -> None:
+        """No longer use it: it stays for as long as what a test left open does."""
+        self._open.close()
+
+
+def _streams(folder: Path) -> int:
+    return sum(1 for _ in folder.glob("nats/jetstream/*/streams/*"))
+
+
 @pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data directory of a server that stays up until the last test is done."""
-    folder = tmp_path_factory.mktemp("broker")
-    with join(folder):
-        yield folder
-        logging.disable()  # the connections that tests left open, as a kill would, lose it now
+def _brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Brokers]:
+    brokers = _Brokers(tmp_path_factory)
+    yield brokers
+    brokers.close()
+    logging.disable()  # the connections that tests left open, as a kill would, lose it now
+
+
+@pytest.fixture(scope="module")
+def data_dir(_brokers: _Brokers) -> Path:
+    """The data directory of a server that stays up until the last test of the file is done."""
+    return _brokers.folder()
 
 
 @pytest.fixture

@@ -89,20 +89,57 @@ LONG = (
 """Files that take long with few tests, or wait a lot: begun first, in this order."""
 
 
-class LongFirst(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """A file to a worker, but of `APART` a test: no worker is left alone with them at the end."""
+class ByFolder(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """A file to a worker, but of `APART` a test: no worker is left alone with them at the end.
+
+    The files of a folder go to one worker for as long as there are others: what a folder's tests
+    share (a broker, a record, a browser, what they import) is then made once, and not four times.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._takers: dict[str, set[object]] = defaultdict(set)
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid if _file(nodeid) in APART else _file(nodeid)
 
+    def _assign_work_unit(self, node: Any) -> None:
+        chosen = self._next_of(node)
+        self._takers[_folder(chosen)].add(node)
+        self.workqueue.move_to_end(chosen, last=False)
+        super()._assign_work_unit(node)
+
+    def _next_of(self, node: object) -> str:
+        """Of the long ones, or else of all: of a folder that the worker has begun, or of one that
+        nobody has, or of the one with most left.
+        """
+        queue: list[str] = list(self.workqueue)
+        queue = [scope for scope in queue if _file(scope) in LONG] or queue
+        left: Counter[str] = Counter()
+        for scope in queue:
+            folder = _folder(scope)
+            if node in self._takers[folder]:
+                return scope
+            left[folder] += len(self.workqueue[scope])
+        free = (scope for scope in queue if not self._takers[_folder(scope)])
+        folder, _ = left.most_common(1)[0]
+        of_most = (scope for scope in queue if _folder(scope) == folder)
+        return next(free, None) or next(of_most)
+
+
+def _folder(scope: str) -> str:
+    """Whose fixtures a file shares; nobody's, of one that is in no folder."""
+    folder, _, name = _file(scope).rpartition("/")
+    return folder if folder != "tests" else name
+
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongFirst | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder | None:
     """With `--dist loadfile`, and in the order that is collected."""
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
-    return LongFirst(config, log)
+    return ByFolder(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

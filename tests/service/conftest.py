@@ -7,21 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus.server.lease import join
 from tests.agents.forked import processes_are_forked
 from tests.service.support import ALL, House, Lab
 
 __all__ = ["processes_are_forked"]
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data directory of a server that stays up until the last test is done."""
-    folder = tmp_path_factory.mktemp("broker")
-    with join(folder):
-        yield folder
 
 
 @pytest.fixture

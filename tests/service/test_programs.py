@@ -125,7 +125,7 @@ def played(house: House, door: str, run: str, program: list[Any]) -> tuple[list[
 
 @given(program=PROGRAMS)
 @settings(
-    max_examples=settings().max_examples // 8,
+    max_examples=max(3, settings().max_examples // 8),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_same(house: House, other: House, program: list[Any]) -> None:
