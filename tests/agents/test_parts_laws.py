@@ -23,6 +23,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.payload import parts, references
 from hansard.domain.payload.line import PartsLine
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
+from tests.conftest import THOROUGH
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 ADA = AgentStream("r", "writer", "ada")
@@ -146,7 +147,7 @@ class Said:
 
 @pytest.mark.slow
 @given(steps)
-@settings(deadline=None)
+@settings(max_examples=settings().max_examples if THOROUGH else 15, deadline=None)
 def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):
     """Any sequence of arguments and results of any structure, told by parts, reads back exactly:
     at every step, at every point, in any order, and as events that come by.

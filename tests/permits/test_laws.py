@@ -13,6 +13,7 @@ import hansard
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream
 from hansard.domain.roles import authorize
 from hansard.domain.roles.model import KIND, Mask, May, RoleDefined, RoleRule, RoleWithdrawn
+from tests.conftest import THOROUGH
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +92,10 @@ OPERATIONS: list[tuple[str, Callable[[Any], None]]] = [
 ]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples if THOROUGH else 20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(rules_given, st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=10))
 def test_nothing_that_is_refused_is_on_record(record, given, operations):
     """Of a session under generated rules, each event of its own, each key's write and each read

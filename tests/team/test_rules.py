@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -38,6 +38,7 @@ from hansard.domain.team.task_rules import (
 )
 from hansard.domain.team.task_waits import Waits, waits
 from hansard.domain.values import dump
+from tests.conftest import THOROUGH
 
 ROLES = ("researcher", "analyzer", "writer")
 AGENTS = ("ada", "bob", "cyd")
@@ -203,6 +204,7 @@ def _waits_within(state, name, open_):
 
 
 TestTeam = Team.TestCase
+TestTeam.settings = settings(max_examples=settings().max_examples if THOROUGH else 15)
 
 
 @given(st.lists(st.sampled_from(ROLES), min_size=1, max_size=3), st.sampled_from(ROLES))

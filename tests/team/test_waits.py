@@ -1,6 +1,6 @@
 """What tasks wait for, kept as they change: as if all of it were looked at anew each time."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.domain.board import By
@@ -17,6 +17,7 @@ from hansard.domain.team.task import (
 )
 from hansard.domain.team.task_rules import Claim, Reopen, Wanted, decide
 from hansard.domain.team.task_waits import Unmet, waits
+from tests.conftest import THOROUGH
 
 ROLES = ("", "x", "y", "z")
 PLACES = st.integers(0, 11)
@@ -49,6 +50,7 @@ def _wanted(state: TeamState, what: str, place: int, other: set[int], role: str)
 KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", "hand off", "re")
 
 
+@settings(max_examples=settings().max_examples if THOROUGH else 15)
 @given(
     st.lists(
         st.tuples(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.bus.recorder import Factory
+from tests.conftest import THOROUGH
 
 IDS = [UUID(int=1), UUID(int=2), "text id", "a.b c*>", "é" * 60, ""]
 BOUND = st.none() | st.integers(-1, 8)
@@ -68,7 +69,7 @@ pages = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=25 if THOROUGH else 12)
 @given(inserts=inserts, ranges=ranges, pages=pages)
 def test_every_read_is_as_the_in_memory_recorder_s(recorder_of, inserts, ranges, pages):
     """The law: after the same inserts, the same questions have the same answers."""
