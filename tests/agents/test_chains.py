@@ -7,6 +7,8 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):
     """Three calls whose results do not tell an edit of theirs; then a loop and two branches."""

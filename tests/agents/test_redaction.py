@@ -162,6 +162,8 @@ async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
         assert SECRET.encode() not in await _stored(record, "r")
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("provider", [None, {}, lambda name: None])
 @pytest.mark.parametrize("stream", [False, True])

@@ -220,6 +220,8 @@ async def test_a_tool_s_kind_is_recordable(lab: Lab):
         await record.state("r")
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize(
     "options",

@@ -175,6 +175,8 @@ RICH: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.fast(cases=7)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("annotation", "value"), RICH, ids=lambda item: repr(item)[:20])
 @pytest.mark.parametrize("reply", ["resume", "strict"])
 def test_annotated_records_come_back_as_records(record, annotation, value, reply):

@@ -134,7 +134,9 @@ async def test_any_name_is_a_key_of_its_own(lab: Lab):
         }
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/board/test_laws.py::test_what_is_too_much_is_refused_with_its_bound"
+)
 @twins
 async def test_values_of_any_size_up_to_the_bounds(lab: Lab):
     """A value of megabytes goes by reference; a list stops at its bound, whole, and says so."""

@@ -254,6 +254,9 @@ def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
     assert peek(data_dir) is None
 
 
+@pytest.mark.thorough(
+    quick="tests/bus/test_server.py::test_the_server_stays_for_those_who_use_it_and_no_longer"
+)
 def test_one_command_after_the_other_finds_the_server_warm(data_dir):
     """Within the grace a new user gets the same server."""
     with join(data_dir) as first:
@@ -725,6 +728,7 @@ def test_a_data_dir_may_have_any_name(tmp_path, name):
     assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
 
 
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_data_dir_may_have_any_name")
 def test_a_link_and_a_relative_path_lead_to_the_same_server(lease, data_dir, monkeypatch):
     """The directory counts, not the way there."""
     link = data_dir.with_name("link")

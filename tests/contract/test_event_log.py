@@ -721,6 +721,8 @@ class TestRead:
 
 
 class TestNames:
+    @pytest.mark.fast(cases=12)
+    @pytest.mark.slow(cases=0)
     @pytest.mark.parametrize("name", HOSTILE)
     async def test_hostile_names(self, log: EventLog, name: str):
         """Any name is a name: no wildcard, no separator, no other stream's."""

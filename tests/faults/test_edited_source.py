@@ -52,7 +52,7 @@ def test_a_later_step_changed(stage):
     assert stage.lost() == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/agents/test_doubt.py::test_an_equal_call_is_the_one_in_doubt")
 def test_an_effect_with_other_arguments_is_another_effect(stage):
     """An effect on record whose arguments were edited is a new call: both stay on record."""
     path = _source(stage)

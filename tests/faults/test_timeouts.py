@@ -195,6 +195,8 @@ def test_of_an_async_body_in_the_sync_client(stage):
     assert _step(stage).status is StepStatus.IN_DOUBT
 
 
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("error", "status", "safe", "calls"),
     [

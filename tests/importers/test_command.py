@@ -204,7 +204,9 @@ def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
     assert "experiment name" in told.err
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/importers/test_kill.py::test_a_killed_import_goes_on_where_it_stood"
+)
 def test_stdin_is_a_file_too(start, home, workspace):
     """`-` reads standard input, also of a format that is one document."""
     lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()

@@ -225,7 +225,9 @@ print(*won)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/bus/recorder/test_recorder.py::test_of_many_threads_one_tracks_a_notification"
+)
 def test_of_two_processes_one_wins_each_version(variables):
     """Each version of an aggregate is stored once, by the process that was told so."""
     originator_id, versions = uuid4(), 150
