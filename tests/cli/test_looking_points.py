@@ -66,7 +66,9 @@ def assert_not_begun(shown: Ran) -> None:
     assert "at an early point it may not have begun" in shown.err
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(
+    quick="tests/bus/test_states.py::test_an_agent_at_every_version_is_a_fold_of_its_first_events"
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_position(call: Call, run: str, lines: list[Line]):
     """At each position the state is that of the prefix; inside a transaction all of it or none."""
@@ -149,6 +151,8 @@ def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
     assert found[0]["agents"][agent]["version"] < found[1]["agents"][agent]["version"]
 
 
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     "command", [("show",), ("trace",), ("context",), ("state",)], ids=lambda command: command[0]
 )
@@ -165,6 +169,8 @@ def test_every_look_takes_the_same_points(call: Call, runs: Runs, command: tuple
     assert outputs != {""}
 
 
+@pytest.mark.fast(cases=6)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("command", ["trace", "context", "state"])
 @pytest.mark.parametrize("point", ["yesterday", "researcher_1@9999", "0", "life@0", "-5", ""])
 def test_what_is_no_point_is_told(call: Call, runs: Runs, command: str, point: str):

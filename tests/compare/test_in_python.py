@@ -46,7 +46,7 @@ async def works(record: Any) -> None:
             await record.score(f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str, call: Any):
     """Line by line; what it does not know says what there is. What a notebook shows of it is no
     markup of whoever was asked.
@@ -95,7 +95,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
 
 
 @pytest.mark.thorough(
-    quick="tests/compare/test_in_python.py::test_a_record_answers_what_the_commands_print"
+    quick="tests/domain/test_brief.py::test_a_fact_is_told_in_a_line_and_in_a_table"
 )
 @twins
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):

@@ -263,6 +263,9 @@ def test_a_run_is_scored_by_hand(call, record):
     assert len(record.state(session.run).life.judged) == 1
 
 
+@pytest.mark.thorough(
+    quick="tests/domain/test_experiment.py::test_a_price_is_stated_once_and_can_be_put_right"
+)
 def test_prices_are_stated_and_listed(call, record):
     """Per million, from a day on; of several statements for one day the newest is listed."""
     assert isinstance(record, hansard.Record)
