@@ -39,7 +39,9 @@ def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/audit/test_findings.py::test_the_command_exits_with_1_where_anything_is_found"
+)
 def test_the_same_runs_without_the_faults_raise_nothing(honest: Planted):
     """Equal shapes: what is found is the fault."""
     assert honest.place.findings() == {}

@@ -44,6 +44,7 @@ async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
     assert await seen.page.get_attribute("#chats button >> nth=0", "aria-pressed") == "false"
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_what_had_not_happened_is_not_told")
 async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str):
     """Nothing of a later message is told but that it comes; a button leads to the next one, the
     bubble of the point says so, and a click on another bubble leads to its event.
@@ -69,6 +70,7 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
     assert "mail" in await seen.text("#event")
 
 
+@pytest.mark.thorough(quick="tests/browser/test_chat.py::test_messages_are_a_chat")
 async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: str):
     """An empty chat, board and list of tasks are said to be empty."""
     seen = await view(await pages.of(empty))

@@ -60,6 +60,9 @@ async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
     assert compared == 2 * rounds_made
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
+)
 async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: Pages, shared: str):
     """A move makes rows anew where the event changed them; the others keep their elements, and one
     that has the focus keeps it.
@@ -78,6 +81,9 @@ async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: 
         assert kept == 4, tab
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
+)
 async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: Pages, shared: str):
     """A hidden panel costs a move nothing: its elements stay those of the point at which it was
     shown last, and are the point's own where it is shown again, or printed.

@@ -97,6 +97,7 @@ def _last_events(data: page_data.Page) -> list[int]:
     return found
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_the_state_is_that_of_the_fold")
 async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Runs):
     """Open steps, checkpoints, decisions and messages of the agent in view are named."""
     seen = await view(await pages.of(runs.team))
@@ -158,6 +159,7 @@ async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     assert await seen.page.input_value("#slider") == str(await seen.at())
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_a_row_leads_to_its_outcome")
 async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     """What is recorded by reference to an earlier step's text stands there as the whole list."""
     seen = await view(await pages.of(runs.team))
@@ -266,6 +268,7 @@ async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     assert nameless == []
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_search_opens_what_it_finds")
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("at", ["first", "middle", "last"])
 async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at: str):
@@ -333,7 +336,7 @@ async def test_every_text_can_be_read(
 ):
     """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for what is later too."""
     of_all = (runs.team, runs.doubt, runs.failed, runs.forked)
-    for run in of_all if THOROUGH else of_all[:2]:
+    for run in of_all if THOROUGH else of_all[:1]:
         seen = await view(await pages.of(run), dark=dark)
         for point in (0, await seen.last()):
             await seen.move(point)
@@ -341,13 +344,14 @@ async def test_every_text_can_be_read(
     seen = await view(await pages.of(shared), dark=dark)
     for tab in ("chat", "board", "tasks"):
         await seen.page.click(f"#desk-{tab}")
-        for point in range(20, await seen.last(), 90 if THOROUGH else 180):
+        for point in range(20, await seen.last(), 90 if THOROUGH else 1_000):
             await seen.move(point)
             assert await seen.page.evaluate(CONTRAST) == [], (tab, point)
     await seen.page.click("#by-time")
     assert await seen.page.evaluate(CONTRAST) == []
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_what_had_not_happened_is_not_told")
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     """Printing puts the whole trace on paper, not only what is in sight."""
     seen = await view(await pages.of(runs.team), width=1280)
@@ -409,6 +413,9 @@ async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: ha
     assert seen.said == []
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_page.py::test_what_its_source_tells_of_an_imported_run_is_shown"
+)
 async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
     """`occurred_at` and a copied commit's origin are shown as what they are, beside the log's time;
     inside a commit it says so.
@@ -487,6 +494,9 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     assert await seen.page.locator("#where time").count() == 0
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_page.py::test_an_imported_run_claims_no_times_that_its_source_does_not"
+)
 async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
     """Who writes for itself has its log's times, whatever its name is."""
     run = "called-import"
@@ -497,6 +507,7 @@ async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: 
     assert "its source" not in head
 
 
+@pytest.mark.thorough(quick="tests/browser/test_page.py::test_the_state_is_that_of_the_fold")
 async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages):
     """A count is shown from the first message that has one, a counted 0 too."""
     run = "uncounted"

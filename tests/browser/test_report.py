@@ -68,6 +68,9 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs
     await tabs.give_back(page)
 
 
+@pytest.mark.thorough(
+    quick="tests/browser/test_report.py::test_the_pictures_are_drawn_and_nobody_is_asked"
+)
 async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(tabs: Tabs, report: Path):
     """A label's value leaves its tasks, and says how many; each run is a link to its page beside
     the file, and nothing complains.

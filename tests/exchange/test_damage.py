@@ -86,7 +86,7 @@ def inserted(data: bytes, chance: random.Random) -> tuple[bytes, int]:
 DAMAGES = [flipped, truncated, dropped, doubled, moved, inserted]
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_any_damage_is_told_by_its_line(

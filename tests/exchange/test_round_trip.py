@@ -43,8 +43,8 @@ KINDS = [
 ]
 
 
-@pytest.mark.fast(cases=5)
-@pytest.mark.slow(cases=3)
+@pytest.mark.fast(cases=4)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path, call, kind):
     """Export, import into an empty workspace, export: the same bytes. Nothing is wrong with the
@@ -64,8 +64,8 @@ def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path,
     assert calls == call("zoo", "run", "replay", run, "--json").lines[:-1]
 
 
-@pytest.mark.fast(cases=5)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=3)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     """What the events of the copy fold to is what those of the original do: life, every agent with
@@ -86,7 +86,9 @@ def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     assert isinstance(told[0], str) == (run == zoo.runs["unknown"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/exchange/test_round_trip.py::test_out_in_and_out_again_is_byte_equal"
+)
 def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
     """All runs in one section: by position, each commit once, byte-equal again."""
     runs = sorted(set(zoo.runs.values()))
@@ -208,6 +210,9 @@ def test_the_header_tells_nothing_of_the_moment(home, zoo: Zoo):
     assert exported(home, "zoo", run) == exported(home, "zoo", run)
 
 
+@pytest.mark.thorough(
+    quick="tests/exchange/test_round_trip.py::test_out_in_and_out_again_is_byte_equal"
+)
 def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path, call):
     """Runs that `import chat-jsonl` made go out and in like any other, `occurred_at` included."""
     records = [

@@ -252,6 +252,9 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
             await record.experience("invite-a-guest", runs, plan=told_so)
 
 
+@pytest.mark.thorough(
+    quick="tests/experience/test_stated.py::test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again"
+)
 async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
     page, site, taught, data_dir, workspace
 ):

@@ -63,7 +63,7 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_doing.py::test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names"
+    quick="tests/experience/test_doing.py::test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken"
 )
 async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, workspace):
     """The model names another button: it is not clicked, and no version is made of it."""

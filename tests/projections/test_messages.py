@@ -154,7 +154,7 @@ def test_golden_events_of_every_type_are_projected(golden: Store):
 
 
 @pytest.mark.parametrize(
-    "size", [pytest.param(1, marks=pytest.mark.thorough), pytest.param(16, marks=pytest.mark.slow)]
+    "size", [pytest.param(1, marks=pytest.mark.thorough), pytest.param(32, marks=pytest.mark.slow)]
 )
 def test_golden_events_are_the_same_tables_in_one_batch_or_in_many(
     golden: Store, tmp_path: Path, size: int
@@ -255,7 +255,7 @@ NO_COMMITS = {
 
 
 @pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("case", sorted(NO_COMMITS))
 def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
     """It stands in `problems` and nowhere else; what comes before and after it is projected."""
@@ -386,7 +386,7 @@ def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("claimed", "origin", "expected"),
     [
@@ -464,7 +464,7 @@ def test_what_is_delivered_again_changes_nothing(store: Store):
     assert store.all("SELECT count(*) FROM runs WHERE run = 'new'")[0][0] == 1
 
 
-@pytest.mark.parametrize("borders", [[], [1, 2, 3]])
+@pytest.mark.parametrize("borders", [pytest.param([], marks=pytest.mark.thorough), [1, 2, 3]])
 def test_the_newest_assignment_counts_whole(store: Store, borders):
     """What it leaves out is not filled up from an older one, whether they share a batch or not."""
     messages = Messages()
@@ -476,7 +476,7 @@ def test_the_newest_assignment_counts_whole(store: Store, borders):
     assert (row["experiment"], row["arm"], row["task"], row["trial"]) == ("e", None, None, None)
 
 
-@pytest.mark.parametrize("borders", [[], [1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("borders", [pytest.param([], marks=pytest.mark.thorough), [1, 2, 3, 4, 5]])
 def test_a_fork_sees_no_more_of_a_grandparent_than_both_cuts_allow(store: Store, borders):
     """A fork of a fork, cut below where its parent was cut: what came later is not inherited."""
     messages = Messages()

@@ -147,7 +147,9 @@ def test_the_agents_cost_is_that_of_its_messages(found):
     assert fmean(costs) == pytest.approx(COST_MEAN[found.source.arm], abs=5.1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
+)
 def test_the_published_claim_comes_out_of_the_record(found, folder):
     """pass^1 of 76.0 and 72.0 percent, and the mean cost, as each submission claims them."""
     claim = json.loads((folder / CLAIMS[found.source.arm]).read_bytes())["results"]["airline"]

@@ -11,7 +11,7 @@ from tests.agents.twins import at_once
 from tests.service.support import Lab
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("options", OPTIONS[1:], ids="-".join)
 def test_every_callable_is_a_tool(lab: Lab, options: dict[str, Any]) -> None:

@@ -74,6 +74,9 @@ def writes(house: House, name: str, role: str, run: str, mark: str) -> None:
 # ------------------------------------------------------------ what is written elsewhere
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> None:
     """Ids of runs, names of workflows, labels of runs, ids of tasks and names of keys are writes,
     too: who is not cleared is shown nothing of the run.
@@ -235,6 +238,9 @@ SHOWN: list[Callable[[Any], None]] = [
 ]
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 @pytest.mark.fast(cases=4)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("how", SHOWN, ids=lambda how: how.__name__)
@@ -247,7 +253,9 @@ def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]
     check(desk)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
     """A view of a run, and an answer in SQL: that may have drawn on whatever stands in the tables
     of the role.
@@ -271,6 +279,9 @@ def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
     check(asked)
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_what_is_replayed_is_shown(desk: House) -> None:
     """A session that only reads the record is told what stands there."""
     read_secret(desk)
@@ -316,6 +327,9 @@ def test_whom_it_acts_for_was_not_shown_it(desk: House) -> None:
     check(desk)
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_untrusted_input_is_carried_too(desk: House) -> None:
     """Whoever read it may say it anywhere; that is shown to all."""
     with desk.connect("ada", "cleared") as record:
@@ -422,6 +436,9 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
 # ------------------------------------------------------------ lowering it
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_a_principal_is_lowered(desk: House) -> None:
     """From then on what it writes in other runs is shown again; who answers for it stands on
     record, and what was written before keeps its label.
@@ -454,7 +471,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
     check(desk)
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=2)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(
     ("run", "given", "error"),
@@ -486,6 +503,9 @@ def test_what_is_lowered_wrongly(
 # ------------------------------------------------------------ processes
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_another_service_knows_it(desk: House) -> None:
     """The label stands on record, and in no service's memory."""
     read_secret(desk)
@@ -540,7 +560,10 @@ def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: 
     assert shown_to_clerk(desk, "c") == ""
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("does", ["nothing", "message", "put", "task", "view", "decide"])
 def test_a_session_that_has_not_heard_of_it_goes_on(desk: House, does: str) -> None:

@@ -342,6 +342,9 @@ def test_one_principal_two_roles(house: House) -> None:
         session.message("user", "goes on")
 
 
+@pytest.mark.thorough(
+    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+)
 def test_labels(house: House) -> None:
     """What a tool gives labels its caller, and what takes less is refused it, as elsewhere."""
     with house.connect() as record, record.run("w", run="r1") as session:

@@ -115,7 +115,7 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
     return bare(told, {}), record_of(lab, name)
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=2)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(house: House, other: House, client: str, name: str) -> None:
@@ -131,7 +131,7 @@ def test_same(house: House, other: House, client: str, name: str) -> None:
 RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claimed")]
 
 
-@pytest.mark.fast(cases=2)
+@pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", RESUMED)
 def test_resumed(house: House, other: House, client: str, name: str) -> None:

@@ -39,7 +39,7 @@ def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str)
     return told
 
 
-@pytest.mark.fast(cases=4)
+@pytest.mark.fast(cases=2)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
 def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
@@ -88,8 +88,8 @@ def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
     return told[0]
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("policy", [by_rule, by_waiting])
 def test_a_policy_may_wait(lab: Lab, policy: Callable[[Step], Any]) -> None:
     """A policy may be a coroutine function; who settled is on record by its name."""

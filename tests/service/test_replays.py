@@ -10,6 +10,7 @@ from tests.service.support import ALL, Lab, Served
 from tests.service.test_parity import play
 
 
+@pytest.mark.thorough(quick="tests/service/test_doors.py::test_modes")
 @pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: Lab) -> None:

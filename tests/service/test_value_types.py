@@ -15,7 +15,7 @@ from tests.service.support import House, Lab
 MONEY = value_types.BY_CLASS[Money]
 
 
-@pytest.mark.slow(cases=6)
+@pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
 def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None:
     """What a tool gave it gives again when the run is resumed, of the same type; items of a stream,

@@ -209,7 +209,7 @@ def test_several_at_once_are_answered_each(asker: Asker):
     assert [list(each.result().tuples()) for each in asked] == [[(n, n)] for n in range(40)]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_sql.py::test_it_answers_as_of_the_head")
 async def test_it_follows_what_is_published(tmp_path: Path):
     """Each answer is as of the newest generation; after a rebuild there is none until the next."""
     place = TableFiles.of(tmp_path, "w")

@@ -130,7 +130,7 @@ def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
     return used.ru_maxrss / 1_024
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss has another unit")
 @pytest.mark.parametrize(
     "size_mib",

@@ -112,7 +112,9 @@ async def test_a_client_gets_what_the_server_says_and_again_without_it(
     assert run["status"] == "completed"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
+)
 async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(setup: Setup):
     """One that is on record after others waits for those; where they do not come it is not on
     record there, and says so.

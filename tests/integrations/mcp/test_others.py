@@ -46,6 +46,9 @@ def offline(setup: Setup) -> list[str]:
     return setup.proxy("--run", "last", "--mode", "offline", server=False)
 
 
+@pytest.mark.thorough(
+    quick="tests/integrations/mcp/test_proxy.py::test_a_client_gets_what_it_gets_without_and_again_without_the_server"
+)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ["2025-11-25", "auto"])
 async def test_what_time_it_was(setup: Setup, era: str):

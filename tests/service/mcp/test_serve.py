@@ -459,7 +459,7 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
     assert heard[1]["structuredContent"]["result"] == ["findings/1"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_attacks.py::test_rules_that_change")
 async def test_a_role_whose_rules_change_goes_by_the_new_ones_at_once(setup: Setup, house: House):
     """While its client is connected: each next call is answered, once, by the rules that are; a
     refusal is theirs, and says nothing of a service that would not run.
@@ -752,7 +752,7 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_kept_actions.py::test_a_role_keeps_and_reads_caches_that_it_sees_whole"
+    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
 )
 async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
     """Each version is by the client's agent; what is no cache is refused with its entry."""

@@ -163,6 +163,9 @@ async def test_who_watches_is_told_what_another_process_did(
         await rob.silent()
 
 
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_updates.py::test_a_restricted_agent_is_told_of_what_it_is_shown"
+)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
@@ -201,7 +204,9 @@ async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
         await rob.told(f"run://{ada.run}/trace")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_updates.py::test_who_watches_is_told_what_another_process_did"
+)
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: str):
     """200 changes are few cues, the last of which comes after the last change."""
@@ -410,7 +415,9 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/service/mcp/test_updates.py::test_who_lists_prompts_is_told_when_they_change"
+)
 async def test_the_server_says_of_which_lists_it_tells(setup: Setup):
     """In both eras of prompts, and of no other; who asks for word of others is told that there is
     none.
