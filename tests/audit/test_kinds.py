@@ -252,7 +252,7 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
     assert "models of" not in told.out
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_score_is_held_against_the_checks_beside_it(home: Path, tmp_path: Path):
     """A reward that its own actions or outputs deny, and tasks without a number in between; 0
     for wrong actions and right outputs is in order.

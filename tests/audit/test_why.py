@@ -353,6 +353,7 @@ def many(home: Path) -> tuple[Audited, str]:
     return place, place.value("SELECT decision FROM decisions WHERE threshold = 0.85")
 
 
+@pytest.mark.thorough(quick="tests/audit/test_why.py::test_the_page_folds_without_a_script")
 def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
     """The terminal shows some of each tool and says how many more; --all and NDJSON have all.
     One sentence says how many of each it was made from.

@@ -25,6 +25,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r.html"
 
 
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
+)
 async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Path):
     """Every picture has a size, the verdict stands there, no request, no complaint."""
     page = await tabs.take()
@@ -42,6 +45,9 @@ async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Pa
     await tabs.give_back(page)
 
 
+@pytest.mark.thorough(
+    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
+)
 async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs, report: Path):
     """Its ground is dark where that is asked for, nothing is wider than a narrow window, each
     picture says in words what it shows, and each task names the runs of both arms.
@@ -69,7 +75,7 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs
 
 
 @pytest.mark.thorough(
-    quick="tests/browser/test_report.py::test_the_pictures_are_drawn_and_nobody_is_asked"
+    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
 )
 async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(tabs: Tabs, report: Path):
     """A label's value leaves its tasks, and says how many; each run is a link to its page beside

@@ -333,7 +333,7 @@ FORGED = [
 
 
 @pytest.mark.fast(cases=10)
-@pytest.mark.slow(cases=11)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize(("change", "reason"), FORGED)
 def test_what_does_not_hold_together_is_refused(
     home, zoo: Zoo, workspace, tmp_path, change, reason
@@ -445,7 +445,7 @@ async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data
         await opened.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/exchange/test_damage.py::test_the_json_test_suite_as_files")
 @pytest.mark.real
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.thorough)])
 async def test_the_json_test_suite_as_event_data(

@@ -236,7 +236,9 @@ def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path
     assert exported(home, f"{workspace}b", *sorted(runs)) == data
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/exchange/test_round_trip.py::test_a_fork_brings_its_parents_once"
+)
 def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call):
     """By turns, after the cut, with a budget that each has of its own from there on: what they
     share is there once, and each goes on from its own board.

@@ -245,7 +245,7 @@ def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
     assert place.standing() == ProjectorStatus(os.getpid(), running=False)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/projections/test_store.py::test_an_older_file_is_migrated")
 def test_a_file_that_lacks_what_a_migration_adds_begins_anew(tmp_path: Path):
     """Rows of an older schema are not kept with holes: the file is made empty, to be filled from
     the log; one of today's schema is left as it is.

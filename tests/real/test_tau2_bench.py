@@ -119,7 +119,7 @@ def test_a_sample_is_derived_again(place, found):
     assert chats.check_replay(place, found) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/importers/test_command.py::test_importing_again_changes_nothing")
 def test_importing_again_changes_nothing(place, found, folder):
     """The second import of a file finds all of it and appends nothing."""
     chats.check_again(place, found, folder)

@@ -117,7 +117,9 @@ def test_rows_hold_what_is_known(tmp_path):
     store.close()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="tests/roles/test_view.py::test_who_sees_everything_sees_the_record_as_it_is"
+)
 def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     """Each table equal to those that everybody else asks, problems and unknown events included."""
     log = planted()

@@ -90,7 +90,7 @@ class Endless(House):
         self.service = await self.stack.enter_async_context(opened)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_fair_queue.py::test_whatever_happens_shares_hold")
 def test_endless_questions_of_one_stop_nobody(other: House) -> None:
     """24 questions without an end: others' views, SQL and answers to questions come all the same,
     and whoever asks too much is told after how long to ask again.
@@ -181,7 +181,7 @@ async def once(link: Link, verb: str, data: bytes) -> Any:
     return await link._asked(verb, data)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_attacks.py::test_floods")
 def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
     """256 openings at once: so many sessions as one may have are opened, the others are refused."""
     house.login("ada")
