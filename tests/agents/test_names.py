@@ -137,8 +137,6 @@ async def stored(record: Any) -> str:
     return "\n".join(f"{each.stream} {each.body!r}" for each in commits)
 
 
-@pytest.mark.fast(cases=6)
-@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("what", OPENING)
 @twins
 async def test_a_run_is_opened_by_no_name_that_holds_a_secret(lab: Lab, what):
@@ -151,8 +149,6 @@ async def test_a_run_is_opened_by_no_name_that_holds_a_secret(lab: Lab, what):
         assert await stored(record) == ""
 
 
-@pytest.mark.fast(cases=6)
-@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("what", SAYING)
 @twins
 async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
@@ -165,8 +161,6 @@ async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
         assert SECRET not in await stored(record)
 
 
-@pytest.mark.fast(cases=8)
-@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("what", WORKSPACE)
 @twins
 async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):

@@ -132,8 +132,6 @@ REFUSED: dict[str, tuple[Deed, str, str, str]] = {
 }
 
 
-@pytest.mark.fast(cases=14)
-@pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", sorted(REFUSED))
 @twins
 async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: str):
