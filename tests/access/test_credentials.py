@@ -202,7 +202,7 @@ async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
 
 
 @pytest.mark.thorough(
-    quick="tests/access/test_credentials.py::test_the_file_lets_its_holder_in_and_is_private"
+    quick="tests/access/test_reload.py::test_who_waits_for_the_lock_says_so_and_leaves_none_behind"
 )
 async def test_many_at_once_are_all_let_in(desk: Desk):
     """Processes that add logins at the same time do not lose each other's."""

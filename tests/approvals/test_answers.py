@@ -55,9 +55,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
     assert sent == ["bob"]
 
 
-@pytest.mark.thorough(
-    quick="tests/approvals/test_answers.py::test_of_two_sessions_of_one_agent_that_wait_one_acts"
-)
+@pytest.mark.thorough(quick="tests/agents/test_lost_races.py::test_a_question_is_answered_once")
 def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspace):
     """Of many who answer at the same time one is heard; the others are told who was."""
     stopped: list[str] = []

@@ -417,7 +417,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
         assert second.info.url == lease.info.url
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_killed_server_comes_back_on_its_port")
+@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_server_that_cannot_start_says_why")
 def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
     """After six deaths within a minute the supervisor ends and says why; a join starts anew."""
     killed = 0

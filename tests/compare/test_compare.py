@@ -182,7 +182,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         store.close()
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 @pytest.mark.parametrize(
     ("said", "given"),
     [
@@ -228,9 +228,7 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(
         store.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_what_is_asked_for_together_is_what_each_macro_says_alone"
-)
+@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, Any]]):
     """By a label: the whole as without it, and all values as a family of their own."""
     told = asked("--by", "domain", "--json")

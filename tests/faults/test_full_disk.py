@@ -169,9 +169,7 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
         assert (repeats(commits), holes(commits), torn(commits)) == ([], [], [])
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_a_step_whose_outcome_finds_no_room_waits_for_it"
-)
+@pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_unknown")
 async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
     """The wait is bounded; what was sent is unknown and nothing else; the same commit, sent again
     when there is room, is stored once.

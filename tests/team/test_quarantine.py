@@ -98,7 +98,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-@pytest.mark.thorough(quick="tests/team/test_quarantine.py::test_nothing_of_a_forgery_counts")
+@pytest.mark.thorough(quick="tests/cli/test_check.py::test_a_sound_workspace_has_no_finding")
 def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
     """Nothing of what sessions, a settlement, a fork, an import and people write is quarantined."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:

@@ -120,7 +120,7 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/upkeep/test_commands.py::test_files_are_found_from_the_command_line"
+    quick="tests/memory/search/test_ranked.py::test_files_that_a_reader_may_not_see_change_nothing"
 )
 def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
     """A step like another: on record with what it found."""
