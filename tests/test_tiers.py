@@ -141,3 +141,20 @@ def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
         marks = re.search(rf"((?:^\S.*\n)*)^(?:async )?def {name}\(", text, re.MULTILINE)
         assert marks is not None, f"{path} has no {name}"
         assert "@pytest.mark.thorough" not in marks[1], f"{path}::{name} is thorough itself"
+
+
+def test_a_worker_stays_in_a_folder():
+    """Then takes one that nobody has begun, then helps where most is left; the long ones first."""
+    long = tiers.LONG[0]
+    left = {"tests/a/test_1.py": 3, "tests/b/test_1.py": 1, long: 1, "tests/b/test_2.py": 9}
+    assert tiers.next_of(left, {}, "w0") == long
+    del left[long]
+    begun: dict[str, set[object]] = {"tests/b": {"w0"}}
+    assert tiers.next_of(left, begun, "w0") == "tests/b/test_1.py"
+    assert tiers.next_of(left, begun, "w1") == "tests/a/test_1.py"
+    begun["tests/a"] = {"w1"}
+    assert tiers.next_of(left, begun, "w2") == "tests/b/test_1.py"
+    left = {"tests/test_x.py": 1, "tests/test_y.py": 1}
+    assert (
+        tiers.next_of(left, {tiers.folder_of("tests/test_x.py"): {"w0"}}, "w1") == "tests/test_y.py"
+    )

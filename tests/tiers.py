@@ -17,7 +17,7 @@ counted at the end, with the command that runs it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -104,31 +104,31 @@ class ByFolder(LoadFileScheduling):  # type: ignore[misc]  # it has no types
         return nodeid if _file(nodeid) in APART else _file(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
-        chosen = self._next_of(node)
-        self._takers[_folder(chosen)].add(node)
+        left = {scope: len(tests) for scope, tests in self.workqueue.items()}
+        chosen = next_of(left, self._takers, node)
+        self._takers[folder_of(chosen)].add(node)
         self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
 
-    def _next_of(self, node: object) -> str:
-        """Of the long ones, or else of all: of a folder that the worker has begun, or of one that
-        nobody has, or of the one with most left.
-        """
-        queue: list[str] = list(self.workqueue)
-        queue = [scope for scope in queue if _file(scope) in LONG] or queue
-        left: Counter[str] = Counter()
-        for scope in queue:
-            folder = _folder(scope)
-            if node in self._takers[folder]:
-                return scope
-            left[folder] += len(self.workqueue[scope])
-        free = (scope for scope in queue if not self._takers[_folder(scope)])
-        folder, _ = left.most_common(1)[0]
-        of_most = (scope for scope in queue if _folder(scope) == folder)
-        return next(free, None) or next(of_most)
+
+def next_of(left: Mapping[str, int], takers: Mapping[str, set[object]], worker: object) -> str:
+    """What a worker takes next of what is left (files or tests, and how many tests each is): of the
+    long ones, or else of all, the first of a folder that it has begun, or of one that nobody has,
+    or of the one with most tests left.
+    """
+    waiting = [scope for scope in left if _file(scope) in LONG] or list(left)
+    tests: Counter[str] = Counter()
+    for scope in waiting:
+        tests[folder_of(scope)] += left[scope]
+    folders = list(tests)
+    mine = [folder for folder in folders if worker in takers.get(folder, ())]
+    free = [folder for folder in folders if not takers.get(folder)]
+    chosen = next(iter(mine or free or [tests.most_common(1)[0][0]]))
+    return next(scope for scope in waiting if folder_of(scope) == chosen)
 
 
-def _folder(scope: str) -> str:
-    """Whose fixtures a file shares; nobody's, of one that is in no folder."""
+def folder_of(scope: str) -> str:
+    """Whose fixtures a file shares: its own, where it is in no folder of the tests."""
     folder, _, name = _file(scope).rpartition("/")
     return folder if folder != "tests" else name
 
