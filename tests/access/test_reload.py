@@ -218,9 +218,7 @@ def test_a_server_that_is_started_another_day_knows_them_still(data_dir: Path):
         assert let_in(holder(again, ada))
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_reload.py::test_a_server_that_its_supervisor_restarts_knows_them_still"
-)
+@pytest.mark.slow
 async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_end(
     data_dir: Path,
 ):

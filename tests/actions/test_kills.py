@@ -197,9 +197,7 @@ def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     assert 0 < doubt < count
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
-)
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed(

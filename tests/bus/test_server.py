@@ -328,9 +328,7 @@ def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
     assert eventually(lambda: is_over(infos[0]), GONE_WITHIN_S)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_the_server_does_not_stop_while_somebody_joins"
-)
+@pytest.mark.slow
 @pytest.mark.long
 def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, rounds):
     """At every moment around the end of the grace: a server that answers and stays."""
@@ -417,7 +415,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
         assert second.info.url == lease.info.url
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_server_that_cannot_start_says_why")
+@pytest.mark.slow
 def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
     """After six deaths within a minute the supervisor ends and says why; a join starts anew."""
     killed = 0
@@ -458,9 +456,7 @@ def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
         assert one_of_each(data_dir, third.info)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_processes_that_join_at_the_same_moment_share_one_server"
-)
+@pytest.mark.slow
 def test_a_second_supervisor_does_not_start(lease, data_dir):
     """Started by hand beside a running one, it says that processes can enter. Nothing changes."""
     environment = {**os.environ, "PYTHONPATH": SOURCES}
@@ -473,9 +469,7 @@ def test_a_second_supervisor_does_not_start(lease, data_dir):
     assert answers(lease.info)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_a_killed_supervisor_leaves_no_server_and_loses_nothing"
-)
+@pytest.mark.slow
 def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
     """A state file without a supervisor counts for nothing, be its process ids in use or not."""
     with join(data_dir) as lease:
@@ -492,9 +486,7 @@ def test_what_a_dead_server_left_behind_misleads_nobody(data_dir):
         assert answers(again.info)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_a_killed_supervisor_leaves_no_server_and_loses_nothing"
-)
+@pytest.mark.slow
 def test_a_server_left_without_supervisor_is_ended(data_dir):
     """Where the system does not end it with its supervisor, the next join does."""
     with join(data_dir) as lease:
@@ -517,9 +509,7 @@ def test_a_server_left_without_supervisor_is_ended(data_dir):
             assert answers(again.info)
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_embedded_broker.py::test_a_broker_that_comes_back_on_another_port_is_found"
-)
+@pytest.mark.slow
 def test_a_port_that_somebody_took_is_left_to_him(data_dir):
     """The server comes back elsewhere, and stays there."""
     with join(data_dir) as lease:

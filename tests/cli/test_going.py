@@ -65,9 +65,7 @@ def killed(program: Path, home: Path, how: str = "stop") -> str:
     return effects.with_suffix(".run" if how == "stop" else ".never").read_text()
 
 
-@pytest.mark.thorough(
-    quick="tests/cli/test_going.py::test_doubt_is_settled_from_the_command_line_and_the_run_ends"
-)
+@pytest.mark.slow
 def test_a_killed_program_is_resumed(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):
@@ -90,9 +88,7 @@ def test_a_killed_program_is_resumed(
     assert (state["status"], worker["epoch"]) == ("completed", 2)
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_session_alone.py::test_a_run_is_resumed_and_replayed_from_outside"
-)
+@pytest.mark.slow
 def test_a_run_is_replayed_by_its_program(
     shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
 ):

@@ -38,7 +38,7 @@ def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServe
         server.stop()
 
 
-@pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_kill_under_writers")
+@pytest.mark.slow(cases=1)
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(mortal, tmp_path, evidence, rounds):

@@ -36,9 +36,7 @@ def _bodies(stage: Stage) -> list[str]:
     return [line["tool"] for line in stage.world.read("bodies")]
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_modes.py::test_an_edited_later_step_replays_the_earlier_ones"
-)
+@pytest.mark.slow
 def test_a_later_step_changed(stage):
     """What was recorded before the edit replays: no body runs again, no effect happens again."""
     path = _source(stage)
@@ -52,7 +50,7 @@ def test_a_later_step_changed(stage):
     assert stage.lost() == []
 
 
-@pytest.mark.thorough(quick="tests/agents/test_doubt.py::test_an_equal_call_is_the_one_in_doubt")
+@pytest.mark.slow
 def test_an_effect_with_other_arguments_is_another_effect(stage):
     """An effect on record whose arguments were edited is a new call: both stay on record."""
     path = _source(stage)
@@ -64,7 +62,7 @@ def test_an_effect_with_other_arguments_is_another_effect(stage):
     assert _effects(stage, "send") == ["the board"]
 
 
-@pytest.mark.thorough(quick="tests/agents/test_modes.py::test_an_equal_result_cuts_a_change_off")
+@pytest.mark.slow
 def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
     """An equal result cuts a change off: the edited steps run, the effect after them replays."""
     path = _source(stage)
@@ -77,7 +75,7 @@ def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
     assert stage.settlements() == []
 
 
-@pytest.mark.thorough(quick="tests/agents/test_doubt.py::test_divergence_stops_before_an_effect")
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("policy", ["once", "reconcile"])
 @pytest.mark.parametrize(
     ("verdict", "letters"), [("reuse", 1), ("run_again", 2)], ids=["reuse", "run_again"]
@@ -109,9 +107,7 @@ def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdi
     evidence.record(f"edited.{policy}.{verdict}", effects=letters, settlements=1)
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_doubt.py::test_pure_and_idempotent_steps_run_after_an_edit"
-)
+@pytest.mark.slow
 def test_an_earlier_step_changed_before_an_idempotent_one(stage):
     """It runs again with the key it had."""
     path = _source(stage)

@@ -35,9 +35,7 @@ def _check_fenced(stage: Stage, old: Child, woken: Report, before: int) -> None:
     assert stage.lost() == []
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_fencing.py::test_one_stopped_before_its_receipt_leaves_one_effect"
-)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("policy", ["pure", "idempotent", "reconcile", "once"])
 def test_one_stopped_before_its_intent_does_nothing_any_more(stage, evidence, policy):
     """SIGSTOP, resume elsewhere, SIGCONT: the intent of the old one is refused, so that no tool
@@ -66,9 +64,7 @@ def test_one_stopped_before_its_receipt_leaves_one_effect(stage):
     assert len(stage.world.read()) == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_fencing.py::test_one_stopped_before_its_receipt_leaves_one_effect"
-)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(
     ("policy", "keys"),
     [pytest.param("once", 1, id="once"), pytest.param("idempotent", 1, id="key")],
@@ -92,9 +88,7 @@ def test_fencing_guards_the_record_and_not_the_world(stage, policy, keys):
     assert len({line["key"] for line in stage.world.read()}) == keys
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_doubt.py::test_a_settlement_fences_a_session_at_work"
-)
+@pytest.mark.slow
 def test_a_settlement_fences_the_session_that_is_still_at_work(stage):
     """Settling a step takes the next epoch: whoever was still in that step cannot record it."""
     old = stage.frozen_at("matrix", Point.BEFORE_RECEIPT, policy="once")

@@ -191,9 +191,6 @@ async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
         assert [each.commit.id for each in await log.read(KeyStream("r1", "b"))] == [lost.commit.id]
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_room_is_enough_for_what_waits_to_go_on"
-)
 async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
     """The server cannot begin its next file: it is said, and room for files is enough."""
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
@@ -255,9 +252,7 @@ def test_a_step_whose_outcome_finds_no_room_waits_for_it(disk: Disk):
         assert (step.status, effects) == ("completed", ["letter"])
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_a_step_whose_outcome_finds_no_room_waits_for_it"
-)
+@pytest.mark.slow
 def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     """The agent is told, in bounded time, that its record is unknown; resumed when there is room,
     without the effect a second time.
@@ -289,9 +284,6 @@ def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     assert effects == ["letter"]
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_a_transaction_that_finds_no_room_waits_for_it"
-)
 def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
     """nats-server says only that a store could not be made: what hinders it the disk tells; nothing
     half-made is in the way afterwards.

@@ -184,7 +184,7 @@ def test_doubt_about_a_part_stops_the_composite(stage, point):
     assert [line["word"] for line in stage.world.read()] == ["LETTER 1", "LETTER 2"]
 
 
-@pytest.mark.thorough(quick="tests/agents/test_doubt.py::test_a_person_says_that_it_happened")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "verdict", "effects"),
     [
@@ -204,7 +204,7 @@ def test_a_settlement_is_believed(stage, point, verdict, effects):
     assert [(said.verdict, said.by) for said in stage.settlements()] == [(verdict, "someone")]
 
 
-@pytest.mark.thorough(quick="tests/agents/test_doubt.py::test_once_waits_for_a_person")
+@pytest.mark.slow
 def test_doubt_lasts_as_long_as_nobody_settles_it(stage):
     """Resuming twice asks twice and does nothing to the world."""
     stage.killed_at("matrix", Point.AFTER_EFFECT, policy="once")

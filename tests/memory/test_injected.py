@@ -57,9 +57,6 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
     evidence.record(f"memory.injected.{'yolo' if yolo else 'ask'}", pages=len(pages), written=0)
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/test_session.py::test_a_grant_is_good_for_that_text_on_that_version_alone"
-)
 async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_it_is_named(
     data_dir: Path, workspace: str
 ):

@@ -64,9 +64,7 @@ def test_a_role_is_answered_from_what_it_sees(call, record, roles):
     assert again.err == "as of position 2: 1 row\n"
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_database.py::test_no_commit_depends_on_what_is_not_seen"
-)
+@pytest.mark.slow
 def test_what_others_do_is_not_told(call, record, roles):
     """Answer and stderr are the same bytes after others did what the role may not see."""
     asked = ("sql", "SUMMARIZE events", "--role", "reader", "--json")

@@ -115,9 +115,6 @@ def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
     assert all(each.number == 1 for each in entries)
 
 
-@pytest.mark.thorough(
-    quick="tests/team/test_races.py::test_a_kill_leaves_what_was_said_and_its_step_or_neither"
-)
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_agents_killed_at_any_moment_lose_and_double_no_task(stage, rounds, evidence):

@@ -92,7 +92,7 @@ def impatient(server: Nats, kind: type[Kind], **options: float) -> Kind:
 # ------------------------------------------------------------ kills and lost answers
 
 
-@pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_kill_under_writers")
+@pytest.mark.slow
 def test_a_killed_server_loses_no_acknowledged_event_and_leaves_no_half_batch(server, factory_of):
     """Whatever `insert_events` returned is there, at the ids it returned; nothing else is."""
     recorder = factory_of().application_recorder()
