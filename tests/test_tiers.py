@@ -1,5 +1,6 @@
 """The tiers of the tests: every test is in one, and each tier is run by its command."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -135,12 +136,28 @@ def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
     """Each test that `quick` names is a function of its file, and `make check` runs it."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     named = {found.groups() for file in files for found in QUICK.finditer(file.read_text())}
-    assert named - {("test_it.py", "test_plain")}
-    for path, name in sorted(named - {("test_it.py", "test_plain")}):
-        text = (ROOT / path).read_text()
-        marks = re.search(rf"((?:^\S.*\n)*)^(?:async )?def {name}\(", text, re.MULTILINE)
-        assert marks is not None, f"{path} has no {name}"
-        assert "@pytest.mark.thorough" not in marks[1], f"{path}::{name} is thorough itself"
+    named -= {("test_it.py", "test_plain")}
+    assert named
+    marks = {path: marks_of(ROOT / path) for path, _ in named}
+    for path, name in sorted(named):
+        assert name in marks[path], f"{path} has no {name}"
+        assert "thorough" not in marks[path][name], f"{path}::{name} is thorough itself"
+
+
+def marks_of(path: Path) -> dict[str, list[str]]:
+    """The marks of each test of a file."""
+    functions = (
+        node
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return {
+        each.name: [
+            name.partition("(")[0].removeprefix("pytest.mark.")
+            for name in map(ast.unparse, each.decorator_list)
+        ]
+        for each in functions
+    }
 
 
 def test_a_worker_stays_in_a_folder():

@@ -144,9 +144,6 @@ async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
     )
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_axis.py::test_on_the_time_axis_events_stand_at_their_times"
-)
 async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: Pages):
     """An event that states an earlier time than the one before stands where it says, comes when the
     record says, and is told of; one without a time stands with the one before.

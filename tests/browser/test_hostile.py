@@ -112,7 +112,6 @@ async def _unharmed(seen: View) -> None:
     assert seen.said == []
 
 
-@pytest.mark.thorough(quick="tests/browser/test_hostile.py::test_a_hostile_team_is_text")
 async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     """At every event (in a quick run, every ninth one), with every fold open, nothing hostile has
     run and no element was made.

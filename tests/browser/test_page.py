@@ -413,9 +413,6 @@ async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: ha
     assert seen.said == []
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_page.py::test_what_its_source_tells_of_an_imported_run_is_shown"
-)
 async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
     """`occurred_at` and a copied commit's origin are shown as what they are, beside the log's time;
     inside a commit it says so.
@@ -507,7 +504,6 @@ async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: 
     assert "its source" not in head
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_the_state_is_that_of_the_fold")
 async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages):
     """A count is shown from the first message that has one, a counted 0 too."""
     run = "uncounted"

@@ -25,9 +25,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r.html"
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
-)
 async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Path):
     """Every picture has a size, the verdict stands there, no request, no complaint."""
     page = await tabs.take()

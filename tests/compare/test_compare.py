@@ -320,9 +320,7 @@ def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str
         assert "lower is better, says the catalogue" in unsaid
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_what_is_asked_for_together_is_what_each_macro_says_alone"
-)
+@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 def test_another_baseline_and_metric(place: Place):
     """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
     told = place.call("compare", "greeting", "--baseline", "bold", "--json")

@@ -123,7 +123,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     )
 
 
-@pytest.mark.thorough(quick="tests/damage/test_damage.py::test_damage_is_told")
+@pytest.mark.slow
 def test_a_loss_that_is_accepted_is_gone_on_with(files: Files, cli: Call):
     """Without its mark the log opens again, the tables are made anew, and what it is told stays:
     that the mark does not know what was before.

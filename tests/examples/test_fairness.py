@@ -90,7 +90,7 @@ def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
 
 
 @pytest.mark.thorough(
-    quick="tests/probes/test_probe.py::test_a_program_that_decides_otherwise_by_itself_is_said_to_be_noise"
+    quick="tests/statistics/test_probes.py::test_noise_is_what_differs_from_the_record"
 )
 def test_the_bias_taken_out_is_another_program(loans):
     """The fair rule on runs of the biased one: it does not decide as they had, and that is said."""

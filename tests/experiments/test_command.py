@@ -199,7 +199,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
 
 
 @pytest.mark.thorough(
-    quick="tests/experiments/test_command.py::test_an_import_after_the_plan_is_not_taken_for_data_after_it"
+    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
 )
 def test_imported_runs_form_an_experiment(call, file, tmp_path):
     """Without a plan, and with one that came after them: it is exploratory, and says why. What is

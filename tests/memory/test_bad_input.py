@@ -105,9 +105,7 @@ def test_a_session_and_a_program_are_told_and_nothing_is_written(filled):
     assert files(filled) == before
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/test_bad_input.py::test_a_session_and_a_program_are_told_and_nothing_is_written"
-)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("door", ["import", "commit"])
 def test_a_folder_is_taken_whole_or_not_at_all(filled, call, tmp_path, door):
     """What is good beside what is bad is not taken, and the folder is left as it is."""

@@ -77,9 +77,6 @@ def test_files_changes_refusals_and_policies_are_rows(read_only: Record):
     assert joined == [(4,)]
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/test_shown.py::test_files_changes_refusals_and_policies_are_rows"
-)
 def test_a_decision_says_which_version_of_which_file_it_rested_on(read_only: Record):
     """Reads count in `knew`: by the step that read, to the change that was read, and its author."""
     [[decision]] = read_only.sql("SELECT decision FROM decisions WHERE question = 'Buy?'").rows

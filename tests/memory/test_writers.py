@@ -23,9 +23,7 @@ def write(record: Record, number: int, edits: int, errors: list[BaseException]) 
         errors.append(error)
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/test_session.py::test_a_change_goes_by_what_its_session_saw"
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("edits", [5, pytest.param(1_000, marks=pytest.mark.thorough)])
 @pytest.mark.timeout(3_000)
 def test_no_edit_of_eight_writers_is_lost(record: Record, edits: int):

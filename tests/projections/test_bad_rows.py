@@ -134,9 +134,7 @@ def test_what_was_good_is_kept_where_the_rest_fails(
         again.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/projections/test_bad_rows.py::test_bad_rows_cost_no_more_than_a_few_tries_each"
-)
+@pytest.mark.slow
 def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
     """It is a problem that names the whole message, and all others are there."""
     messages = log_with(40, [7])

@@ -100,7 +100,7 @@ def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
+    quick="tests/real/test_tau2_bench.py::test_the_published_claim_comes_out_of_the_record"
 )
 def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     """76.0 and 72.0 percent, at 0.41363 and 0.28886496 dollars a task."""
@@ -217,7 +217,9 @@ def test_three_ways_to_prompt_for_24(puzzles: Store):
     assert by_arm(puzzles, "game24", "cost", 3) == {"io": 0.138, "cot": 0.470, "tot": 0.745}
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_what_is_better_is_found")
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
+)
 def test_tree_of_thoughts_is_better_and_dearer(puzzles: Store):
     """Beside IO, over the same 100 puzzles: told apart, both ways."""
     for metric, verdict in (("solved", "better"), ("cost", "worse")):

@@ -89,7 +89,9 @@ def test_a_case_costs_what_was_published(imported):
         assert max(each) < 3 * cost[arm], arm
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_what_is_better_is_found")
+@pytest.mark.thorough(
+    quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
+)
 def test_the_three_ways_are_ranked_where_they_were_not_told_apart(imported):
     """By what was scored, not by that the runs ended, which all did: 69, 49 and 33 of 100, each
     apart from each by Holm's correction of the paired t test over the puzzles, as scipy has it.

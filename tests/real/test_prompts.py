@@ -51,7 +51,7 @@ def chats(path: Path, rows: list[dict[str, str]], name: str) -> Path:
     return path
 
 
-@pytest.mark.thorough(quick="tests/prompts/test_optimizing.py::test_what_is_better_is_promoted")
+@pytest.mark.thorough(quick="tests/real/test_prompts.py::test_the_report_counts_what_was_right")
 @pytest.mark.parametrize("name", ["emotion", "ag_news"])
 def test_the_published_accuracies_come_out(name, real_data, tmp_path):
     """Three versions on the same rows, each an arm that names it: the report's shares, and the
@@ -95,7 +95,7 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
             assert record.prompt(f"{name}@production").version == (2 if name == "emotion" else 3)
 
 
-@pytest.mark.thorough(quick="tests/prompts/test_optimizing.py::test_what_is_better_is_promoted")
+@pytest.mark.slow
 def test_the_report_counts_what_was_right(real_data, tmp_path):
     """Of 40 rows: each version's share of right predictions, as the file has them."""
     file = real_data / "prompts" / "gepa" / "evaluation" / "emotion_combined.csv"

@@ -81,7 +81,7 @@ def test_success_by_trial_comes_out_of_the_record(lives, arm):
     assert [won[trial] for trial in sorted(won)] == wanted
 
 
-@pytest.mark.thorough(quick="tests/real/test_tau2_bench.py::test_every_message_is_on_record")
+@pytest.mark.thorough(quick="tests/real/test_tau_bench.py::test_every_message_is_on_record")
 def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
     """A trial's memories are the messages of its run, in order and to the letter."""
     folder = real_data / "reflexion" / "dev" / "alfworld" / ALFWORLD["reflexion"]

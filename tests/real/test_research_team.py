@@ -82,9 +82,6 @@ def _beside(made: Desk, role: str):
     return msgspec.structs.replace(made, case=case).popen(python())
 
 
-@pytest.mark.thorough(
-    quick="tests/team/test_races.py::test_a_kill_leaves_what_was_said_and_its_step_or_neither"
-)
 def test_no_task_is_done_twice_and_none_is_lost(place):
     """Five papers, the analysis, the report: each once, the analysis by the second analyzer."""
     with place.connect() as record:
@@ -106,9 +103,6 @@ def test_every_view_is_what_its_role_allowed_then(place):
     assert served["researcher_1"] == PAPERS_MAX
 
 
-@pytest.mark.thorough(
-    quick="tests/team/test_races.py::test_a_kill_leaves_what_was_said_and_its_step_or_neither"
-)
 def test_what_was_found_is_in_the_papers(place, texts):
     """The papers chosen are those that say the word most often; every quote of the report stands
     in its paper, and the paper that the analyzer begins with says most of it.

@@ -119,7 +119,7 @@ def test_a_sample_is_derived_again(place, found):
     assert chats.check_replay(place, found) > 0
 
 
-@pytest.mark.thorough(quick="tests/importers/test_command.py::test_importing_again_changes_nothing")
+@pytest.mark.slow
 def test_importing_again_changes_nothing(place, found, folder):
     """The second import of a file finds all of it and appends nothing."""
     chats.check_again(place, found, folder)
@@ -147,9 +147,7 @@ def test_the_agents_cost_is_that_of_its_messages(found):
     assert fmean(costs) == pytest.approx(COST_MEAN[found.source.arm], abs=5.1e-6)
 
 
-@pytest.mark.thorough(
-    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
-)
+@pytest.mark.slow
 def test_the_published_claim_comes_out_of_the_record(found, folder):
     """pass^1 of 76.0 and 72.0 percent, and the mean cost, as each submission claims them."""
     claim = json.loads((folder / CLAIMS[found.source.arm]).read_bytes())["results"]["airline"]

@@ -93,13 +93,11 @@ def found(_each):
     return _each[1]
 
 
-@pytest.mark.thorough(quick="tests/importers/test_tau.py::test_a_run_of_tau_bench")
 def test_counts_are_as_documented(found):
     """Runs, messages by role and calls: documented, parsed, told and recorded are one."""
     chats.check_counts(found, COUNTS[found.source.arm])
 
 
-@pytest.mark.thorough(quick="tests/real/test_tau2_bench.py::test_every_message_is_on_record")
 def test_every_message_is_on_record(found):
     """Every message is as in its source: role, content, name, calls, whose answer it is. The source
     has no times, no usage and no cost, and so has the record.
@@ -109,9 +107,6 @@ def test_every_message_is_on_record(found):
     assert not [e for e in events if e["occurred_at"] is not None or e.get("usage")]
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_mapping.py::test_an_id_that_is_used_again_is_the_newest_call_without_a_result"
-)
 def test_every_call_has_its_result_or_is_listed(found):
     """Every call is a step with the result that answers it, by id; ids are used again within an
     airline run (73 times) and are then still told apart.
@@ -124,7 +119,6 @@ def test_every_call_has_its_result_or_is_listed(found):
     assert sum(again) == (73 if found.source.arm == AIRLINE else 0)
 
 
-@pytest.mark.thorough(quick="tests/importers/test_tau.py::test_a_run_of_tau_bench")
 def test_a_run_says_what_it_was_a_trial_of(found):
     """Experiment, arm, task, trial and reward are on the run's life."""
     chats.check_assignment(found)
@@ -163,9 +157,6 @@ def _program(session, chat, ran):
     return came
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_sessions.py::test_an_agent_resumes_an_imported_run_without_running_its_tools"
-)
 def test_an_imported_run_answers_a_program(place, found):
     """A program that makes a run's calls, run against the record, gets its source's results and
     runs no tool: an imported call has the identity that a session's own would have.
@@ -183,7 +174,7 @@ def test_an_imported_run_answers_a_program(place, found):
     assert ran == []
 
 
-@pytest.mark.thorough(quick="tests/importers/test_command.py::test_importing_again_changes_nothing")
+@pytest.mark.thorough(quick="tests/real/test_tau2_bench.py::test_importing_again_changes_nothing")
 def test_importing_again_changes_nothing(place, found, folder):
     """The second import of a file finds all of it and appends nothing."""
     chats.check_again(place, found, folder)
@@ -228,9 +219,6 @@ def test_the_published_retail_figures_come_out_of_the_record(imported):
     assert round(2 * tail / 2 ** sum(only), 2) == 0.69
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_assumed.py::test_an_error_by_its_sources_convention_is_a_failed_step"
-)
 def test_errors_of_tools_are_failed_steps(found):
     """By the convention of tau-bench: they read as success before."""
     failed = sum(len(trial.events("step.failed.v1")) for trial in found.trials)

@@ -162,7 +162,7 @@ def _assert_each_sees_its_own(found, seen):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_views.py::test_who_saw_an_event_and_what_a_decision_knew_are_sql"
+    quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
 )
 def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     """At the annotated step: `hansard knew` names who acted, which is who is blamed but for known
@@ -190,7 +190,7 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_views.py::test_who_saw_an_event_and_what_a_decision_knew_are_sql"
+    quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
 )
 def test_a_text_for_people_tells_the_same(place, failed):
     """Who, in which role, how much it could see."""

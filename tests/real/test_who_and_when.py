@@ -97,7 +97,7 @@ def test_the_mistake_is_on_record(cases, sources):
         assert state.error.message == source["mistake_reason"]
 
 
-@pytest.mark.thorough(quick="tests/real/test_who_and_when.py::test_the_mistake_is_on_record")
+@pytest.mark.slow
 def test_the_actor_at_the_step_is_to_blame_in_all_but_one(cases):
     """Who said the message of that step is who is blamed; the one exception is a label error of
     the source.

@@ -378,7 +378,7 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
 @pytest.mark.parametrize("how", [Masking.HASH, Masking.DROP])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):
@@ -393,7 +393,7 @@ def test_a_masked_value_is_no_error(tmp_path, fields, how):
     store.close()
 
 
-@pytest.mark.thorough(quick="tests/roles/test_record.py::test_a_fork_is_one_view")
+@pytest.mark.slow
 def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     """Roster and labels as of the cut; the role's numbers of steps and versions go on."""
     log = Log()

@@ -400,9 +400,7 @@ def test_a_fork_knew_what_its_parent_was_shown(decided):
     assert first["view"] in {row["view"] for row in place.rows("FROM who_saw($1)", event)}
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_views.py::test_who_saw_an_event_and_what_a_decision_knew_are_sql"
-)
+@pytest.mark.slow
 def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     """By id, by address and by a point of the run; as another role; by other rules."""
     _, place, run, decision = decided

@@ -140,7 +140,6 @@ def test_a_role_that_may_not_count(house: House, lacks: str, line: str) -> None:
         assert [run for run, _ in record.runs()] == ["r1"]
 
 
-@pytest.mark.thorough(quick="tests/service/test_budgets.py::test_counted_over_all_processes")
 def test_counted_at_once(house: House) -> None:
     """Agents that call at the same time are let through as often as the limit says, together."""
     house.apply(counter())

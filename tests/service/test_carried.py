@@ -74,9 +74,6 @@ def writes(house: House, name: str, role: str, run: str, mark: str) -> None:
 # ------------------------------------------------------------ what is written elsewhere
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
 def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> None:
     """Ids of runs, names of workflows, labels of runs, ids of tasks and names of keys are writes,
     too: who is not cleared is shown nothing of the run.
@@ -253,9 +250,7 @@ def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]
     check(desk)
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
+@pytest.mark.slow
 def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
     """A view of a run, and an answer in SQL: that may have drawn on whatever stands in the tables
     of the role.
@@ -327,9 +322,6 @@ def test_whom_it_acts_for_was_not_shown_it(desk: House) -> None:
     check(desk)
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
 def test_untrusted_input_is_carried_too(desk: House) -> None:
     """Whoever read it may say it anywhere; that is shown to all."""
     with desk.connect("ada", "cleared") as record:

@@ -151,7 +151,7 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
         assert "it is over" not in str(clerk.sql("FROM events").rows)
 
 
-@pytest.mark.thorough(quick="tests/service/test_operations.py::test_each_needs_what_it_says")
+@pytest.mark.slow
 def test_who_may_not_state_it_confirms_and_retires_nothing(
     read_only: tuple[Served, dict[str, list[str]]],
 ) -> None:

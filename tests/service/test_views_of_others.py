@@ -49,7 +49,6 @@ def seen(record: Any, run: str, **options: Any) -> bytes:
     return msgspec.json.encode(record.view(run, **options))
 
 
-@pytest.mark.thorough(quick="tests/service/test_noninterference.py::test_answers")
 def test_it_is_what_that_role_is_shown(house: House) -> None:
     """Byte for byte, also at an event; a run of which that role is shown nothing is none, in the
     words of one that there is not; a role that is not named, or is cleared for more, is refused

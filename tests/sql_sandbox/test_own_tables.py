@@ -71,7 +71,6 @@ async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
             await record.sql(JOINED)
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_own_tables.py::test_the_sandbox_stays_closed")
 @pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @twins

@@ -148,7 +148,7 @@ PEEKED = {
 
 
 @pytest.mark.thorough(
-    quick="tests/statistics/test_calibration.py::test_few_clusters_do_not_break_the_always_valid_p"
+    quick="tests/statistics/test_paired.py::test_the_always_valid_p_is_the_mixtures_of_ts_normal_score"
 )
 @pytest.mark.parametrize("name", PEEKED)
 def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_valid_one(store, name):

@@ -9,7 +9,6 @@ import pytest
 
 from hansard.projections.store import Store
 from tests.faults._warm import run
-from tests.projections.support import new_store
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "prompts" / "search.py"
@@ -49,33 +48,24 @@ def test_each_question_has_a_sentence_and_a_statement():
     assert all(question.startswith("--") for question in QUESTIONS)
 
 
+COMPARING = [number for number, asked in enumerate(STATEMENTS) if "FROM comparisons(" in asked]
+"""Each takes seconds: one is asked, in other words, by the test of what the example comes to."""
+
+
 @pytest.mark.slow
-def test_each_statement_is_sql_over_the_tables_that_there_are(tmp_path: Path):
-    """Whatever they hold: no table, column or macro of it is another now. (But for those of
-    `comparisons`, each of which takes a second only to be planned.)
-    """
-    store = new_store(tmp_path / "t.duckdb")
-    try:
-        for statement in STATEMENTS:
-            if "FROM comparisons(" in statement:
-                continue
-            assert store.all(f"EXPLAIN {statement}"), statement
-    finally:
-        store.close()
-
-
-@pytest.mark.thorough(
-    quick="tests/tours/test_ab.py::test_each_statement_is_sql_over_the_tables_that_there_are"
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=pytest.mark.thorough if number in COMPARING else ())
+        for number in range(len(STATEMENTS))
+    ],
 )
-@pytest.mark.parametrize("number", range(len(STATEMENTS)))
 def test_each_statement_has_an_answer(number: int, store: Store):
     """It runs as it stands and has rows."""
     assert store.all(STATEMENTS[number])
 
 
-@pytest.mark.thorough(
-    quick="tests/tours/test_ab.py::test_each_statement_is_sql_over_the_tables_that_there_are"
-)
+@pytest.mark.slow
 def test_the_example_s_answer_is_what_its_metrics_say(home: Path, store: Store):
     """Rarity finds more; both ways of asking say so."""
     [row] = store.rows("FROM comparisons('search', only_metric := 'reward') WHERE \"default\"")

@@ -439,9 +439,7 @@ async def test_a_client_over_http_that_reads_late_gets_its_answer(
     assert len([each for each in said if "does not read" in each]) == (len(found) < many)
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_floods.py::test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks"
-)
+@pytest.mark.slow
 async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
     """Of more than may be open the server is told so; the others are answered when they are."""
     kept, more = Kept(setup.sent), 200

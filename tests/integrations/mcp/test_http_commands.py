@@ -71,9 +71,7 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
     assert found == [([str({"result": 2 * each}) for each in range(TOGETHER)], stages)] * 4
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http.py::test_a_server_that_dies_in_a_call_leaves_it_in_doubt"
-)
+@pytest.mark.slow
 async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, command: Commands):
     """The call that it died in is in doubt, once; who has a session is told that it is over; who
     needs none, or begins one, has a new process.

@@ -165,9 +165,7 @@ async def test_a_server_that_dies_leaves_its_call_in_doubt(setup: Setup, command
     assert setup.effects() == ["nobody: the end"]
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_floods.py::test_a_server_over_pipes_waits_for_its_client"
-)
+@pytest.mark.slow
 async def test_what_a_client_calls_off_is_passed_on(setup: Setup, command: Commands):
     """A cancelled call has no answer; its effect is in doubt, and the session goes on."""
     async with wire(setup, setup.proxy()) as client:
@@ -200,9 +198,7 @@ BAD: dict[bytes, str] = {
 }
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http_clients.py::test_what_is_no_request_is_refused_and_the_next_works"
-)
+@pytest.mark.slow
 async def test_bad_lines_are_answered_and_the_next_call_works(setup: Setup):
     """Each with what is wrong and what to send; nothing of it reaches the server."""
     async with wire(setup, setup.proxy()) as client:

@@ -13,9 +13,7 @@ LAST = 14
 LONG, SHORT = "Answer in bullets, and briefly please.", "- answer in bullets and briefly please"
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
-)
+@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_compaction_is_made_or_not(call, record, data_dir, workspace, rounds, evidence):
     """The file is as it was or as it is to be; run again it is made once, and each write that
