@@ -56,7 +56,7 @@ def planted_runs(made: Planted) -> int:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_finding_says_its_values(planted: Planted):
     """The sentence holds the figures that it was found by, and its address leads to an event."""
     place = planted.place
@@ -345,7 +345,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     ]
 
 
-@pytest.mark.thorough(quick="tests/audit/test_findings.py::test_a_finding_says_its_values")
+@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: Path):
     """Of a run its newest score, of an arm the mean to the claimed digits; labels that only look
     like a claim are passed over.

@@ -334,6 +334,9 @@ def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
     assert call(workspace, "check", "--json").code == 1
 
 
+@pytest.mark.thorough(
+    quick="tests/exchange/test_kill.py::test_a_killed_import_goes_on_where_it_stood"
+)
 def test_an_import_is_the_same_wherever_it_goes(home, zoo: Zoo, workspace, tmp_path):
     """Two empty workspaces: equal positions, bodies and origins."""
     data = exported(home, "zoo", *zoo.runs.values())

@@ -99,7 +99,7 @@ def test_nothing_of_others_is_in_a_view(home, workspace, pair):
     assert "secret of the writer" in theirs[-2]["data"]["error"]["message"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/exchange/test_view.py::test_whatever_others_do")
 def test_what_others_do_changes_not_one_byte(home, workspace, pair):
     """More events of other roles, boards, budgets, scores, conversations, and other runs: the view
     is byte-equal.

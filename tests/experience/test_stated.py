@@ -37,13 +37,13 @@ async def changes(record):
 
 
 async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again(
-    page, site, taught, data_dir, workspace
+    page, site, data_dir, workspace
 ):
     """The element, as its check lets it be, is the node's from then on; nobody has looked at it
     yet, and the audit says so.
     """
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        await confirmed(record, taught)
+        await confirmed(record, await learned(record, page, site(FORM), GUESTS[::2]))
         twice = site(TWICE, "twice.html")
         run, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
         assert (told.success, told.model_calls, len(told.healed)) == (True, 1, 1), told.error

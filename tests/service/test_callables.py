@@ -33,6 +33,8 @@ def test_every_callable_is_a_tool(lab: Lab, options: dict[str, Any]) -> None:
     assert len(completed) == len(CALLABLES)
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 def test_a_plain_body_calls_tools_as_a_plain_function_does(lab: Lab) -> None:
     """In a composite tool that is no coroutine, another tool gives its result."""
 

@@ -134,7 +134,7 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
         assert f"ask again in {error.retry_after_s:g} s" in str(error)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/service/test_arrivals.py::test_others_are_looked_at_in_turn")
 def test_long_work_of_who_burns_rests_beside_another(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

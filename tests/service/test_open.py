@@ -5,7 +5,6 @@ either client.
 import asyncio
 import contextvars
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -17,6 +16,7 @@ import hansard
 from hansard.agents.errors import NoScope, SessionEnded, ToolError
 from hansard.domain.run import RunStatus
 from tests.agents.twins import SyncTool, at_once, plain
+from tests.faults._warm import python
 from tests.service.support import Lab
 from tests.service.test_parity import play
 
@@ -300,7 +300,7 @@ record.open("w", run="r-1", agent="ada")
 def test_one_that_nobody_closed_is_named_at_the_end(tmp_path: Path) -> None:
     """The program says so on stderr; the run stays open, to be resumed."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        [python(), "-c", PROGRAM, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

@@ -6,6 +6,8 @@ import asyncio
 import inspect
 from typing import Any
 
+import pytest
+
 import hansard
 from tests.agents.twins import at_once
 from tests.service.support import Lab
@@ -13,6 +15,8 @@ from tests.service.support import Lab
 MAIL = "ada@example.org"
 
 
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None:
     """Streams included; what was replaced is counted on record, where the values stand."""
     given: list[str] = []

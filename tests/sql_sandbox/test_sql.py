@@ -105,7 +105,7 @@ def test_people_get_a_table(ask: Call):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_rows.py::test_both_forms_have_the_same_values")
 def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     """Two columns of one name are told apart; what a format does not have stands as text."""
     first = ask(EVERY_TYPE, "--format", "ndjson")
@@ -151,7 +151,7 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     assert (tmp_path / "x.txt").read_text().splitlines()[0].startswith("i  i_1")
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_sql.py::test_every_type_goes_into_every_format")
+@pytest.mark.thorough(quick="tests/sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
 def test_pipes_carry_every_format(ask: Call):
     """On stdout stands the answer alone, as bytes."""
     sql = "SELECT 7 AS x"
