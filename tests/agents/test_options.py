@@ -118,7 +118,7 @@ with hansard.connect("my lab", data_dir=sys.argv[1]) as record:
 """
 
 
-@pytest.mark.thorough(quick="tests/agents/test_doubt.py::test_once_waits_for_a_person")
+@pytest.mark.slow
 def test_a_doubt_says_what_to_type(tmp_path: Path):
     """The last lines of the traceback name the doubt and hold commands that work as they stand."""
     program = ["-c", PROGRAM.replace("my lab", "my-lab"), str(tmp_path / "my data")]

@@ -75,9 +75,7 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
             await record.savings(month="May")
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_savings.py::test_savings_are_of_what_was_answered_as_it_is_recorded"
-)
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_session_that_has_not_left_has_told_nothing(lab: Lab):
     """What a session that is at work, or was killed, was answered is unknown, and not 0; one that

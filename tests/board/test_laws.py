@@ -193,9 +193,7 @@ def test_a_put_is_there_until_its_time_and_not_at_it(value, ttl_ms, stamp):
     assert (after.plain, after.version_at(end), after.expires) == (3, 2, None)
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_laws.py::test_what_is_there_has_the_version_of_the_event_that_changed_it"
-)
+@pytest.mark.slow
 @given(st.lists(writes, max_size=25))
 def test_a_key_restored_from_what_it_holds_goes_on_alike(wanted):
     """`restored` gives a state that holds the same and takes further writes alike."""

@@ -190,9 +190,7 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
             assert hashlib.sha256(got["blob"]).hexdigest() == sha256
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_replicas.py::test_a_follower_that_was_stopped_and_goes_on"
-)
+@pytest.mark.slow
 async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any):
     """A state's position comes from the leader and its commits from a follower: it holds all that
     was acknowledged up to there.
@@ -456,9 +454,7 @@ async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     await admin.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_replicas.py::test_a_follower_that_was_stopped_and_goes_on"
-)
+@pytest.mark.slow
 async def test_a_follower_of_the_log(servers: Cluster, rounds: Any):
     """Following through stops of each server in turn: every commit once, in order."""
     log = await servers.log("follow")
@@ -576,7 +572,7 @@ def test_who_is_late():
 
 
 class TestDurability:
-    @pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_what_no_replica_has")
+    @pytest.mark.slow
     async def test_the_weakest_server_counts(self, tmp_path: Path):
         """A cluster promises what the weakest of its servers does, if a quorum answers."""
         with cluster.running(tmp_path, syncs=("always", "always", '"10ms"')) as servers:

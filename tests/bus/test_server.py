@@ -301,9 +301,7 @@ def test_a_program_that_a_user_started_is_no_user(data_dir):
         os.kill(started, signal.SIGKILL)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_the_server_stays_for_those_who_use_it_and_no_longer"
-)
+@pytest.mark.slow
 def test_a_forked_child_is_a_user(data_dir):
     """The server stays for a child that goes on after its parent closed its lease."""
     lease = join(data_dir)
@@ -540,9 +538,6 @@ def test_strict_is_the_default_and_syncs_before_the_ack(standing):
     assert sync_settings(standing).get("sync_always") is True
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_strict_is_the_default_and_syncs_before_the_ack"
-)
 def test_relaxed_syncs_every_ten_milliseconds(data_dir):
     """Never the server's own two minutes."""
     with join(data_dir, Durability.RELAXED) as lease:

@@ -136,7 +136,7 @@ def _reaches(place: TableFiles, pid: int, position: int) -> None:
     raise AssertionError(message)
 
 
-@pytest.mark.thorough(quick="tests/cli/test_rebuild.py::test_status_says_how_far_the_tables_are")
+@pytest.mark.slow
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
     """A file that it cannot use is told with the remedy; the log is held and shown."""
     home = tmp_path / "data"

@@ -172,9 +172,7 @@ def writers(path: Path) -> set[int]:
     return found
 
 
-@pytest.mark.thorough(
-    quick="tests/cli/test_rebuild.py::test_rebuild_is_refused_while_somebody_projects"
-)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.Signals):
     """It projects what is new once the first is gone, however that went, and says so; before that

@@ -242,9 +242,7 @@ def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, A
     assert "where domain is even" in text
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_ten_lines_say_what_it_comes_to_and_sections_are_chosen"
-)
+@pytest.mark.slow
 def test_a_look_says_whether_the_planned_size_is_reached(
     data_dir: Path, workspace: str, call: Call
 ):
@@ -408,9 +406,7 @@ def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
     assert "Groups within which no two can be told apart: <b>" in text
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
-)
+@pytest.mark.slow
 def test_markdown_shows_names_as_they_are(place: Place):
     """A hostile name is escaped: no cell, no emphasis, no tag of its own."""
     file = place.home / "report.md"
