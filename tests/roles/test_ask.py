@@ -146,9 +146,6 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     made.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_hostile.py::test_a_hostile_statement_is_contained"
-)
 @pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", SAMPLE)
@@ -173,9 +170,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     assert list(asker.ask("SELECT count(*) FROM decisions").tuples()) == [(1,)]
 
 
-@pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_hostile.py::test_a_hostile_statement_is_contained"
-)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sql",
     [
