@@ -342,7 +342,7 @@ def test_what_is_huge_ends_nothing(
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("role", [*ROLES, "writer"])
 def test_each_needs_what_it_says(house: House, role: str) -> None:
     """An operation is refused for what its declaration says that it needs and the role has not, and
