@@ -18,9 +18,6 @@ RUNS = """SELECT cached_run, actions, done, success, by_xpath, by_model, healed,
 FROM action_runs ORDER BY position"""
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_kept.py::test_versions_of_a_cache_are_kept_reverted_and_looked_at"
-)
 async def test_replays_and_what_they_saved_are_asked_in_sql(page, site, data_dir: Path, workspace):
     """A heal costs what the model cost, and a replay that failed saves nothing."""
     start = site("<button onclick=\"document.title='done'\">Go</button>")

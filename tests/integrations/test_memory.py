@@ -170,10 +170,6 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
     assert ours.get(("facts",), "gone") is None
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/test_memory.py::test_langgraphs_store_keeps_items_as_files"
-)
-@pytest.mark.usefixtures("deepagents")
 def test_each_call_is_a_step_of_the_agent(record, session):
     """Reads count as well."""
     from hansard.integrations.memory.deepagents_backend import (  # noqa: PLC0415 -- takes a second

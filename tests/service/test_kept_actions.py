@@ -35,9 +35,7 @@ tools = ["**"]
 """
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
-)
+@pytest.mark.slow
 def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
     """Who may state the kinds keeps, reverts and looks at caches; who only sees them reads them, a
     secret in them by its name; who does not see all of them is refused, whether there is one or

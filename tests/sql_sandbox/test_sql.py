@@ -105,7 +105,7 @@ def test_people_get_a_table(ask: Call):
     ]
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_rows.py::test_both_forms_have_the_same_values")
+@pytest.mark.slow
 def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     """Two columns of one name are told apart; what a format does not have stands as text."""
     first = ask(EVERY_TYPE, "--format", "ndjson")
