@@ -234,7 +234,7 @@ def test_kills_leave_whole_generations(tmp_path: Path, rounds, evidence):
     """SIGKILL of the projector at random moments, under load, with readers meanwhile: what is found
     is whole, is what its position says, and never goes back.
     """
-    place, kills = TableFiles.of(tmp_path, "w"), rounds(1, 20)
+    place, kills = TableFiles.of(tmp_path, "w"), rounds(2, 20)
     wrong: list[BaseException] = []
     stop, read = threading.Event(), itertools.count()
     reader = threading.Thread(target=_read_on, args=(place, stop, wrong, read))
