@@ -288,9 +288,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
 # ---------------------------------------------------------------- in SQL
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_chains.py::test_who_is_revoked_takes_along_all_who_act_for_them"
-)
+@pytest.mark.slow
 def test_the_tables_tell_for_whom(desk: Desk):
     """`tokens` has the chain, and why it ended."""
     desk.work("roles", "apply", desk.folder / "roles.toml")

@@ -57,9 +57,7 @@ async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
             await record.sql("SELECT ?", "x" * 200_000)
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_asked_of_a_record.py::test_sql_has_what_was_written_before_it_was_asked"
-)
+@pytest.mark.slow(cases=1)
 @twins
 async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
     """What DuckDB says of a statement, and that one which writes is none."""
@@ -71,9 +69,8 @@ async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
         assert (await record.sql("SELECT 1 AS one")).rows == [(1,)]
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_asked_of_a_record.py::test_sql_has_what_was_written_before_it_was_asked"
-)
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=0)
 @twins
 async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
     """An answer that was cut says so."""
@@ -152,9 +149,7 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
     assert raised.value.package == "polars"
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_asked_of_a_record.py::test_sql_has_what_was_written_before_it_was_asked"
-)
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: Path):
     """Of each role it is said whether that is new; a view shows what the role sees, on record."""

@@ -75,9 +75,7 @@ async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
             await _three(record, ran, run="old", chain="full")
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_chains.py::test_an_early_change_invalidates_all_that_follows_in_a_full_chain"
-)
+@pytest.mark.slow(cases=1)
 @twins
 async def test_both_fingerprints_are_columns_of_steps(lab: Lab):
     """Whichever chain a run has, both say the same of the same calls; in the full one alone an edit

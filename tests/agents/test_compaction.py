@@ -305,9 +305,7 @@ def test_killed_at_any_point_the_window_is_one_or_the_other(
     assert [step.tool for step in steps] == ["brief"]
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_compaction.py::test_a_summary_stands_in_the_place_of_the_earlier_messages"
-)
+@pytest.mark.slow
 def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, workspace: str):
     """`knew` has what stood in the window at a decision: before the summary the messages, after it
     the summary without them. The messages are all there still.

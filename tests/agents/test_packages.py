@@ -390,7 +390,7 @@ with hansard.connect({workspace!r}, data_dir={data_dir!r}) as record:
 """
 
 
-@pytest.mark.thorough(quick="tests/agents/test_packages.py::test_a_value_comes_back_equal")
+@pytest.mark.slow
 def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
     """A program that has not imported numpy is told to, where a replay comes to an array; Hansard
     does not import it.

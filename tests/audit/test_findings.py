@@ -409,9 +409,7 @@ def test_data_before_the_plan(home: Path, tmp_path: Path):
         assert kinds == (set() if exploratory else {"before the plan"})
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
-)
+@pytest.mark.slow
 def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     """A call that no message answers is found where the run ended; the step is an orphan."""
     place = Audited(home, "unanswered")

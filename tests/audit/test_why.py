@@ -250,7 +250,6 @@ def test_programs_are_told_in_json(told: Told):
     assert margin == pytest.approx(0.1)
 
 
-@pytest.mark.thorough(quick="tests/audit/test_why.py::test_people_are_told_in_words")
 def test_a_run_lists_its_decisions(told: Told):
     """By its id or as the last one."""
     for run in ("run-1", "last"):

@@ -126,9 +126,6 @@ async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pa
         assert await seen.at() == wanted
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_axis.py::test_on_the_time_axis_events_stand_at_their_times"
-)
 async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
     """What lies around a night is still apart; the gap has a mark with its length, and a note."""
     night = 9 * 3_600

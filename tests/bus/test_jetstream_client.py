@@ -136,7 +136,7 @@ async def test_too_large_for_the_server(nats: Nats):
     await broker.close()
 
 
-@pytest.mark.thorough(quick="tests/bus/test_jetstream_client.py::test_closing_while_it_reconnects")
+@pytest.mark.slow
 async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
     """Where nobody answers on the server's port, each try is closed before the next is made."""
     with running(tmp_path) as nats:

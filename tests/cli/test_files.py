@@ -98,7 +98,7 @@ def test_a_format_that_is_not_written_is_refused(call: Call, runs: Runs, tmp_pat
     assert call("sql", "SELECT 1", "-o", tmp_path / name, "--format", "csv").code == 0
 
 
-@pytest.mark.thorough(quick="tests/cli/test_files.py::test_a_format_that_is_not_written_is_refused")
+@pytest.mark.slow
 def test_endings_are_read_as_people_write_them(call: Call, runs: Runs, tmp_path: Path):
     """In capitals, too."""
     assert call("sql", "SELECT 1 AS a", "-o", tmp_path / "T.CSV").code == 0

@@ -280,9 +280,7 @@ def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
     assert told == ""
 
 
-@pytest.mark.thorough(
-    quick="tests/cli/test_logs.py::test_a_terminal_has_lines_for_people_and_all_else_has_json"
-)
+@pytest.mark.slow
 def test_colour_is_for_terminals(runs: Runs, home: Path):
     """On a terminal there is colour, unless NO_COLOR is set."""
     script = (

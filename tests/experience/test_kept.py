@@ -358,9 +358,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         await record.publish_experience("journey", tmp_path / "j.tar", license="Apache-2.0")
 
 
-@pytest.mark.thorough(
-    quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
-)
+@pytest.mark.slow
 async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data_dir, workspace):
     """It is in no share, and stands beside them; what it cost counts. Gone on with, it has come to
     what it comes to.

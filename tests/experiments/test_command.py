@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_pat
     assert "planned 60, not 80" in refused.err
 
 
-@pytest.mark.thorough(quick="tests/experiments/test_command.py::test_register_stop_and_assign")
+@pytest.mark.slow
 def test_a_typing_error_does_not_cost_the_name(call, file, record):
     """The plan is replaced before the first run, in the tables too, which stood already; then not
     any more. That a direction is not stated is said as the plan is registered.

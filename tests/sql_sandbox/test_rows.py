@@ -136,7 +136,7 @@ def test_a_body_that_is_cut_is_no_answer(cut: int):
         list(Answer(1, whole[:cut], 2).tuples())
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_rows.py::test_an_answer_imports_nothing")
+@pytest.mark.slow
 def test_what_needs_no_pyarrow_does_without(tmp_path: Path):
     """Where it is not installed runs are recorded, projected, asked in SQL and written as CSV; the
     rest names the extra.

@@ -164,7 +164,7 @@ def test_pipes_carry_every_format(ask: Call):
     assert (empty.out, empty.err.split(": ")[1]) == ('"x"\n', "0 rows\n")
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_sql.py::test_it_is_a_program")
+@pytest.mark.slow
 def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
     """An argument, a file, a pipe; two at once, or none, is an error that says so."""
     file = tmp_path / "q.sql"

@@ -747,7 +747,7 @@ def test_less_cost_is_better(store):
     assert all(each["worse_by"] > 0 and each["base_runs"] and each["arm_runs"] for each in worse)
 
 
-@pytest.mark.thorough(quick="tests/experiments/test_arms.py::test_a_fork_inherits_the_arm")
+@pytest.mark.slow
 def test_a_fork_counts_where_it_was_assigned_itself(store):
     """A fork has its parent's experiment by inheritance and is no trial for that."""
     made = support.plant(store, some())

@@ -260,9 +260,7 @@ def header(name: object) -> dict[str, object]:
     return {"x-mcp-header": name}
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http.py::test_which_arguments_go_in_headers"
-)
+@pytest.mark.slow
 async def test_arguments_go_in_headers_where_the_server_wants_them(setup: Setup):
     """A client at stdin knows of no headers, and one that is answered from the record has listed no
     tools: the server, which refuses a call without them, answers both.
