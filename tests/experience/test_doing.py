@@ -169,6 +169,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
             told = await again(free=freely)
             assert (told.success, told.level, told.not_learned) == (True, 4, "")
             further = told.learned
+            assert further is not None
             assert (further.version, len(further.sources), further.checks) == (2, 3, ())
             assert session.run in further.sources
             assert further.parent == digest(found)
