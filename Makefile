@@ -72,8 +72,10 @@ SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')"
 
 QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-# Where nobody has compiled the tests yet, each worker would, for a quarter of a minute of the processor.
-COMPILED = $(if $(wildcard tests/__pycache__),,$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1;)
+# Where nobody has compiled the tests yet, each worker would, for a quarter of a minute of the processor:
+# they are compiled before, by halves, side by side.
+COLLECT = $(BIN)/python -m pytest --collect-only -qq
+COMPILED = $(if $(wildcard tests/__pycache__),,{ $(COLLECT) tests/[a-d]* & $(COLLECT) tests/[e-z]*; wait $$!; } >/dev/null 2>&1;)
 
 test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=1, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
 	@$(COMPILED) true

@@ -132,6 +132,7 @@ def test_the_files_that_are_begun_first_are_there():
 QUICK = re.compile(r'quick=\s*"(?P<path>[^":]+)::(?P<name>\w+)"')
 
 
+@pytest.mark.slow
 def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
     """Each test that `quick` names is a function of its file, and `make check` runs it."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))

@@ -173,6 +173,7 @@ def test_nobody_says_that_a_write_which_is_there_is_not(stage):
     assert stage.go_on(WRITING).results == TOLD
 
 
+@pytest.mark.slow
 def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(stage, monkeypatch):
     """Who settles looks before the key's commit is there, and is believed after it: whoever resumes
     takes the write for the outcome all the same.

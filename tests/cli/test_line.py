@@ -32,6 +32,7 @@ def _reference() -> str:
     return reference()
 
 
+@pytest.mark.slow
 def test_the_reference_is_up_to_date():
     """docs/cli.md is what the commands say of themselves."""
     page = ROOT / "docs" / "cli.md"

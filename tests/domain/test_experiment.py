@@ -155,6 +155,7 @@ def test_an_arm_of_weight_nothing_has_no_unit():
         assert {"abc"[n] for n, weight in enumerate(weights) if weight} == set(found)
 
 
+@pytest.mark.slow
 def test_experiments_and_salts_are_independent():
     """Which arm a unit has in one experiment says nothing of another one, nor under another salt:
     the pairs have their shares of a quarter each.

@@ -28,6 +28,7 @@ def veil(asked: Placeholders | None = None) -> Veil:
     return Veil(asked or Placeholders(), b"0123456789abcdef", {}, "ask")
 
 
+@pytest.mark.slow
 def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
     """Put back in what it says; a replay gives the same without a call; SQL says how many went."""
     given = []

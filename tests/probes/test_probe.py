@@ -154,6 +154,7 @@ def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
     assert kept == [(2, 4)]
 
 
+@pytest.mark.slow
 def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
     """What calls returned is there to be swapped; an argument is the program's own."""
     desk.record(2)

@@ -93,6 +93,7 @@ def test_t_cdf(store):
     assert asked(store, "t_cdf(a, 3)", [-math.inf, math.inf]) == [0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_t_quantile(store):
     """The x with P(T <= x) = p, from df = 0.5 to 1e9 and p from 1e-300 on; by scipy, and back."""
     ps, dfs = grid([p for p in SHARES if p >= 1e-30], [df for df in DFS if df >= 1])

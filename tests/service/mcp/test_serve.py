@@ -520,6 +520,7 @@ async def test_prompts_name_the_tools_that_answer(setup: Setup):
         assert named <= tools, prompt.name
 
 
+@pytest.mark.slow
 def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: pytest.MonkeyPatch):
     """`hansard mcp serve` is an extra."""
     for name in list(sys.modules):
