@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def workspace() -> str:
     """The name of a workspace that no other test uses; nobody has made it."""
-    return f"w{next(_numbers)}"
+    return f"x{next(_numbers)}"
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def zoo(home: Path) -> Zoo:
 def call(
     home: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
-    """Run the command line in this process: `call("w1", "import", "events", file)`."""
+    """Run the command line in this process: `call("x1", "import", "events", file)`."""
 
     def run(into: str, *arguments: object) -> Ran:
         given = ["--data-dir", home, "-w", into, *arguments]

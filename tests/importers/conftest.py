@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 @pytest.fixture
 def workspace() -> str:
     """The name of a workspace that no other test uses; nobody has made it."""
-    return f"w{next(_numbers)}"
+    return f"i{next(_numbers)}"
 
 
 @pytest.fixture
