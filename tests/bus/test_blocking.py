@@ -220,7 +220,7 @@ def test_what_is_known_of_a_position_never_goes_back():
     """Threads note what was acknowledged to them beside the loop: a read after any of them must
     reach the newest, whichever notes last.
     """
-    known, threads, rounds = Known(), 3, 30_000
+    known, threads, rounds = Known(), 3, 100_000
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
 

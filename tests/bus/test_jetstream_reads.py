@@ -107,11 +107,11 @@ class TestReads:
         """More bytes than one answer holds come in several."""
         stream = WorkspaceStream("large", "one")
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
-        await log.append_bulk(append(stream, i, text=text) for i in range(1, 61))  # 15 MB
-        assert versions(await log.read(stream)) == list(range(1, 61))
-        assert versions(await log.read(stream, after=20)) == list(range(21, 61))
-        reads = await asyncio.gather(*(log.read(stream) for _ in range(3)))
-        assert all(len(commits) == 60 for commits in reads)
+        await log.append_bulk(append(stream, i, text=text) for i in range(1, 81))  # 20 MB
+        assert versions(await log.read(stream)) == list(range(1, 81))
+        assert versions(await log.read(stream, after=20)) == list(range(21, 81))
+        reads = await asyncio.gather(*(log.read(stream) for _ in range(8)))
+        assert all(len(commits) == 80 for commits in reads)
 
     @pytest.mark.slow
     async def test_a_reader_that_does_not_read(self, log: JetStreamLog):
@@ -119,7 +119,7 @@ class TestReads:
         stream = WorkspaceStream("large", "slow")
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
         before = await log.head()
-        await log.append_bulk(append(stream, i, text=text) for i in range(1, 241))  # 60 MB
+        await log.append_bulk(append(stream, i, text=text) for i in range(1, 401))  # 100 MB
         push = Push(log._reads, "hansard_log-lab", "hansard.lab.large.slow.*", before)
         chunks = push.chunks()
         taken = len(await anext(chunks))
@@ -128,7 +128,7 @@ class TestReads:
         assert waiting < 40 * 1024 * 1024
         async for chunk in chunks:
             taken += len(chunk)
-            if taken == 240:
+            if taken == 400:
                 break
         await chunks.aclose()
 

@@ -316,8 +316,8 @@ def test_a_forked_child_is_a_user(data_dir):
 
 @pytest.mark.slow
 def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
-    """Five at once: one supervisor, one server."""
-    users = [User(data_dir) for _ in range(5)]
+    """Eight at once: one supervisor, one server."""
+    users = [User(data_dir) for _ in range(8)]
     infos = [user.info() for user in users]
     assert set(infos) == {infos[0]}
     assert one_of_each(data_dir, infos[0])

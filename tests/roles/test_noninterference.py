@@ -231,7 +231,7 @@ def test_what_is_generated_has_something_to_tell():
     kinds: set[str] = set()
     seen: set[str] = set()
 
-    @settings(max_examples=100 if THOROUGH else 15)  # shares are judged
+    @settings(max_examples=100 if THOROUGH else 30)  # shares are judged
     @given(st.sampled_from(["researcher", "analyzer", "writer"]), worlds.worlds, st.data())
     def look(name, world, data):
         after = data.draw(changed(EXAMPLES[name], world))
