@@ -70,20 +70,22 @@ test test-slow: export PYTHONHASHSEED = 1
 SHM_KB_MIN := 6000000
 SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt $(SHM_KB_MIN) ] 2>/dev/null && echo /dev/shm)
 
-QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TIER)
+test: TIER = --tier fast
+test-slow: TIER = --tier slow
 
 # Where nobody has compiled the tests yet, each worker would, for a quarter of a minute of the processor:
 # they are compiled before, by halves, side by side.
-COLLECT = $(BIN)/python -m pytest --collect-only -qq
+COLLECT = $(BIN)/python -m pytest --collect-only -qq $(TIER)
 COMPILED = $(if $(wildcard tests/__pycache__),,{ $(COLLECT) tests/[a-d]* & $(COLLECT) tests/[e-z]*; wait $$!; } >/dev/null 2>&1;)
 
 test: $(STAMP) ## Run the fast tier of the tests (ROUNDS=1, WORKERS=4, PYTEST_ARGS=..., SHM= for the disk)
 	@$(COMPILED) true
-	$(QUICK) --tier fast $(PYTEST_ARGS)
+	$(QUICK) $(PYTEST_ARGS)
 
 test-slow: $(STAMP) browser ## Run the tests that take longer: kills, browser, packages, real data, documents
 	@$(COMPILED) true
-	$(QUICK) --tier slow $(PYTEST_ARGS)
+	$(QUICK) $(PYTEST_ARGS)
 
 test-full: $(STAMP) browser types-full ## All tests, with FULL_ROUNDS=200 rounds; writes docs/evidence.json
 	ROUNDS=$(FULL_ROUNDS) HANSARD_EVIDENCE=$(EVIDENCE) $(BIN)/python -m pytest -n $(WORKERS) --tier full --timeout=3600 $(PYTEST_ARGS)

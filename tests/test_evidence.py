@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 CONFTEST = f"""
@@ -50,7 +52,6 @@ def _session(folder: Path, module: str, *options: str, **env: str) -> int:
     return done.returncode
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -71,14 +72,12 @@ def test_figures_of_all_workers_are_written_sorted(tmp_path, options):
     assert written["versions"]["nats-server"].startswith("v2.")
 
 
-@pytest.mark.slow
 def test_nothing_is_written_unless_it_is_asked_for(tmp_path):
     """An ordinary run leaves the committed figures alone."""
     assert _session(tmp_path, MODULE) == 0
     assert not list(tmp_path.rglob("*.json"))
 
 
-@pytest.mark.slow
 def test_a_name_is_recorded_once(tmp_path):
     """A second figure under the same name fails the test that gives it."""
     assert _session(tmp_path, TWICE) == 1

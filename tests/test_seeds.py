@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[1]
 
 LAW = "import random\n\nfrom hypothesis import given, strategies as st\n\n" + "\n".join(
@@ -42,7 +44,6 @@ def drawn(folder: Path, **environment: str) -> list[str]:
     return [line for line in lines if line.startswith("drawn")]
 
 
-@pytest.mark.thorough
 def test_two_quick_runs_draw_the_same(tmp_path):
     """The order of the tests, what `random` gives them, and hypothesis' examples."""
     first = drawn(tmp_path)
@@ -50,7 +51,6 @@ def test_two_quick_runs_draw_the_same(tmp_path):
     assert drawn(tmp_path) == first
 
 
-@pytest.mark.thorough  # two whole runs of a thousand examples
 def test_thorough_runs_draw_freely_and_can_be_repeated(tmp_path):
     """Two differ; the seed that one printed gives it again."""
     [one, other] = (drawn(tmp_path, ROUNDS="100") for _ in range(2))

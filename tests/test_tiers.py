@@ -4,7 +4,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -46,8 +45,25 @@ def test_first(lab, case): ...
 @pytest.mark.parametrize("case", "abcde")
 def test_each(case): ...
 
+@pytest.mark.later
+@pytest.mark.fast(cases=1)
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("case", "abcd")
+def test_later(case): ...
+
 @pytest.mark.thorough(quick="test_it.py::test_plain")
 def test_thorough(): ...
+"""
+
+OF_ALL = """
+import pytest
+
+pytestmark = [
+    pytest.mark.{mark},
+    pytest.mark.filterwarnings("error"),
+]
+
+def test_{mark}_as_all(): ...
 """
 
 FAST = [
@@ -59,12 +75,14 @@ SLOW = [
     *("test_first[async-b]", "test_first[async-c]", "test_first[sync-a]"),
     *("test_one_of_both[sync]", "test_many_of_both[sync-x]"),
     *("test_slow", "test_some[a]", "test_some[d]", "test_each[b]", "test_each[d]"),
+    *("test_later[a]", "test_later[b]", "test_slow_as_all", "test_later_as_all"),
 ]
 FULL = [
     *(f"test_some[{case}]" for case in "bcefg"),
     *(f"test_many_of_both[sync-{case}]" for case in "yz"),
     *(f"test_first[sync-{case}]" for case in "bc"),
-    *("test_each[c]", "test_each[e]", "test_thorough"),
+    *("test_each[c]", "test_each[e]", "test_later[c]", "test_later[d]"),
+    *("test_thorough", "test_thorough_as_all"),
 ]
 
 
@@ -80,11 +98,13 @@ FULL = [
     ],
 )
 def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
-    """What is left is counted, with the command that runs it."""
+    """What is left is counted, with the command that runs it; of files, that have none to run, too."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.tiers"]\n')
     (tmp_path / "test_it.py").write_text(MODULE)
+    for mark in ("slow", "later", "thorough"):
+        (tmp_path / f"test_{mark}.py").write_text(OF_ALL.format(mark=mark))
     told = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *given, "test_it.py"],
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *given],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -97,21 +117,22 @@ def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
     ]
     names = [word.partition("::")[2] for word in passed if "::" in word]
     assert sorted(names) == sorted(runs)
-    left = Counter(
-        {
-            tier: len(tests)
-            for tier, tests in (("fast", FAST), ("slow", SLOW), ("full", FULL))
-            if not set(tests) <= set(runs)
-        }
-    )
-    said = Counter(
-        {
-            line.split()[4]: int(line.split()[0])
-            for line in told.stdout.splitlines()
-            if " tier: `make " in line
-        }
-    )
-    assert said == left
+    of_all = {
+        "fast": set(),
+        "slow": {"test_slow_as_all", "test_later_as_all"},
+        "full": {"test_thorough_as_all"},
+    }
+    left = {}
+    for tier, tests in (("fast", FAST), ("slow", SLOW), ("full", FULL)):
+        unread = of_all[tier] - {*runs}
+        left["files", tier] = len(unread)
+        left["tests", tier] = len({*tests} - {*runs} - unread)
+    said = {
+        (words[1], words[4]): int(words[0])
+        for words in map(str.split, told.stdout.splitlines())
+        if "tier:" in words
+    }
+    assert said == {what: number for what, number in left.items() if number}
 
 
 def test_each_tier_has_its_command():

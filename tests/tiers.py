@@ -9,15 +9,20 @@
 `slow(cases=3)`: of the test's cases, or of those that `fast` leaves, three in even steps are slow,
 and the others thorough.
 `thorough(quick="tests/x.py::test_y")`: the test of `make check` that shows the same rule.
+`later`: what of it would be fast is slow.
 What reads real data is slow, too.
+A file whose `pytestmark` says thorough or later, or slow or real with no test that is `fast`, is
+not read where its tests do not run: each worker pays for what it collects.
 A test of both clients that is parametrised by `sync` and `async` is played with the async one in
 the fast tier; with the sync one, which is made from it, one case of a test is slow, and the others
 are thorough. What is marked `contract` is played with both in the fast tier. What a tier leaves is
 counted at the end, with the command that runs it.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -28,6 +33,9 @@ RUN_BY = {FAST: "make test", SLOW: "make check", FULL: "make test-full"}
 
 _FROM_WORKER = "hansard_tiers"
 _LEFT = pytest.StashKey[Counter[str]]()
+
+_OF_ALL = re.compile(r"^pytestmark = (?:\[\n.*?^\]|[^\n]*)", re.MULTILINE | re.DOTALL)
+_LATER = re.compile(r"\bmark\.(slow|later|thorough|real)\b")
 
 
 APART = (
@@ -158,10 +166,39 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "fast(cases=None): so many cases in `make test`, the others in `make check`",
         "slow(cases=None): a part of `make check` and not of `make test`",
+        "later: what would be in `make test` is in `make check`",
         "contract: with both clients in `make test`",
         "thorough(quick=None): only in `make test-full`; `quick` names who shows its rule",
     ):
         config.addinivalue_line("markers", line)
+
+
+def first_of(text: str) -> str:
+    """The first tier that a file of tests may have one in, by what it says of all of them."""
+    of_all = _OF_ALL.search(text)
+    marks = set(_LATER.findall(of_all.group())) if of_all else set()
+    if "thorough" in marks:
+        return FULL
+    if "later" in marks:
+        return SLOW
+    return SLOW if marks and "mark.fast" not in text else FAST
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not read what has no test of this tier; the files are counted."""
+    wanted = _wanted(config)
+    if FULL in wanted or not collection_path.match("test_*.py"):
+        return None
+    first = first_of(collection_path.read_text(encoding="utf-8"))
+    if first in {FAST, *wanted}:
+        return None
+    config.stash[_LEFT][f"{first} files"] += 1
+    return True
+
+
+def _wanted(config: pytest.Config) -> set[str]:
+    tier = config.getoption("tier")
+    return {None: {FAST, SLOW}, FULL: {FAST, SLOW, FULL}}.get(tier, {tier})
 
 
 def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
@@ -169,7 +206,10 @@ def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in sorted(items, key=lambda item: item.nodeid):
         cases[_function(item)].append(item)
-    return [_tier(item, cases[_function(item)]) for item in items]
+    found = [(item, _tier(item, cases[_function(item)])) for item in items]
+    return [
+        SLOW if tier == FAST and item.get_closest_marker("later") else tier for item, tier in found
+    ]
 
 
 def _tier(item: pytest.Item, cases: Sequence[pytest.Item]) -> str:
@@ -212,12 +252,11 @@ def _is_sync(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what is of another tier."""
-    tier = config.getoption("tier")
-    wanted = {None: {FAST, SLOW}, FULL: {FAST, SLOW, FULL}}.get(tier, {tier})
+    wanted = _wanted(config)
     found = list(zip(items, tiers_of(items), strict=True))
     left = [(item, tier) for item, tier in found if tier not in wanted]
     if left:
-        config.stash[_LEFT].update([tier for _, tier in left])
+        config.stash[_LEFT].update([f"{tier} tests" for _, tier in left])
         config.hook.pytest_deselected(items=[item for item, _ in left])
         items[:] = [item for item, tier in found if tier in wanted]
     files = {item: _file(item.nodeid) for item in items}
@@ -246,7 +285,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Say what did not run here, and what runs it."""
-    for tier, number in sorted(config.stash[_LEFT].items()):
+    for left, number in sorted(config.stash[_LEFT].items()):
+        tier, what = left.split()
         terminalreporter.write_line(
-            f"{number} tests of the {tier} tier: `{RUN_BY[tier]}` runs them"
+            f"{number} {what} of the {tier} tier: `{RUN_BY[tier]}` runs them"
         )

@@ -162,6 +162,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.fast(cases=20)
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 async def test_a_message_that_only_a_trusted_login_may_send(lab: Lab, attack: Attack):
     """The server refuses it to the restricted login, which learns nothing else; nothing changes."""
@@ -218,6 +219,7 @@ SUBSCRIPTIONS = [
 ]
 
 
+@pytest.mark.fast(cases=10)
 @pytest.mark.parametrize("queue", ["", "q"])
 @pytest.mark.parametrize("subject", SUBSCRIPTIONS)
 async def test_a_subscription_that_only_a_trusted_login_may_make(
@@ -262,6 +264,7 @@ async def test_it_may_ask_the_service_and_hear_its_answer(lab: Lab):
 REPLIES = [f"live.{LIFE}", f"{BOB}.1", "_INBOX.x.1", "svc.lab.writer.bob.open"]
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize("checks", [True, False])
 @pytest.mark.parametrize("reply", REPLIES)
 async def test_a_service_must_not_answer_wherever_it_is_told(lab: Lab, reply: str, checks: bool):
@@ -332,6 +335,7 @@ async def test_nothing_of_the_record_reaches_it_while_others_work(lab: Lab):
 HOSTILE = ["*", ">", "ada.>", "a.b", "a=2Eb", " ", "writer.ada", "ädä", "..", "$SYS", 'a"b#{x}']
 
 
+@pytest.mark.fast(cases=4)
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_name_is_one_token_whatever_it_looks_like(lab: Lab, name: str):
     """A principal called like a wildcard reaches its own subjects and no others."""

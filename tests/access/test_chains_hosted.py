@@ -26,6 +26,8 @@ from tests.service.support import ALL, House, credentials
 from tests.service.test_doors import wait_for_question
 from tests.service.test_kills import up
 
+pytestmark = pytest.mark.slow
+
 CHAIN = ("alice", "lead")
 WHOLE = ("ada", "alice", "lead")
 AT_ONCE_S = 1.0
@@ -147,7 +149,6 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
     assert _sql(house, "SELECT * FROM problems") == []
 
 
-@pytest.mark.slow
 def test_what_a_trusted_program_says_is_on_all_it_writes(house: House):
     """`on_behalf_of=` of a session: its conversation, budgets, beginning and end have it, too."""
     given = {"run": "r1", "agent": "ada", "on_behalf_of": CHAIN, "conversation": "c"}
@@ -185,7 +186,6 @@ def _of(house: House, stream: Any) -> list[Actor]:
         return [each.commit.actor for each in portal().run(record.workspace.log.read(stream))]
 
 
-@pytest.mark.slow
 def test_what_is_done_outside_of_a_session_names_it_too(served: House):
     """A view, a settlement, an answer and a refusal: who says so is ada, as ever; for whom is
     beside it.
@@ -211,7 +211,6 @@ def test_what_is_done_outside_of_a_session_names_it_too(served: House):
     assert {each.commit.actor for each in by_ada} == {Actor("ada", WHOLE)}
 
 
-@pytest.mark.slow
 def test_who_acts_for_the_asker_does_not_answer_it(house: House):
     """An agent's own question is not granted by one that acts for it; by another it is."""
     house.login("cyd")
@@ -306,7 +305,6 @@ def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: 
     gc.collect()  # here, where what it left is not an error
 
 
-@pytest.mark.slow
 def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
     """Ada's other login, for nobody, is not let into the session for alice: what that writes is
     alice's to answer for. It may resume the run in a session of its own.

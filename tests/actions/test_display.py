@@ -6,8 +6,9 @@ from hansard.client.record_sync import Record
 from hansard.integrations.browser.chromium import program
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_demonstration_without_a_display_says_what_to_do(
     call: Call, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ from hansard.integrations.browser.chromium import program
 from tests.actions import task_pages
 from tests.actions.test_cache import cache, entry
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 INSTALL_S_MAX = 300
 
@@ -60,7 +62,6 @@ def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.slow
 def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
     """As a program its slots are arguments, and a secret is a variable."""
     page = tmp_path / "page.html"
@@ -239,7 +240,6 @@ def note(text, times=1):
 """
 
 
-@pytest.mark.slow
 def test_a_script_of_tools_calls_them_as_they_were_called(tmp_path: Path):
     """With another value for its slot; asynchronous ones, too."""
     (tmp_path / "office.py").write_text(TOOLS + "async def later(text): return note(text, 3)\n")

@@ -25,6 +25,8 @@ from tests.actions.test_cache import cache, entry
 from tests.faults._warm import run
 from tests.integrations.mcp.support import free_port
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("replaying.py")
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 120
@@ -165,7 +167,6 @@ def boundaries(job: Job, form: Site, file: Path) -> int:
     return count
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
     browser, form, data_dir, workspace, tmp_path
@@ -197,7 +198,6 @@ def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     assert 0 < doubt < count
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed(

@@ -20,7 +20,7 @@ import pytest
 
 from hansard import testing
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
 
 HERE = Path(__file__).parent
 DOWNLOAD_S_MAX = 120

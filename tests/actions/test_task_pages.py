@@ -20,7 +20,7 @@ from tests.actions import task_pages
 from tests.actions.provider import ANSWER_COST, Provider
 from tests.actions.task_pages import END, FRAMEWORKS, Shown, shown, shows
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
 
 HEALED = "tests/actions/test_browser.py::test_an_element_that_moved_is_asked_of_a_model_once"
 SAVES = "tests/actions/test_tables.py::test_replays_and_what_they_saved_are_asked_in_sql"

@@ -12,6 +12,8 @@ from hansard.domain.reuse import KIND, AnswerOffered
 from hansard.domain.steps import StepStatus
 from tests.faults.support import Child, Stage
 
+pytestmark = pytest.mark.slow
+
 REUSING = Path(__file__).with_name("programs") / "reusing.py"
 BEGUN_S_MAX = 60.0
 
@@ -32,7 +34,6 @@ def stopped(child: Child) -> bool:
     return child.process.poll() is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["after", pytest.param("before", marks=pytest.mark.thorough)])
 def test_killed_at_each_append_an_answer_is_given_whole_and_offered_once(stage: Stage, when: str):
     """SIGKILL before or after each append: what an earlier run answered never runs here, what runs

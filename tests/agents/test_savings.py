@@ -7,6 +7,8 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
+pytestmark = pytest.mark.slow
+
 
 async def _work(record, run, *, stop=False, mode=None):
     """A model's call with usage, one without, one with tokens alone, a mail, a composite."""

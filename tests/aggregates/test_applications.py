@@ -25,6 +25,8 @@ from hansard.domain import aggregate_types
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.later
+
 
 class Book(Application[UUID]):
     """Accounts and orders."""

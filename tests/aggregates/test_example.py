@@ -7,6 +7,8 @@ import pytest
 
 from tests.faults._warm import run
 
+pytestmark = pytest.mark.thorough
+
 BOOK = Path(__file__).parents[2] / "examples" / "trading_book" / "book.py"
 README = BOOK.with_name("README.md").read_text()
 PROGRAM_S_MAX = 170

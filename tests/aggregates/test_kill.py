@@ -14,6 +14,8 @@ from hansard.domain.aggregate import KIND, AggregateChanged
 from hansard.domain.ids import AgentStream
 from tests.faults.support import Stage
 
+pytestmark = pytest.mark.slow
+
 TRADING = Path(__file__).with_name("programs") / "trading.py"
 FUNDS = Decimal("1000.00")
 TRADERS = ("ada", "bob")
@@ -92,7 +94,6 @@ def check(stage: Stage) -> Book:
     return Book(orders, FUNDS - spent)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("when", "days"),
     [

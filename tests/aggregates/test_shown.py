@@ -9,6 +9,8 @@ from hansard.client.record_sync import Record
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
 def test_a_run_s_page_and_trace_have_what_its_steps_did(record: Record, call: Call, tmp_path):

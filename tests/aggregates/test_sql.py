@@ -11,6 +11,8 @@ from hansard.client.record_sync import Record
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def traded(record: Record) -> tuple[Account, Order]:
@@ -141,7 +143,6 @@ def roles_asking(
     return asked
 
 
-@pytest.mark.slow
 def test_a_role_has_what_its_rules_show(
     record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
 ):

@@ -8,6 +8,8 @@ import pytest
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.domain.approval import ApprovalStatus
 
+pytestmark = pytest.mark.slow
+
 SENDER = Path(__file__).with_name("programs") / "sender.py"
 
 BEFORE = [("before", "approval.requested.v1"), ("after", "approval.requested.v1")]

@@ -21,6 +21,8 @@ from tests.audit.test_tour import statements
 from tests.cli.planting import commit, plant
 from tests.real.support import write
 
+pytestmark = pytest.mark.slow
+
 EXPECTED = {
     "intent": ("orphan_intents", "waiting"),
     "storm": ("retries", "storm"),
@@ -31,7 +33,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.slow
 def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
     """Six runs, six faults, six findings."""
     assert planted.place.findings() == {
@@ -77,7 +78,6 @@ def test_a_finding_says_its_values(planted: Planted):
     assert sorted(events) == sorted(at.items())
 
 
-@pytest.mark.slow
 def test_every_question_of_the_tour_can_be_asked(planted: Planted):
     """Each has a sentence before it that ends, and is SQL over the tables that there are."""
     asked = statements()
@@ -89,7 +89,6 @@ def test_every_question_of_the_tour_can_be_asked(planted: Planted):
     assert len(found) > 2, found
 
 
-@pytest.mark.slow
 def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, honest: Planted):
     """A clean workspace is 0, and both say as of which position."""
     done = planted.place.call("audit", "--json")
@@ -228,7 +227,6 @@ def test_an_intent_is_followed_through_what_became_of_it(home: Path):
     assert place.findings()["doubt"] == {("orphan_intents", "in doubt")}
 
 
-@pytest.mark.slow
 def test_a_blocked_call_that_ran_is_an_override(home: Path):
     """By the same agent without the rule, and by another; not another call, nor an earlier one."""
     place = Audited(home, "overrides")
@@ -409,7 +407,6 @@ def test_data_before_the_plan(home: Path, tmp_path: Path):
         assert kinds == (set() if exploratory else {"before the plan"})
 
 
-@pytest.mark.slow
 def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     """A call that no message answers is found where the run ended; the step is an orphan."""
     place = Audited(home, "unanswered")
@@ -438,7 +435,6 @@ def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     }
 
 
-@pytest.mark.slow
 def test_what_the_log_holds_and_no_table_takes(home: Path):
     """An event type of a newer version, and a hole in a stream's versions."""
     place = Audited(home, "odd")

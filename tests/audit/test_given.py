@@ -12,6 +12,8 @@ import hansard
 from hansard.client.session import AsyncSession
 from tests.audit.support import Audited
 
+pytestmark = pytest.mark.slow
+
 Known = dict[str, list[int]]
 
 
@@ -129,7 +131,6 @@ def test_the_tables_say_what_the_session_knew(home: Path):
     assert len(known["the end"]) > 20
 
 
-@pytest.mark.slow
 def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
     """What the edited program does not call any more is given to none of its decisions."""
     first: Known = {}

@@ -15,6 +15,8 @@ import hansard
 from tests.audit.support import Audited
 from tests.real.support import write
 
+pytestmark = pytest.mark.slow
+
 BEGAN = datetime(2026, 3, 2, 10, tzinfo=UTC)
 PRICES = {"input_tokens": 2.0, "output_tokens": 10.0}
 
@@ -220,7 +222,6 @@ PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]]
 }
 
 
-@pytest.mark.slow
 def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
     """One experiment a kind: what was done to it is found in it, and nothing else; in honest ones,
     of one day and of several, is nothing.

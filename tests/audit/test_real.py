@@ -11,8 +11,9 @@ import hansard
 from tests.audit.support import Audited
 from tests.examples.support import ROOT, USE_CASES, new_desk
 
+pytestmark = pytest.mark.thorough
 
-@pytest.mark.thorough
+
 def test_the_use_cases_raise_nothing(home: Path, tmp_path_factory: pytest.TempPathFactory):
     """Each as its README runs it: no row in any view, retries included."""
     place = Audited(home, "cases")
@@ -29,7 +30,6 @@ def test_the_use_cases_raise_nothing(home: Path, tmp_path_factory: pytest.TempPa
     assert (told.code, told.err) == (0, "")
 
 
-@pytest.mark.thorough
 @pytest.mark.real
 def test_published_runs_raise_what_is_true_of_them(home: Path, real_data: Path):
     """tau-bench and tau2-bench: every call is answered, every cost adds up, starts lie close."""

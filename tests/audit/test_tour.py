@@ -12,6 +12,8 @@ from tests.audit.support import Audited
 from tests.examples.support import TRADING, new_desk
 from tests.team.forging import forged, message, publish, said
 
+pytestmark = pytest.mark.thorough
+
 TOUR = Path(__file__).parents[2] / "examples" / "audit.sql"
 
 
@@ -81,7 +83,6 @@ def test_every_question_is_answered(trade: Audited):
     assert [words for (words, _), rows in zip(asked, answers, strict=True) if not rows] == []
 
 
-@pytest.mark.thorough
 def test_the_answers_are_those_of_the_trade(trade: Audited):
     """The settled order is told as such; what was known at the decision was no order yet."""
     asked = {

@@ -16,6 +16,8 @@ from hansard.bus.commits import whole_at
 from hansard.bus.portal import portal
 from hansard.domain.ids import KeyStream
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("programs")
 COUNTING, MOVING = PROGRAMS / "counting.py", PROGRAMS / "moving.py"
 CROWDING = PROGRAMS / "crowding.py"
@@ -85,7 +87,6 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, evidence):
@@ -149,7 +150,6 @@ def check_every_position(stage):
     return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("when", "made"), [("before", 0), ("after", 1)])
 def test_a_killed_transaction_is_all_or_none(stage, when, made):
     """SIGKILL before or after the acknowledgement of a transfer: none or all of its keys; gone on

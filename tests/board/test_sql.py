@@ -24,6 +24,8 @@ from tests.conftest import THOROUGH
 from tests.domain.strategies import text
 from tests.projections.support import Messages, fill, new_store, selected
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
@@ -178,7 +180,6 @@ largest = st.sampled_from(["max", "min"]).flatmap(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=30 if THOROUGH else 6, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), writes | largest), max_size=30), st.data())
 def test_sql_folds_any_history_as_the_domain_does(found, data):

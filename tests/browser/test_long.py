@@ -11,7 +11,11 @@ from benchmarks.bench_page import AGENTS, RUN, appends
 from hansard.bus.log import AtPosition
 from tests.browser.support import Open, Pages, ends, expected
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(300),
+]
 
 STEPS = 10_000
 POINTS = 12
@@ -26,7 +30,6 @@ async def long_run(pages: Pages) -> str:
     return RUN
 
 
-@pytest.mark.thorough
 async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, long_run: str):
     """Of 10,000 steps, the state at any commit's end is the fold's, and few rows are elements."""
     seen = await view(await pages.of(long_run))
@@ -40,7 +43,6 @@ async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, lo
         assert await seen.page.locator(".row").count() <= ROWS_MAX
 
 
-@pytest.mark.thorough
 async def test_a_long_run_is_searched_whole(view: Open, pages: Pages, long_run: str):
     """A word of one step of ten thousand is found, and the slider stands there; a word of many is
     counted: the intents of a tool, and its declaration by each agent.

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Request
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples")
 NARROW = 400  # pixels: a telephone
@@ -43,7 +45,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "site"
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(
@@ -68,7 +69,6 @@ async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(
     await context.close()
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_no_page_names_a_file_of_another_host(site: Path) -> None:
     """Styles, scripts, fonts and pictures are the site's own; only links lead elsewhere."""

@@ -179,6 +179,7 @@ async def check(record: AsyncRecord, numbers: set[int]) -> None:
         assert found == fold_agent(commits, each)
 
 
+@pytest.mark.later
 async def test_what_readers_are_not_given_is_in_no_chunk(opened):
     """Commits under an epoch that the agent has not: a chunk has what stands in for them."""
     writer = Writing(opened, 2)
@@ -190,6 +191,7 @@ async def test_what_readers_are_not_given_is_in_no_chunk(opened):
     assert (state.version, len(state.facts)) == (92, 20)
 
 
+@pytest.mark.later
 async def test_one_large_commit_has_one_chunk_and_the_next_goes_on_from_there(opened):
     """As a reader has it: of the numbers that it passes the first one alone."""
     writer = Writing(opened, 2)
@@ -211,6 +213,7 @@ async def test_who_goes_on_where_a_chunk_ends_begins_the_next_one(opened):
     await check(opened, {1, 2})
 
 
+@pytest.mark.later
 async def test_more_of_a_step_that_had_ended_is_met_by_reading_it(opened):
     """A maker keeps what is open; what was settled long after is made from what the log says."""
     writer = Writing(opened, 2)
@@ -249,6 +252,7 @@ async def test_a_chunk_waits_until_a_power_cut_leaves_its_commits(opened, monkey
     assert opened.workspace.states.written(STREAM) is None
 
 
+@pytest.mark.later
 async def test_who_was_fenced_makes_no_chunk_of_what_it_could_not_write(opened):
     """The chunk is of the commits that stand, those of the session that took over."""
     late = Writing(opened, 2)

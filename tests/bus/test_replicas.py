@@ -38,6 +38,8 @@ from tests.bus.cluster import Cluster, Member
 from tests.cli.support import ran
 from tests.evidence import Evidence
 
+pytestmark = pytest.mark.later
+
 ALICE = AgentStream("r1", "researcher", "alice")
 KEY = KeyStream("r1", "plan")
 LIFE = RunStream("r1")

@@ -286,6 +286,7 @@ def test_what_an_end_waits_for_is_less_than_what_is_promised():
     assert sum(waits_s) <= GONE_S
 
 
+@pytest.mark.later
 def test_a_program_that_a_user_started_is_no_user(data_dir):
     """What is executed does not inherit the use, even where nobody closes descriptors for it."""
     program = "import os; print(os.posix_spawnp('sleep', ['sleep', '60'], os.environ), flush=True)"
@@ -339,6 +340,7 @@ def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, round
             assert not eventually(partial(is_mute, lease.info), 0.2)
 
 
+@pytest.mark.later
 def test_the_server_does_not_stop_while_somebody_joins(data_dir):
     """Between a join's lock and its entry the supervisor decides nothing."""
     lease = join(data_dir)
@@ -356,6 +358,7 @@ def supervisor(data_dir: Path) -> list[str | Path]:
     return command
 
 
+@pytest.mark.later
 def test_a_supervisor_that_nobody_enters_ends(data_dir):
     """Who started it may die before he uses it."""
     data_dir.mkdir()
@@ -404,6 +407,7 @@ def test_a_killed_server_comes_back_on_its_port(lease, data_dir):
     assert msgspec.structs.replace(now, server_pid=lease.info.server_pid) == lease.info
 
 
+@pytest.mark.later
 def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
     """It never gets one that is dead."""
     os.kill(lease.info.server_pid, signal.SIGKILL)
@@ -443,6 +447,7 @@ def test_a_supervisor_that_is_told_to_end_ends_the_server(lease, data_dir):
         assert answers(again.info)
 
 
+@pytest.mark.later
 def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
     """Never two servers on one store: the new one starts when the old one is gone."""
     os.kill(lease.info.supervisor_pid, signal.SIGTERM)
@@ -538,6 +543,7 @@ def test_strict_is_the_default_and_syncs_before_the_ack(standing):
     assert sync_settings(standing).get("sync_always") is True
 
 
+@pytest.mark.later
 def test_relaxed_syncs_every_ten_milliseconds(data_dir):
     """Never the server's own two minutes."""
     with join(data_dir, Durability.RELAXED) as lease:
@@ -577,6 +583,7 @@ def test_the_size_of_the_store_is_not_limited(standing):
 # ---------------------------------------------------------------- secrets and permissions
 
 
+@pytest.mark.later
 def test_files_are_for_their_owner_only(lease, data_dir):
     """Directories 0700, files 0600, the store's included, whatever the umask."""
     with Wire(lease.info, lease.info.admin) as wire:
@@ -599,6 +606,7 @@ def test_an_empty_directory_is_closed_to_others(data_dir):
         assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
 
 
+@pytest.mark.later
 def test_a_directory_with_other_things_in_it_keeps_its_mode(data_dir):
     """Closing somebody's shared directory would break more than it protects: our files are 0600."""
     data_dir.mkdir()
@@ -772,6 +780,7 @@ def test_a_server_that_cannot_start_says_why(data_dir):
         assert answers(lease.info)
 
 
+@pytest.mark.later
 def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
     """A join waits for its turn no longer than it was told to."""
     data_dir.mkdir()
@@ -802,6 +811,7 @@ def test_a_join_that_runs_out_of_time_says_so(data_dir):
         assert answers(lease.info)
 
 
+@pytest.mark.later
 def test_a_long_log_is_put_aside(data_dir):
     """One old log is kept, so that two bounded files are the most there is."""
     data_dir.mkdir()
@@ -883,6 +893,7 @@ def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):
     assert issubclass(NoServerBinary, BusError)
 
 
+@pytest.mark.later
 def test_what_steers_python_does_not_reach_the_supervisor(data_dir, tmp_path, monkeypatch):
     """Neither the environment nor the current directory can break or change its start."""
     (tmp_path / "signal.py").write_text("raise SystemExit('shadowed')")
@@ -898,6 +909,7 @@ def test_what_steers_python_does_not_reach_the_supervisor(data_dir, tmp_path, mo
             assert os.fsencode(tmp_path) not in environment
 
 
+@pytest.mark.later
 def test_many_open_files_do_not_matter(data_dir):
     """Descriptors over 1023, where select(2) ends, are as good as others."""
     with contextlib.ExitStack() as stack:

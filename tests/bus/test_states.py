@@ -19,6 +19,8 @@ from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import AgentStream, StreamId
 
+pytestmark = pytest.mark.slow
+
 STEPS = 130
 
 
@@ -164,7 +166,6 @@ async def test_a_vector_is_what_the_states_of_that_point_say(told):
             assert await told.states().vector(run, up_to) == (view.life, view.vector)
 
 
-@pytest.mark.slow
 async def test_the_same_point_said_in_every_way_is_the_same_state(told):
     """A version, a position, a time, a commit id and an event id of one commit agree."""
     run = told.runs[0]
@@ -181,7 +182,6 @@ async def test_the_same_point_said_in_every_way_is_the_same_state(told):
     assert {view.agents["a"].version for view in views} == {stored.commit.last_version}
 
 
-@pytest.mark.slow
 async def test_chunks_thrown_away_cost_nothing_but_time(world):
     """Another layout, damaged bytes or no chunk at all: the state is read from the log."""
     stream = AgentStream(world.runs[0], "r", "a")
@@ -216,7 +216,6 @@ async def test_a_state_that_was_given_away_is_the_callers_own(told):
     assert (await states.agent(stream, 210)).steps
 
 
-@pytest.mark.slow
 async def test_an_unknown_run_or_point_is_named(told):
     """What was asked for, and what can be asked for instead."""
     with pytest.raises(hansard.NotFound, match="hansard runs"):

@@ -22,6 +22,8 @@ from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from tests.cli.planting import commit, delete_blobs, plant, publish_raw, tx
 from tests.cli.support import Call, Runs
 
+pytestmark = pytest.mark.later
+
 Planted = list[tuple[StreamId, Commit]]
 A = AgentStream("r1", "r", "a")
 RAW = msgspec.Raw(b"{}")

@@ -26,10 +26,13 @@ GONE_S = 60.0
 POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
 """Root is an ordinary owner without its capabilities: what is `a-w` it may not write."""
 
-pytestmark = pytest.mark.skipif(
-    bool(POWERLESS) and shutil.which("setpriv") is None,
-    reason="root may write whatever it likes, and there is no setpriv (util-linux) to forbid it",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(POWERLESS) and shutil.which("setpriv") is None,
+        reason="root may write whatever it likes: without setpriv (util-linux) none forbids it",
+    ),
+]
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -169,7 +172,6 @@ def _without(ran: Ran, names: set[str]) -> object:
     return [{k: v for k, v in line.items() if k not in names} for line in lines]
 
 
-@pytest.mark.slow
 def test_nothing_is_written_that_goes_away(
     original: tuple[Path, Runs], copied: Path, temporary: Path
 ):
@@ -214,7 +216,6 @@ def test_a_program_writes_nothing_that_goes_away(copied: Path, temporary: Path):
     until(lambda: not left(temporary))
 
 
-@pytest.mark.slow
 def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     """The server that works on it removes it; what was left before there was one, the next use."""
     half = temporary / f"{private_copy.PREFIX}half"
@@ -228,7 +229,6 @@ def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     until(lambda: not left(temporary))
 
 
-@pytest.mark.slow
 def test_a_copy_that_does_not_fit_is_not_begun(
     original: tuple[Path, Runs], temporary: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -16,6 +16,8 @@ from tests.cli.support import WORKSPACE, Call, Ran, Runs
 from tests.cli.test_up import a_run, up
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 60.0
 
 
@@ -65,7 +67,6 @@ def small(home: Path, record: hansard.Record, call: Call) -> Small:
     return partial(call, workspace=SMALL)
 
 
-@pytest.mark.slow
 def test_rebuild_is_refused_while_somebody_projects(home: Path, small: Small):
     """The process is named, and nothing is touched."""
     small("rebuild")
@@ -79,7 +80,6 @@ def test_rebuild_is_refused_while_somebody_projects(home: Path, small: Small):
     assert small("rebuild", "--verify").code == 0
 
 
-@pytest.mark.slow
 def test_status_says_how_far_the_tables_are(home: Path, small: Small):
     """Position and what is behind it, whether anybody projects, for people and for programs."""
     small("rebuild")
@@ -136,7 +136,6 @@ def _reaches(place: TableFiles, pid: int, position: int) -> None:
     raise AssertionError(message)
 
 
-@pytest.mark.slow
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
     """A file that it cannot use is told with the remedy; the log is held and shown."""
     home = tmp_path / "data"

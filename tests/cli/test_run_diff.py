@@ -18,6 +18,8 @@ import hansard
 from hansard.inspect import alignment
 from tests.cli.support import Call, Ran, Runs
 
+pytestmark = pytest.mark.later
+
 AIRLINE = "diffed"
 
 

@@ -26,6 +26,8 @@ from tests.cli.planting import publish_raw
 from tests.cli.support import Call, environment
 from tests.faults._warm import python, run
 
+pytestmark = pytest.mark.slow
+
 STOP_S = 60.0
 """Longest wait for a process to end, or for a broker to follow its last user."""
 
@@ -300,7 +302,6 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
         assert f"run {third} " in process.stderr.readline()
 
 
-@pytest.mark.slow
 def test_a_position_is_one_of_a_workspace(call: Call, tmp_path: Path):
     """To show the log from somewhere on, one has to say which."""
     told = call("up", "--data-dir", str(tmp_path / "data"), "--after", "0", workspace="")
@@ -328,7 +329,6 @@ def test_up_works_with_an_outside_broker(home: Path, record):
         assert process.wait(STOP_S) == 0
 
 
-@pytest.mark.slow
 def test_up_says_why_it_cannot(call: Call, tmp_path: Path):
     """No server there, a bad folder, a wrong setting: one line, exit code 2, no password."""
     blocked = tmp_path / "file"

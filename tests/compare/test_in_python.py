@@ -14,6 +14,8 @@ from hansard.inspect.tables import read
 from hansard.projections.reader import Reader
 from tests.agents.twins import Lab, TwinRecord, at_once, twins
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<b>bold</b> \x1b[31m"
 PLAN = hansard.plan(arms=["plain", "bold"], metrics=[{"name": "solved", "better": "higher"}])
 
@@ -126,7 +128,6 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
 ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3"
 
 
-@pytest.mark.slow
 async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(
     data_dir: Path, workspace: str
 ):

@@ -7,6 +7,8 @@ import pytest
 from tests.compare.conftest import trial
 from tests.real.support import opened, write
 
+pytestmark = pytest.mark.thorough
+
 TRIALS = 6
 
 

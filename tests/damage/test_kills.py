@@ -21,6 +21,8 @@ from tests.damage.conftest import marked, stopped
 from tests.damage.damages import WORKSPACE
 from tests.faults._warm import python, start
 
+pytestmark = pytest.mark.slow
+
 WRITER = """
 import sys, hansard
 with hansard.connect() as record:
@@ -120,7 +122,6 @@ def test_an_honest_log_is_never_called_damaged(
         stopped(home)
 
 
-@pytest.mark.slow
 def test_a_mark_follows_the_log(home: Path, cli: Call):
     """It is there within a second or so, with all that the log has; killed, its keeper is started
     again, and goes on where it was.

@@ -24,6 +24,8 @@ from tests.exchange.support import (
     sealed,
 )
 
+pytestmark = pytest.mark.later
+
 KINDS = ("team", "fork of a fork", "talk 3", "retried")
 
 

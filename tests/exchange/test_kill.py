@@ -12,6 +12,8 @@ from tests.faults._warm import run
 from tests.importers.support import answer, asks, chat, says, stored_beyond, written
 from tests.importers.support import call as tool_call
 
+pytestmark = pytest.mark.slow
+
 RUNS = 40
 MORE_KILLS_MAX = 20
 """Kills beyond those asked for, until one has come in the middle."""
@@ -43,7 +45,6 @@ def file(home, tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds, evidence):

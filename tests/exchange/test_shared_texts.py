@@ -20,6 +20,8 @@ from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options
 from tests.exchange.support import bring_in, exported, in_workspace, log_of
 
+pytestmark = pytest.mark.slow
+
 KEY = "hunter2-hunter2-hunter2"
 CALLS = 9
 
@@ -147,7 +149,6 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
     assert len(asked) == CALLS + 1  # every call that was given it
 
 
-@pytest.mark.slow
 def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
     """Masks are laid on the value that the agent gave: no key is in a role's view or its tables,
     and of what the role sees, everything; also above the size that is put in full.

@@ -31,6 +31,8 @@ from tests.exchange.support import (
     taken_out,
 )
 
+pytestmark = pytest.mark.later
+
 
 def work(home, name, run, *texts):
     """A session of one agent that adds some messages."""

@@ -9,10 +9,11 @@ import pytest
 
 from benchmarks import airline
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parents[2].parent / "shared/data/tau-bench/dev/gpt-4o-airline.json"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not FILE.exists(), reason="no ../shared/data/tau-bench here")
 def test_a_procedure_of_tools_foretells_more_than_the_most_frequent():
     """On the runs of tasks that it was not learned from; whatever the flow check flags is told for

@@ -20,7 +20,7 @@ from tests.experience.forms import served
 from tests.experience.test_checks import MUTATIONS, Try, honest
 from tests.experience.test_learning import CLOSE, EIGHT, learned, shown
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
 
 OTHER_HOST = "127.0.0.2"
 OF_THE_PAGE = (pure.other_element, pure.other_host, pure.other_frame, pure.stale, pure.twice_there)

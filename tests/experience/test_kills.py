@@ -25,6 +25,8 @@ from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown
 from tests.faults._warm import run
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["browser", "form"]
 
 PROGRAM = Path(__file__).with_name("doing.py")

@@ -29,6 +29,7 @@ from tests.experience.demos import FOLDER, demonstrations
 __all__ = ["pages"]
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/data/browser/demos here"),
 ]

@@ -11,6 +11,8 @@ from hansard.domain.experiment import arm_of
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.run import RunStatus
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("programs")
 ASSIGNER, REGISTRAR = PROGRAMS / "assigner.py", PROGRAMS / "registrar.py"
 

@@ -19,6 +19,8 @@ from tests.faults._broker import NatsServer
 from tests.faults._whole import holes, repeats, torn, whole_log
 from tests.faults.support import Report, Stage, all_go_on, missing, read_acks
 
+pytestmark = pytest.mark.slow
+
 ROUNDS_QUICK, ROUNDS_FULL = 2, 50
 APPENDERS, STREAMS = 2, 40
 """Processes that append straight to the log, and each one's streams: enough to group commits."""

@@ -7,6 +7,8 @@ import pytest
 from tests.faults._inside import Point
 from tests.faults.support import PROGRAMS, Stage
 
+pytestmark = pytest.mark.slow
+
 PAPERS = ["paper 0", "paper 1"]
 DONE = [PAPERS, "paper 0", "letter to the board", "published Report"]
 CHANGED = [PAPERS, "paper 1", "letter to the board", "published Report"]
@@ -36,7 +38,6 @@ def _bodies(stage: Stage) -> list[str]:
     return [line["tool"] for line in stage.world.read("bodies")]
 
 
-@pytest.mark.slow
 def test_a_later_step_changed(stage):
     """What was recorded before the edit replays: no body runs again, no effect happens again."""
     path = _source(stage)
@@ -50,7 +51,6 @@ def test_a_later_step_changed(stage):
     assert stage.lost() == []
 
 
-@pytest.mark.slow
 def test_an_effect_with_other_arguments_is_another_effect(stage):
     """An effect on record whose arguments were edited is a new call: both stay on record."""
     path = _source(stage)
@@ -62,7 +62,6 @@ def test_an_effect_with_other_arguments_is_another_effect(stage):
     assert _effects(stage, "send") == ["the board"]
 
 
-@pytest.mark.slow
 def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
     """An equal result cuts a change off: the edited steps run, the effect after them replays."""
     path = _source(stage)
@@ -107,7 +106,6 @@ def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdi
     evidence.record(f"edited.{policy}.{verdict}", effects=letters, settlements=1)
 
 
-@pytest.mark.slow
 def test_an_earlier_step_changed_before_an_idempotent_one(stage):
     """It runs again with the key it had."""
     path = _source(stage)
@@ -121,7 +119,6 @@ def test_an_earlier_step_changed_before_an_idempotent_one(stage):
     assert stage.settlements() == []
 
 
-@pytest.mark.slow
 def test_an_earlier_step_changed_before_one_in_doubt(stage):
     """An open intent is the doubt that it was, whatever was edited before it."""
     path = _source(stage)

@@ -9,6 +9,8 @@ from hansard.domain.run import RunStatus
 from hansard.domain.team.task import TaskStatus
 from tests.faults.support import Stage
 
+pytestmark = pytest.mark.slow
+
 REOPENS = Path(__file__).with_name("programs") / "reopens.py"
 SAYS = Path(__file__).with_name("programs") / "says.py"
 LEAVES = Path(__file__).with_name("programs") / "leaves.py"
@@ -61,7 +63,6 @@ def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(
     assert AgentStream(stage.run, "worker", "w0") in {each.stream for each in stage.commits()}
 
 
-@pytest.mark.slow
 def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stage) -> None:
     """It says for whom; `finish` ends it, and the agent that comes back opens it and ends it."""
     child = stage.start(LEAVES, when="before", tag="agent.left.v1", agent="w0")

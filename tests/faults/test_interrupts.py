@@ -13,6 +13,8 @@ from hansard.domain.steps import StepStatus
 from tests.faults._inside import Point
 from tests.faults.support import Stage
 
+pytestmark = pytest.mark.thorough
+
 DONE = ["LETTER", {"did": "LETTER"}, "LETTER"]
 
 

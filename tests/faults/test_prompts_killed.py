@@ -12,6 +12,8 @@ from tests.cli.support import environment
 from tests.faults._warm import run
 from tests.faults.programs import prompts
 
+pytestmark = pytest.mark.slow
+
 KILLS = ["blob:1", "blob:2", "append:1", "append:4", "append:7"]
 WAIT_S = 120
 ROOT = Path(__file__).parents[2]

@@ -6,11 +6,12 @@ import pytest
 
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.slow
+
 ASKED_S = 30
 KILLED_AFTER_S = [number / 500 for number in range(25)]
 
 
-@pytest.mark.slow
 def test_who_is_killed_while_it_asks_for_a_program_ends_nothing_but_that():
     """At whatever point of asking: before it is heard, while the fork is made, after."""
     for wait_s in KILLED_AFTER_S:

@@ -10,6 +10,8 @@ from hansard.agents.importers import calls
 from hansard.agents.importers.chat import Message
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.later
+
 ASKED = {"role": "user", "content": "hello"}
 
 

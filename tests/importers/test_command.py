@@ -31,6 +31,8 @@ from tests.importers.support import (
     written,
 )
 
+pytestmark = pytest.mark.later
+
 GOOD = [
     chat(says("user", f"hello {n}"), asks(call("c", "t")), answer("c", n), run=n, outcome={})
     for n in range(5)

@@ -13,6 +13,8 @@ from hansard.client.record_sync import Record
 from hansard.domain.actions.cache import ActionCache
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.later
+
 
 def recording(*steps: dict[str, Any], title: str = "Invite Ada") -> dict[str, Any]:
     """As the Recorder exports one."""

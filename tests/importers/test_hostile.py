@@ -10,6 +10,8 @@ from hansard.agents.importers import _files
 from tests.cli.support import environment
 from tests.importers.support import chat, made, runs_of, says
 
+pytestmark = pytest.mark.later
+
 GOOD = json.dumps(chat(says("user", "hello"))).encode()
 
 

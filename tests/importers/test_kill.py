@@ -25,6 +25,8 @@ from tests.importers.support import (
 )
 from tests.importers.test_devtools import whole
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(dying.__file__)
 
 RUNS = 100
@@ -63,7 +65,6 @@ def undisturbed(home, file):
     return dict(bodies(home, "undisturbed"))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, rounds):

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.support import environment
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = Path(__file__).with_name("programs") / "dspy_optimizer.py"
 LOCKED = Path(__file__).parents[2] / "requirements" / "dspy.txt"
 INSTALLED_S_MAX = 900

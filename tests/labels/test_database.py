@@ -8,6 +8,8 @@ from hansard.domain.roles import file as role_file
 from hansard.projections.roles.table_files import role_place
 from tests.labels.support import read_secret
 
+pytestmark = pytest.mark.slow
+
 PLANTED = "PLANTED-7f3a9c"
 ROLES = """
 [roles.reader]
@@ -55,7 +57,6 @@ def world(record):
     return make
 
 
-@pytest.mark.slow
 def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data_dir, workspace):
     """Neither what is answered; the role that is cleared for it has it."""
     world("r", secrets=True)

@@ -13,6 +13,8 @@ from hansard.domain.label import LOWEST
 from tests.conftest import ROUNDS
 from tests.labels.support import history
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys
 import hansard

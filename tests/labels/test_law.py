@@ -19,6 +19,8 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from tests.labels.support import apply_roles, history
 
+pytestmark = pytest.mark.slow
+
 AGENTS = ("ada", "bob", "cyd")
 GIVEN = ("", "internal", "untrusted", "secret", "confidential untrusted")
 _runs = itertools.count(1)
@@ -231,7 +233,6 @@ def law_record(data_dir) -> Iterator[Record]:
         yield opened
 
 
-@pytest.mark.slow
 @given(shared, st.lists(acts, min_size=6, max_size=18))
 @settings(max_examples=max(6, settings().max_examples // 3 - 4), deadline=None)
 def test_what_is_committed_is_labelled_by_all_that_was_shown_before(law_record, begun, then):

@@ -12,6 +12,8 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import KIND, MemoryChanged
 from tests.faults.support import Stage
 
+pytestmark = pytest.mark.slow
+
 CORRECTED = Path(__file__).with_name("programs") / "corrected.py"
 BEGUN_S_MAX = 60.0
 CORRECTIONS = 2
@@ -48,7 +50,6 @@ def steps_of(stage: Stage) -> set[int]:
     return done
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.thorough)])
 def test_killed_at_each_append_no_correction_is_lost_or_doubled(stage: Stage, when: str):
     """SIGKILL before or after each append: a correction and its step are both there or neither is;

@@ -20,6 +20,8 @@ from hansard.domain.memory.space import initial
 from tests.evidence import Evidence
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.thorough
+
 PROGRAM = Path(__file__).with_name("programs") / "racing.py"
 SPACE = "org"
 WRITERS = 3

@@ -6,6 +6,8 @@ import pytest
 
 from hansard.client.record_sync import Record
 
+pytestmark = pytest.mark.slow
+
 WRITERS = 8
 SPACE = "org"
 
@@ -23,7 +25,6 @@ def write(record: Record, number: int, edits: int, errors: list[BaseException]) 
         errors.append(error)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("edits", [5, pytest.param(1_000, marks=pytest.mark.thorough)])
 @pytest.mark.timeout(3_000)
 def test_no_edit_of_eight_writers_is_lost(record: Record, edits: int):

@@ -13,7 +13,7 @@ from tests.conftest import THOROUGH
 from tests.notebooks.support import Notebook
 from tests.test_docs import PAGES, name_of, notebook
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 OPEN = """
 import asyncio, pathlib, time
@@ -79,7 +79,6 @@ def on_record(book: Notebook) -> Any:
         return record.state("nb-1")
 
 
-@pytest.mark.slow
 def test_a_session_is_open_over_the_cells(book: Notebook) -> None:
     """Opened in one, a tool declared in another, called in a third, closed in the last; an error in
     a cell ends nothing; afterwards everything is on record, and the run is completed.
@@ -103,7 +102,6 @@ def test_a_session_is_open_over_the_cells(book: Notebook) -> None:
     ]
 
 
-@pytest.mark.slow
 def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
     """The same cells again: nothing is done twice, whether it was restarted (in full) or killed."""
     (book.folder / "go").touch()
@@ -220,7 +218,6 @@ await asyncio.to_thread(program)
     assert next(iter(on_record(book).agent("ada").steps.values())).status is StepStatus.COMPLETED
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=name_of)
 def test_the_notebook_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """Its cells one after the other in one kernel; then again in another one, from the record."""

@@ -16,6 +16,8 @@ from tests.cli.support import SRC, Call, environment
 from tests.cli.test_up import ended
 from tests.faults._warm import python, run
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = '''
 """Grants by what it looks up; the second word says what it makes of a gender."""
 import os, sys, time
@@ -117,7 +119,6 @@ def rows(made, kind: str):
     return [line for line in made.lines if line["kind"] == kind]
 
 
-@pytest.mark.slow
 def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
     desk: Desk, call: Call, record: Record
 ):
@@ -154,7 +155,6 @@ def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
     assert kept == [(2, 4)]
 
 
-@pytest.mark.slow
 def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
     """What calls returned is there to be swapped; an argument is the program's own."""
     desk.record(2)
@@ -169,7 +169,6 @@ def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
     assert "no run is like 'x-*'" in nobody.err
 
 
-@pytest.mark.slow
 def test_a_run_that_the_command_cannot_be_made_for_is_left_out(
     desk: Desk, call: Call, record: Record
 ):
@@ -197,7 +196,6 @@ def test_a_planted_bias_is_found(desk: Desk):
     assert "With the value on record 21 of 21 forks decided as their runs had." in made.out
 
 
-@pytest.mark.slow
 def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
     """The fork with another value asks another thing: its pair is not answered, and counted."""
     desk.record(1, "model")
@@ -266,7 +264,6 @@ def test_another_program_is_another_probe(desk: Desk):
     assert (anew["probe"] not in (first["probe"], edited["probe"]), anew["before"]) == (True, 0)
 
 
-@pytest.mark.slow
 def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record):
     """What is done is not run again, and the second one says how much there was."""
     desk.record(3)
@@ -299,7 +296,6 @@ def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record)
     assert set(there) <= set(completed())  # not a word was added to them
 
 
-@pytest.mark.slow
 def test_a_fork_is_no_run_to_probe(desk: Desk, call: Call, record: Record):
     """It is named as what it is."""
     desk.record(1)

@@ -29,6 +29,8 @@ from tests.projections.support import (
     some_borders,
 )
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = max(6, min(ROUNDS * 2, 400))
 """Each example is some ten batches, of some 60 ms."""
 
@@ -69,7 +71,6 @@ def _append(messages: Messages, stream, after, events, counts) -> None:
         rest = rest[count:]
 
 
-@pytest.mark.slow
 @given(events=agent_histories, life=run_histories, counts=sizes, seed=st.integers(0, 2**32))
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):

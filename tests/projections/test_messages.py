@@ -43,6 +43,8 @@ from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.projections.support import Messages, digests, fill, new_store, selected, write
 
+pytestmark = pytest.mark.later
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 LIFE, ADA = RunStream("r"), AgentStream("r", "writer", "ada")
 STARTED = run.RunStarted(workflow="w")

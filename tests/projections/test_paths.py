@@ -18,6 +18,8 @@ from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options
 from tests.real import parsers, support
 
+pytestmark = pytest.mark.slow
+
 
 class Trail(msgspec.Struct, frozen=True):
     """What an agent called in a run, and what came of the run; None where it is not known."""
@@ -213,7 +215,6 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
     return session.run
 
 
-@pytest.mark.slow
 def test_live_runs_errors_and_runs_without_calls(
     home: Path, record: hansard.Record, tmp_path: Path
 ):

@@ -17,6 +17,8 @@ from tests.cli.planting import options
 from tests.cli.support import environment
 from tests.projections.support import check_agent, check_facts, check_life, check_steps
 
+pytestmark = pytest.mark.thorough
+
 RUNS_CHECKED = 25
 
 
@@ -33,7 +35,6 @@ def _shell(home: Path, workspace: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
-@pytest.mark.thorough
 @pytest.mark.real
 def test_tau_bench_is_projected(home: Path, record: hansard.Record, real_data: Path):
     """The published airline runs: 200 runs of 50 tasks, 5,308 messages, every run as its fold says,

@@ -27,6 +27,8 @@ from tests.cli.planting import commit, options, plant, publish_raw
 from tests.faults._warm import Process, start
 from tests.projections.support import WORKSPACE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 _numbers = itertools.count(1)
@@ -84,7 +86,6 @@ async def head_of(home: Path, workspace: str) -> int:
         return (await raw.bounds())[1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["begun", "closed"])
 async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
     home: Path, workspace: str, monkeypatch, moment: str
@@ -121,7 +122,6 @@ async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
         await (await Projector.open(raw, place)).close()
 
 
-@pytest.mark.slow
 async def test_it_follows_the_log(home: Path, workspace: str):
     """What is recorded meanwhile is in the tables soon after; wait_for tells when; what follows
     from the log alone is what a rebuild makes.
@@ -222,7 +222,6 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
 RAW = steps.NULL
 
 
-@pytest.mark.slow
 async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path):
     """Tables of one log are not gone on with from another, be it shorter or longer."""
     place = TableFiles(tmp_path / "t.duckdb")
@@ -244,7 +243,6 @@ async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path
         store.close()
 
 
-@pytest.mark.slow
 async def test_what_cannot_be_written_stops_it_with_the_reason(
     home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -263,7 +261,6 @@ async def test_what_cannot_be_written_stops_it_with_the_reason(
         await wait_for(TableFiles.of(home, workspace), 15, WAIT_S)
 
 
-@pytest.mark.slow
 async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
     """What is no commit is a problem in the live tables, too."""
     async with running(home, workspace) as (projector, _):
@@ -276,7 +273,6 @@ async def test_a_planted_message_stops_nothing(home: Path, workspace: str):
         assert projector.store.all("SELECT count(*) FROM runs") == [(1,)]
 
 
-@pytest.mark.slow
 async def test_a_rebuild_that_is_killed_leaves_the_old_tables(home: Path, workspace: str):
     """What it had made is thrown away by the next one."""
     place = TableFiles.of(home, workspace)
@@ -331,7 +327,6 @@ async def test_tables_that_a_kill_has_torn_begin_again(
     assert (compared.position, compared.differing) == (head, [])
 
 
-@pytest.mark.slow
 async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, workspace: str):
     """Nobody was killed: somebody is to know of it."""
     place = TableFiles.of(home, workspace)

@@ -4,8 +4,9 @@ import pytest
 
 import hansard
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_an_exported_run_brings_its_prompts(call, record, data_dir, workspace, tmp_path):
     """Their versions, aliases and feedback as they stood at its end, whole; where another prompt of
     that name stands already, nothing is imported.

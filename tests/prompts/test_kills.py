@@ -10,12 +10,13 @@ import pytest
 import hansard
 from tests.cli.killed import killed_at, was_killed
 
+pytestmark = pytest.mark.slow
+
 OPTIMIZER = Path(__file__).with_name("programs") / "small_optimizer.py"
 LAST = 240
 """Points at which it may be killed; beyond them it is done."""
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_promotion_moves_the_alias_once(
     call, record, data_dir, workspace, rounds, evidence
@@ -39,7 +40,6 @@ def test_a_killed_promotion_moves_the_alias_once(
     evidence.record("prompts.promote.kills", kills=kills, rounds=next(versions) - 2)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, rounds, evidence):
     """Killed at any append and begun again, it comes to the versions, the trials and the move of

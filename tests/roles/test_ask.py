@@ -16,6 +16,8 @@ from tests.roles.test_record import SECRET, team
 from tests.sql_sandbox.conftest import Asker
 from tests.sql_sandbox.test_hostile import CORPUS, COSTLY_S, LEAKS, LIMITS, sql_of, state
 
+pytestmark = pytest.mark.later
+
 ROLES = """
 [roles.reader]
 [[roles.reader.sees]]

@@ -13,6 +13,8 @@ from hansard.projections.search.search import Question, ask
 from tests.faults._warm import Process, start
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 
@@ -71,7 +73,6 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
     evidence.record("kill.search_index", kills=kills, commits=reached, differing_rows=0)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_rebuild_that_is_killed_leaves_the_old_index(home: Path, workspace: str, rounds):

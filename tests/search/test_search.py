@@ -34,6 +34,8 @@ from tests.search.support import (
     unknown,
 )
 
+pytestmark = pytest.mark.later
+
 WAIT_S = 60.0
 
 

@@ -20,6 +20,8 @@ from tests.service.support import House
 from tests.service.test_attacks import refusals
 from tests.service.test_doors import wait_for_question
 
+pytestmark = pytest.mark.later
+
 COUNTER = """
 [roles.counter]
 [[roles.counter.sees]]

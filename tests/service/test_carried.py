@@ -26,6 +26,8 @@ from tests.service._nursery import Nursery
 from tests.service.support import House, Served
 from tests.service.test_kills import some
 
+pytestmark = pytest.mark.later
+
 WHY = {"approver": "eve", "because": "it was published"}
 
 

@@ -28,6 +28,8 @@ from tests.evidence import Evidence
 from tests.service._carried import ROLES, Law
 from tests.service.support import Served
 
+pytestmark = pytest.mark.slow
+
 GIVEN = ("internal", "secret", "confidential untrusted", "untrusted")
 WHO = ("ada", "fay")
 WRITES = ("open", "message", "put", "append", "task", "mail", "checkpoint")
@@ -243,7 +245,6 @@ class World:
         return len(self.hidden)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_nothing_goes_out_that_was_written_after_it_was_shown(
     houses: list[Served], evidence: Evidence

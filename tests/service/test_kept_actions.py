@@ -9,6 +9,8 @@ from hansard.domain.errors import BadValue
 from tests.actions.test_cache import cache, entry
 from tests.service.support import ALL, Served
 
+pytestmark = pytest.mark.slow
+
 ROLES = """
 [[roles.writer.sees]]
 name = "caches"
@@ -35,7 +37,6 @@ tools = ["**"]
 """
 
 
-@pytest.mark.slow
 def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
     """Who may state the kinds keeps, reverts and looks at caches; who only sees them reads them, a
     secret in them by its name; who does not see all of them is refused, whether there is one or

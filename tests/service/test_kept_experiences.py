@@ -19,6 +19,8 @@ from hansard.client.protocol.errors import NotOffered
 from tests.experience import journeys
 from tests.service.support import ALL, Served
 
+pytestmark = pytest.mark.slow
+
 SEES = """
 [[roles.{role}.sees]]
 name = "experiences and runs"
@@ -151,7 +153,6 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
         assert "it is over" not in str(clerk.sql("FROM events").rows)
 
 
-@pytest.mark.slow
 def test_who_may_not_state_it_confirms_and_retires_nothing(
     read_only: tuple[Served, dict[str, list[str]]],
 ) -> None:
@@ -179,7 +180,6 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(
         assert [each.change for each in log] == ["distilled", "confirmed", "replayed"]
 
 
-@pytest.mark.slow
 def test_what_left_a_run_is_told_by_what_the_role_sees(
     read_only: tuple[Served, dict[str, list[str]]],
 ) -> None:

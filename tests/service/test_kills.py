@@ -25,6 +25,8 @@ from tests.service._nursery import Nursery
 from tests.service.programs import small
 from tests.service.support import House
 
+pytestmark = pytest.mark.slow
+
 WORKER = Path(__file__).parent / "programs" / "worker.py"
 LINES = 40
 GONE, DOUBT = 4, 3
@@ -276,7 +278,6 @@ def test_client_killed_at_each_point(
     evidence.record("service.client_killed", points=len(points), kills=len(kills))
 
 
-@pytest.mark.slow
 def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> None:
     """Who waits for what others do is told so as soon as anybody."""
     house.end()
@@ -295,7 +296,6 @@ def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> 
         assert time.monotonic() - began < NOTICED_S
 
 
-@pytest.mark.slow
 def test_service_sleeps(
     house: House, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

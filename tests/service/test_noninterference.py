@@ -16,6 +16,8 @@ from tests.service._exchange import STRANGE, Asked, do, exchanged, of_record, to
 from tests.service._pairs import APPROVAL, SECRET, Act, Cast, Moment, pairs
 from tests.service.support import House, Served
 
+pytestmark = pytest.mark.slow
+
 ROLES = """
 [roles.writer]
 [[roles.writer.sees]]
@@ -108,7 +110,6 @@ OUTSIDE: list[Asked] = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how_much", [pytest.param(1, marks=pytest.mark.thorough), 3])
 def test_answers(house: House, other: House, how_much: int) -> None:
     """Two workspaces that differ in what the role does not see: every answer is the same."""

@@ -9,6 +9,8 @@ import pytest
 import hansard
 from tests.service.support import ALL, Served
 
+pytestmark = pytest.mark.slow
+
 FEW = """
 [roles.few]
 [[roles.few.sees]]
@@ -25,7 +27,6 @@ tools = ["**"]
 """
 
 
-@pytest.mark.slow
 def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
     """Who may state the kinds adds, moves and retires; who only sees them reads; who does not see
     all of prompts is refused, with what to ask for.

@@ -9,10 +9,10 @@ import hansard
 from tests.service.support import ALL, Lab, Served
 from tests.service.test_parity import play
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.thorough(quick="tests/service/test_doors.py::test_modes")
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
 def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: Lab) -> None:
     """The error has both sides; what the newest session left behind is not asked for."""
 
@@ -47,7 +47,6 @@ def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: L
     assert (saved.calls, saved.sessions, saved.sessions_unknown) == (2, 1, 0)
 
 
-@pytest.mark.slow
 def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: Path) -> None:
     """By its own tables: of sessions that it is shown, and of decisions; who may not query is
     refused that, and every other answer that is made of tables.

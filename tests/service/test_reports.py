@@ -8,6 +8,8 @@ import hansard
 from tests.compare.test_in_python import PLAN
 from tests.service.support import ALL, Served
 
+pytestmark = pytest.mark.thorough
+
 FEW = """
 [roles.few]
 [[roles.few.sees]]

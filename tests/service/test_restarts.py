@@ -27,6 +27,8 @@ from tests.service.programs import small
 from tests.service.support import ALL, House
 from tests.service.test_kills import check_small, settle_small, up
 
+pytestmark = pytest.mark.slow
+
 NOTICED_S = 20.0
 """So soon a client is told; an append is tried for 30 s, and a request is waited for for ever."""
 
@@ -125,7 +127,6 @@ PLACES = [*range(1, len(small.ENDED)), BEFORE_EFFECT, AFTER_EFFECT, *[ANY_TIME] 
 """
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_the_broker_is_killed_at_work(
     tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
@@ -178,7 +179,6 @@ def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
     return work
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)]

@@ -7,6 +7,8 @@ import pytest
 import hansard
 from tests.service.support import ALL, Served
 
+pytestmark = pytest.mark.slow
+
 FEW = """
 [roles.few]
 [[roles.few.sees]]
@@ -18,7 +20,6 @@ tools = ["**"]
 """
 
 
-@pytest.mark.slow
 def test_a_restricted_agent_is_given_what_its_role_sees(data_dir: Path, tmp_path: Path) -> None:
     """A role that sees an answer is given it, and its program runs nothing; one that does not runs
     its call; neither may offer or invalidate without a word of its rules.

@@ -14,6 +14,8 @@ from tests.cli.support import ran
 from tests.service.support import ALL, House, Served
 from tests.service.test_kills import up
 
+pytestmark = pytest.mark.thorough
+
 Status = Callable[[], dict[str, Any]]
 
 

@@ -23,6 +23,8 @@ from hansard.projections.table_files import TableFiles, WriteLock
 from tests.faults._warm import start
 from tests.sql_sandbox.story import LENGTH, message
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WAIT_S = 30.0
 BIG = 110_000
@@ -99,7 +101,6 @@ def test_a_generation_is_the_tables_at_its_position(tmp_path: Path):
     hold.close()
 
 
-@pytest.mark.slow
 def test_old_ones_go_when_nobody_reads_them(tmp_path: Path):
     """What is held stays and answers the same, however much is published; then it goes."""
     place, hold, store = opened(tmp_path)
@@ -120,7 +121,6 @@ def test_old_ones_go_when_nobody_reads_them(tmp_path: Path):
     assert sorted(path.name.split("-")[0] for path in place.published.iterdir()) == ["gen"]
 
 
-@pytest.mark.slow
 def test_what_is_published_is_what_a_closed_store_held(tmp_path: Path):
     """Closing publishes the last batch; opening again publishes nothing that is there."""
     place, hold, store = opened(tmp_path)
@@ -142,7 +142,6 @@ def test_what_is_published_is_what_a_closed_store_held(tmp_path: Path):
     assert (standing.position, standing.published) == (12, 12)
 
 
-@pytest.mark.slow
 def test_duckdb_keeps_its_lock_while_it_is_copied(tmp_path: Path):
     """Whoever is no Hansard may not write the tables meanwhile: reading them to publish must not
     let go of DuckDB's own lock.
@@ -157,7 +156,6 @@ def test_duckdb_keeps_its_lock_while_it_is_copied(tmp_path: Path):
     hold.close()
 
 
-@pytest.mark.slow
 async def test_a_position_is_awaited(tmp_path: Path):
     """Until it is published, and no longer than said."""
     place, hold, store = opened(tmp_path)
@@ -179,7 +177,6 @@ async def test_a_position_is_awaited(tmp_path: Path):
     hold.close()
 
 
-@pytest.mark.slow
 def test_a_rebuild_withdraws_what_was_published(tmp_path: Path):
     """Tables that were replaced are not answered from; a reader that has them open reads on."""
     place, hold, store = opened(tmp_path)
@@ -196,7 +193,6 @@ def test_a_rebuild_withdraws_what_was_published(tmp_path: Path):
     hold.close()
 
 
-@pytest.mark.slow
 def test_half_a_generation_is_never_found(tmp_path: Path):
     """A folder without its word, or with another schema's, or one that a kill left without its
     name, is no generation; the next publisher clears away what has no name.
@@ -227,7 +223,6 @@ def test_half_a_generation_is_never_found(tmp_path: Path):
     assert [path.name.split("-")[:2] for path in base.iterdir()] == [["gen", "6"]]
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kills_leave_whole_generations(tmp_path: Path, rounds, evidence):
@@ -295,7 +290,6 @@ def _read_on(place: TableFiles, stop: threading.Event, wrong: list[BaseException
             return
 
 
-@pytest.mark.slow
 def test_a_reader_that_has_gone_holds_nothing(tmp_path: Path):
     """A lock is that of a process: when it is killed, its generation goes with the next one."""
     place, hold, store = opened(tmp_path)

@@ -14,6 +14,8 @@ from pyarrow import csv, ipc, parquet
 import hansard
 from tests.cli.support import environment
 
+pytestmark = pytest.mark.slow
+
 ROWS = """
     SELECT range AS n, CASE WHEN range % 3 > 0 THEN 't' || range END AS text, [range] AS many,
         repeat('x', 200) AS wide FROM range(60_000)
@@ -72,7 +74,6 @@ def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
         assert (read(path).column_names, read(path).num_rows) == (["one"], 0)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("record")
 def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
     """Cut, failed half way, or too slow: what stood there stays, and nothing stands beside it."""
@@ -92,7 +93,6 @@ def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
     assert [each.name for each in tmp_path.iterdir()] == ["kept.arrow"]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("record")
 def test_a_role_is_written_what_it_sees_once_that_is_on_record(
     call: Any, data_dir: Path, workspace: str, tmp_path: Path

@@ -8,6 +8,8 @@ from tests.conftest import THOROUGH
 from tests.statistics import support, worlds
 from tests.statistics.worlds import Design
 
+pytestmark = pytest.mark.thorough
+
 ROUNDS = 400 if THOROUGH else 150
 """Experiments without a difference: fewer in a quick run, and its bounds are as much wider."""
 ROUNDS_DIFFERENT = 400

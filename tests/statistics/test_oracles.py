@@ -11,6 +11,8 @@ import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where fir
 from hansard.projections.store import Store
 from tests.statistics import support
 
+pytestmark = pytest.mark.later
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):

@@ -14,6 +14,8 @@ import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where fir
 from tests.statistics import support
 from tests.statistics.support import Trial
 
+pytestmark = pytest.mark.later
+
 CLOSE: dict[str, Any] = {"rel": 1e-9, "abs": 1e-12}
 
 

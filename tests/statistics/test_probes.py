@@ -13,6 +13,8 @@ from tests.statistics import support
 from tests.statistics.probes import Decided, Pair, plant, same
 from tests.statistics.test_oracles import asked, grid
 
+pytestmark = pytest.mark.later
+
 VALUES = ("female", "male")
 
 

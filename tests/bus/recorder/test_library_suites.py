@@ -22,6 +22,8 @@ from hansard.bus.recorder import (
 )
 from hansard.bus.server.lease import Lease, join
 
+pytestmark = pytest.mark.later
+
 MODULE = "hansard.bus.recorder"
 
 

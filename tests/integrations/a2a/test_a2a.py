@@ -17,6 +17,8 @@ import hansard
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, at_socket
 from tests.integrations.packages import python_with
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("programs")
 
 
@@ -86,7 +88,6 @@ async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
     assert "messageId" not in json.dumps(steps[1]["arguments"])
 
 
-@pytest.mark.slow
 async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
     """Killed while the agent works: the agent is asked for the task that it made of the message;
     it is not asked twice.
@@ -129,7 +130,6 @@ async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Comm
     assert setup.effects() == ["die"]
 
 
-@pytest.mark.slow
 async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, command: Commands):
     """What it was asked, did and told; by the key the two runs are one story."""
     async with agent(setup, "recorded") as (url, _):

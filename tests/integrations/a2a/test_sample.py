@@ -16,6 +16,8 @@ import pytest
 from tests.integrations.a2a.test_a2a import asking, said
 from tests.integrations.mcp.support import PACKAGES_S_MAX, Setup, free_port, listens, source_of
 
+pytestmark = pytest.mark.thorough
+
 HERE = Path(__file__).parent
 
 
@@ -53,7 +55,6 @@ async def sample(
         await process.wait()
 
 
-@pytest.mark.thorough
 async def test_the_sdks_sample_is_asked_once(setup: Setup, tmp_path: Path):
     """Who asks is killed while it works, and finds its task again; then the agent is killed, and
     what it said is said again.

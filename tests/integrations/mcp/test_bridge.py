@@ -9,6 +9,8 @@ import pytest
 from tests.faults._warm import python
 from tests.integrations.mcp.support import Commands, Setup, ask, everything
 
+pytestmark = pytest.mark.slow
+
 ONE_ERA = Path(__file__).with_name("programs") / "one_era.py"
 
 
@@ -17,7 +19,6 @@ def speaking(setup: Setup, era: str) -> list[str]:
     return [python(), str(ONE_ERA), era, str(setup.sent), python()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("client", "server"),
     [("legacy", "new"), pytest.param("2026-07-28", "old", marks=pytest.mark.thorough)],

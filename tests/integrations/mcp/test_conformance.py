@@ -25,6 +25,8 @@ from tests.integrations.mcp.support import (
 )
 from tests.integrations.mcp.test_wire import check_http
 
+pytestmark = pytest.mark.thorough
+
 SDIST = Path(__file__).with_name("sdist.txt")
 SUITE_S_MAX = 120
 

@@ -22,6 +22,8 @@ from tests.integrations.mcp.test_http import ERAS
 from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
 from tests.integrations.mcp.test_several import servers
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
@@ -47,7 +49,6 @@ async def test_a_client_gets_over_http_what_it_gets_over_pipes(
     assert run["status"] == "completed"
 
 
-@pytest.mark.slow
 async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup: Setup):
     """With the same ids and progress tokens: those of the older era have a process each, those of
     the newer one share one; the progress of each is its own.
@@ -71,7 +72,6 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
     assert found == [([str({"result": 2 * each}) for each in range(TOGETHER)], stages)] * 4
 
 
-@pytest.mark.slow
 async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, command: Commands):
     """The call that it died in is in doubt, once; who has a session is told that it is over; who
     needs none, or begins one, has a new process.
@@ -115,7 +115,6 @@ def frame_of(answer: Any) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.slow
 async def test_several_servers_have_one_port(setup: Setup, monkeypatch: pytest.MonkeyPatch):
     """Their tools have their names before them."""
     monkeypatch.setenv("PYTHON", python())

@@ -28,6 +28,8 @@ from tests.integrations.mcp.test_http import listening
 from tests.integrations.mcp.test_http_clients import asks, port
 from tests.integrations.mcp.test_others import calling
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
 

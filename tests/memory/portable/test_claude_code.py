@@ -14,6 +14,8 @@ from hansard.agents.memory.portable import folders, harnesses
 from hansard.agents.memory.portable.harnesses import Harness
 from tests.memory.portable.test_harnesses import SPACE
 
+pytestmark = pytest.mark.thorough
+
 CLAUDE = os.environ.get("HANSARD_CLAUDE") or shutil.which("claude")
 
 QUICK = "tests/memory/portable/test_deepagents.py::test_deepagents_own_middleware_loads_the_folder"

@@ -11,6 +11,8 @@ from tests.cli.killed import killed_at
 from tests.memory.portable.test_commands import told
 from tests.memory.portable.test_harnesses import SPACE
 
+pytestmark = pytest.mark.slow
+
 LAST = {"checkout": 24, "commit": 26}
 """Points at which these may be killed; beyond them they are done."""
 
@@ -21,7 +23,6 @@ def killed(data_dir, workspace):
     return killed_at(data_dir, workspace)
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, evidence):
     """Each file of the folder is as it was or as it is to be; run again, the change is there once,
@@ -57,7 +58,6 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
     evidence.record("memory.commit.kills", kills=kills, rounds=next(tries))
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evidence):
     """It is there whole, or not at all; the next one takes away what was left."""

@@ -7,13 +7,14 @@ import pytest
 
 from tests.cli.killed import killed_at
 
+pytestmark = pytest.mark.slow
+
 LAST = 14
 """Points at which it may be killed; beyond them it is done."""
 
 LONG, SHORT = "Answer in bullets, and briefly please.", "- answer in bullets and briefly please"
 
 
-@pytest.mark.slow
 @pytest.mark.long
 def test_a_killed_compaction_is_made_or_not(call, record, data_dir, workspace, rounds, evidence):
     """The file is as it was or as it is to be; run again it is made once, and each write that

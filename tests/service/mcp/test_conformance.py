@@ -13,6 +13,8 @@ from tests.integrations.mcp.support import Setup, at_socket, programs
 from tests.integrations.mcp.test_conformance import SUITES, scored
 from tests.service.mcp.test_http import TOKEN, given, serving
 
+pytestmark = pytest.mark.thorough
+
 BEARER = Path(__file__).with_name("bearer.py")
 
 OF_EACH = {"tools-list", "tools-call-error", "resources-list", "prompts-list"} | {
@@ -40,7 +42,6 @@ OURS = (
 STATELESS = (26, 2)
 
 
-@pytest.mark.thorough
 async def test_it_conforms(setup: Setup, tmp_path: Path):
     """Versions 0.1.16 and 0.2.0-alpha.12 of the suite, the latter for 2025-11-25 and 2026-07-28, in
     the Node that they need: each scenario passes whole.

@@ -11,13 +11,14 @@ from tests.cli.killed import COMMAND, PROGRAM
 from tests.faults._warm import python
 from tests.integrations.mcp.support import Setup, wire
 
+pytestmark = pytest.mark.slow
+
 SERVE = ["mcp", "serve", "--agent", "ada", "--role", "ada"]
 SPACE = "agent/ada"
 LAST = 60
 """Points at which it may be killed: some six contexts."""
 
 
-@pytest.mark.slow
 @pytest.mark.long
 async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds, evidence):
     """One that the kill cut is there whole or not at all; sent again it is there once."""

@@ -15,6 +15,8 @@ from tests.integrations.mcp.support import WAIT_S, Setup
 from tests.service.mcp.test_http import TOKEN, asking, given, serving
 from tests.service.mcp.test_serve import Team, sdk
 
+pytestmark = pytest.mark.slow
+
 
 class Heard:
     """What a client is told of its calls."""
@@ -72,7 +74,6 @@ async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transpor
         }
 
 
-@pytest.mark.slow
 async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, workspace: str):
     """Which call, and the question's id."""
     from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing

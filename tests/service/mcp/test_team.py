@@ -28,6 +28,8 @@ from tests.service.mcp.test_http import TOKEN, asking, given
 from tests.service.mcp.test_serve import SECRET, Team
 from tests.service.support import House
 
+pytestmark = pytest.mark.thorough
+
 MEMBER = Path(__file__).with_name("programs") / "member.mjs"
 LEASE_S = 2.0
 
@@ -219,7 +221,6 @@ class Job:
         assert listed["status"] == "completed"
 
 
-@pytest.mark.thorough
 async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: House, tmp_path: Path):
     """Lena plans and asks why, ben reads and rob checks: tasks are claimed, handed over and done,
     each once, though the server is killed while ben waits; rob never learns the plan.

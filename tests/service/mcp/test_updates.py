@@ -23,7 +23,10 @@ from tests.service.mcp.test_http import TOKEN, asking, given, serving
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
 from tests.service.support import House
 
-pytestmark = pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed"),
+]
 
 CHANGED = "notifications/prompts/list_changed"
 
@@ -125,7 +128,6 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
             yield ada
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transport", "mode"),
     [
@@ -228,7 +230,6 @@ async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: s
         assert (await rob.team.get("board_entry", run_id=ada.run, key="findings/1"))["value"] == 199
 
 
-@pytest.mark.slow
 async def test_a_restricted_agent_is_told_of_what_it_is_shown(
     setup: Setup, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -303,7 +304,6 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
                     await rob.leave()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path: Path, mode: str):
     """A version, an alias that moves, one that is retired; what is said of one changes no list. A
