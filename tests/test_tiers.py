@@ -98,7 +98,7 @@ FULL = [
     ],
 )
 def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
-    """What is left is counted, with the command that runs it; of files, that have none to run, too."""
+    """What is left is counted, with the command that runs it; so are files that are not read."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.tiers"]\n')
     (tmp_path / "test_it.py").write_text(MODULE)
     for mark in ("slow", "later", "thorough"):
