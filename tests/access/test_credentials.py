@@ -23,6 +23,8 @@ from tests.access.desk import HANSARD, PROGRAM, Desk
 from tests.access.programs.killed import POINTS
 from tests.access.support import Held, eventually
 
+pytestmark = pytest.mark.later
+
 MAKE = "credentials writer --name ada --output ada.json"
 
 

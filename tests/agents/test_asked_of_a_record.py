@@ -12,6 +12,8 @@ import hansard
 from hansard import testing
 from tests.agents.twins import Lab, twins
 
+pytestmark = pytest.mark.later
+
 ROLES = """
 [roles.reader]
 [[roles.reader.sees]]

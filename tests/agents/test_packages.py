@@ -19,6 +19,8 @@ from hansard.domain import value_types, values
 from hansard.domain.fingerprint import canonical, digest
 from tests.agents.twins import Lab, twins
 
+pytestmark = pytest.mark.later
+
 
 def needed(name: str) -> Any:
     """A package that the tests' environment has; without it these tests fail, not pass."""

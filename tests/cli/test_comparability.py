@@ -13,6 +13,8 @@ import pytest
 import hansard
 from tests.cli.support import Call
 
+pytestmark = pytest.mark.later
+
 _workspaces = itertools.count(1)
 
 

@@ -12,6 +12,8 @@ import hansard
 from tests.cli.support import Call, Runs, environment, in_doubt
 from tests.faults._warm import python, run
 
+pytestmark = pytest.mark.later
+
 PROGRAM = """
 import os, pathlib, sys
 import hansard

@@ -20,6 +20,8 @@ from tests.compare.conftest import EVIL, TASKS, TRIALS
 from tests.faults._warm import run
 from tests.real.support import WORKSPACE, Place, Told
 
+pytestmark = pytest.mark.later
+
 Asked = Callable[..., Told]
 
 

@@ -16,6 +16,8 @@ import hansard
 from tests.agents.terminal import Answer, Person, Terminal
 from tests.examples.support import EXAMPLES, PROGRAM_S_MAX, ROOT
 
+pytestmark = pytest.mark.later
+
 STEPS = ["search", "fetch", "clean", "split", "count"]
 STEPS += ["rank", "summarise", "review", "page", "publish"]
 PLAIN = "@hansard.tool\n"

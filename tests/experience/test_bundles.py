@@ -37,6 +37,8 @@ from tests.experience.test_kept import invite
 from tests.experience.test_learning import EIGHT
 from tests.faults._warm import ROOT, run
 
+pytestmark = pytest.mark.later
+
 WAIT_S = 120
 PLANTS = 100 if THOROUGH else 40
 SIGNATURE_BYTES = 64

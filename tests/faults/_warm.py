@@ -36,15 +36,6 @@ ROUNDS_AFRESH = 100
 """From so many rounds on, each program is a process that nobody forked."""
 
 STUB = Path(__file__).with_name("programs") / "stub.py"
-OF_MCP = (
-    "hansard.cli.mcp",
-    "hansard.service.mcp.server",
-    "mcp.server.mcpserver",
-    "anyio._backends._asyncio",
-    "nanoarrow",
-)
-"""What those import besides whom `python` starts: clients and servers of MCP, mostly."""
-
 CHUNK = 65_536
 
 
@@ -189,14 +180,15 @@ def _none_is_forked() -> bool:
 
 
 @functools.cache
-def python() -> str:
+def python(*imported: str) -> str:
     """What stands for `sys.executable` in a command that a program under test starts, or a client
     of ours that takes a command: the process is a stub, what runs is a fork, in a session of its
-    own. Not for what looks at its parent, its terminal or descriptors beyond the first three.
+    own, that has imported these packages, too. Not for what looks at its parent, its terminal or
+    descriptors beyond the first three.
     """
     if _none_is_forked():
         return sys.executable
-    nurse = Nurse(*OF_MCP)
+    nurse = Nurse(*imported)
     atexit.register(nurse.close)
     folder = tempfile.TemporaryDirectory(prefix="hansard-tests-")
     atexit.register(folder.cleanup)

@@ -21,7 +21,7 @@ ANSWERS_S = 20.0
 SLOW_S = 2.0
 """The time-out of a tool whose first attempt does not answer and whose second is to."""
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.later, pytest.mark.timeout(180)]
 
 
 class Slow:

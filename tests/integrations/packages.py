@@ -1,7 +1,6 @@
 """Other people's packages: imported by the tests that use them, as each worker collects all."""
 
 import contextlib
-import functools
 import warnings
 from collections.abc import Iterator
 
@@ -32,11 +31,3 @@ def forked_with(*names: str) -> Iterator[None]:
         )
         yield
     nurse.close()
-
-
-@functools.cache
-def python_with(*names: str) -> str:
-    """As `tests.faults._warm.python`: what runs has imported these packages, instead of MCP's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_warm, "OF_MCP", names)
-        return _warm.python.__wrapped__()

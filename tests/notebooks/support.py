@@ -21,7 +21,7 @@ import nbformat
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
-from tests.integrations.packages import python_with
+from tests.faults import _warm
 
 CELL_S_MAX = 120
 GONE_S_MAX = 60.0
@@ -87,7 +87,7 @@ launch_new_instance()
 
 def _kernel() -> list[str]:
     """The command of a kernel, but for its connection."""
-    python = python_with(*OF_KERNELS)
+    python = _warm.python(*OF_KERNELS)
     if python == sys.executable:
         return [python, "-m", "ipykernel_launcher"]
     return [python, "-c", KERNEL]

@@ -50,6 +50,8 @@ from tests.roles.planted import (
     whole_tables,
 )
 
+pytestmark = pytest.mark.later
+
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
 

@@ -16,7 +16,7 @@ from tests.service.support import House, Lab
 from tests.service.test_parity import play
 from tests.team.support import team_of
 
-pytestmark = [pytest.mark.fast(cases=1), pytest.mark.slow(cases=0)]
+pytestmark = [pytest.mark.later, pytest.mark.fast(cases=1), pytest.mark.slow(cases=0)]
 
 WORKER = """
 [roles.worker]

@@ -18,6 +18,8 @@ from hansard.projections.sql_sandbox import given
 from tests.agents.twins import Lab, twins
 from tests.service.support import ALL, Served
 
+pytestmark = pytest.mark.later
+
 COSTS = {"run": ["r", "s"], "cost": [1.5, 2.5], "note": ["<a>", None]}
 ROWS = [{"run": "r", "cost": 1.5, "note": "<a>"}, {"run": "s", "cost": 2.5}]
 JOINED = "SELECT mine.cost, mine.note FROM runs JOIN mine USING (run)"

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from hansard.bus.recorder import Factory
 from tests.conftest import THOROUGH
 
+pytestmark = pytest.mark.later
+
 IDS = [UUID(int=1), UUID(int=2), "text id", "a.b c*>", "é" * 60, ""]
 BOUND = st.none() | st.integers(-1, 8)
 

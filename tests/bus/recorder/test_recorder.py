@@ -47,6 +47,8 @@ from hansard.bus.server.lease import peek
 from tests.bus.brokers import Nats
 from tests.faults._warm import python
 
+pytestmark = pytest.mark.later
+
 SOURCES = str(Path(hansard.__file__).parents[1])
 KILLS = 3
 WAIT_S = 60.0

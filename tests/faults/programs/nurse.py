@@ -14,7 +14,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,17 @@ IMPORTED = (
     "tests.faults._inside",
 )
 """What programs import, or begin to import when they connect; none of it starts a thread."""
+
+OF_MCP = (
+    "hansard.cli.mcp",
+    "hansard.service.mcp.server",
+    "mcp.server.mcpserver",
+    "anyio._backends._asyncio",
+    "nanoarrow",
+)
+"""What clients and servers of MCP import besides, twice as much as all else: imported when one is
+first asked for, whose command or program is called by that name.
+"""
 
 JOB_BYTES_MAX = 1 << 20
 FDS_MAX = 16
@@ -55,6 +66,7 @@ class Nurse:
         self._stubs: dict[socket.socket, int] = {}
         self._told: dict[int, int] = {}
         self._theirs: list[tuple[int, int | None]] = []
+        self._has_mcp = False
         self._woken, wake = socket.socketpair()
         self._woken.setblocking(False)
         wake.setblocking(False)
@@ -85,6 +97,9 @@ class Nurse:
                         self._end(asking)
                         continue
                     job: dict[str, Any] = json.loads(said)
+                    if not self._has_mcp and any("mcp" in part for part in job["command"]):
+                        have(OF_MCP)
+                        self._has_mcp = True
                     if self._fork(fds, job.get("fds", [None, 1, 2]), asking):
                         return job
 
@@ -189,11 +204,16 @@ def become(job: dict[str, Any]) -> None:
     end_of(run)
 
 
-for each in (*IMPORTED, *sys.argv[3:]):
-    importlib.import_module(each)
-assert len(list(Path("/proc/self/task").iterdir())) == 1
-gc.collect()
-gc.freeze()
+def have(names: Iterable[str]) -> None:
+    """Import them, and leave what came of it alone: what is forked shares it."""
+    for each in names:
+        importlib.import_module(each)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1
+    gc.collect()
+    gc.freeze()
+
+
+have((*IMPORTED, *sys.argv[3:]))
 line, door = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
 nurse = Nurse(line, door)
 asked = nurse.work()

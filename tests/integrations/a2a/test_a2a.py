@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import hansard
+from tests.faults import _warm
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, at_socket
-from tests.integrations.packages import python_with
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 def python() -> str:
     """Runs programs that find the SDK imported."""
-    return python_with("a2a.client", "a2a.server.request_handlers", "a2a.server.routes", "uvicorn")
+    return _warm.python("a2a.client", "a2a.server.request_handlers", "a2a.server.routes", "uvicorn")
 
 
 @contextlib.asynccontextmanager

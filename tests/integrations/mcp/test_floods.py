@@ -38,6 +38,8 @@ from hansard.integrations.mcp.upstream import (
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, Wire
 from tests.integrations.mcp.test_http import STREAM, _response
 
+pytestmark = pytest.mark.later
+
 FLOOD = Path(__file__).with_name("programs") / "flood.py"
 LINE_BYTES = 1_000
 """About what a notification of it takes."""

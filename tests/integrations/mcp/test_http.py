@@ -23,6 +23,8 @@ from tests.integrations.mcp.support import (
     wire,
 )
 
+pytestmark = pytest.mark.later
+
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
 

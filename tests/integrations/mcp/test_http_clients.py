@@ -26,6 +26,8 @@ from tests.integrations.mcp.support import (
 )
 from tests.integrations.mcp.test_http import ERAS, listening
 
+pytestmark = pytest.mark.later
+
 if TYPE_CHECKING:  # see the support's
     import httpx2
     from mcp import Client

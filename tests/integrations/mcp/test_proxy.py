@@ -24,6 +24,8 @@ from tests.integrations.mcp.support import (
     wire,
 )
 
+pytestmark = pytest.mark.later
+
 WHERE = """
 import json, os
 params = {"group": os.getpgid(0), "session": os.getsid(0)}

@@ -13,6 +13,8 @@ from tests.faults._warm import python
 from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, text, wire
 from tests.integrations.mcp.test_http import ERAS, listening
 
+pytestmark = pytest.mark.later
+
 if TYPE_CHECKING:  # see the support's
     from mcp import Client
 

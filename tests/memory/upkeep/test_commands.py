@@ -6,6 +6,8 @@ import pytest
 
 import hansard
 
+pytestmark = pytest.mark.later
+
 NOTES = {
     "AGENTS.md": "Answer in bullets, and briefly please.\n- answer in bullets and briefly please\n",
     "notes/paris.md": "The office in Paris is closed in August.\n",

@@ -11,6 +11,8 @@ from hansard.agents.memory.upkeep.compaction import Probe, compact, probes_in, r
 from hansard.domain.errors import BadValue
 from hansard.projections.search.files import FileWords
 
+pytestmark = pytest.mark.later
+
 TREE = {
     "AGENTS.md": "Answer in bullets, and please briefly.\n- answer in bullets and please briefly\n",
     "keep.md": "What stays:\n\n- in bullets\n- where is the office => Paris\n- nowhere at all\n",

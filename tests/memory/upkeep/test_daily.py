@@ -21,6 +21,8 @@ from hansard.settings import Settings
 from tests.cli.support import Call, environment
 from tests.faults._warm import start
 
+pytestmark = pytest.mark.later
+
 TAKEN_S_MAX = 90.0
 FUNCTION = '''
 import pathlib, time
