@@ -132,25 +132,31 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs, as the kernel says: a loop that is busy hears of an end late. One
-        that was killed does not, however long it takes to give back its memory.
+        """Whether it still runs. One that was killed does not, however long it takes to give back
+        its memory.
         """
-        if self._killed or self._process.returncode is not None:
-            return False
-        try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-        except ChildProcessError:
-            return False
+        return not self._killed and self._has_ended() is False
 
     def kill(self) -> None:
         """Have it end, and whatever it started. What gave way to others is let come first again: it
         gives back its memory in its own time, of which it would get next to none.
         """
         self._killed = True
-        if self._process.returncode is None:
+        if self._has_ended() is not None:
             self._weigh(0)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+    def _has_ended(self) -> bool | None:
+        """Whether it has ended, as the kernel says: a loop that is busy, or was closed, hears of it
+        late or never. None if its end was heard of by somebody: its number may be another's by now.
+        """
+        if self._process.returncode is not None:
+            return None
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return None
 
     async def ended(self, wait_s: float | None = None) -> int | None:
         """How it ended, or None if it has not within `wait_s`."""
