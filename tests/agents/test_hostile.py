@@ -5,8 +5,6 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
-pytestmark = pytest.mark.later
-
 CARRIED = [
     "a",
     "a.b",

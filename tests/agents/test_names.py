@@ -14,8 +14,6 @@ from hansard.domain.roles import file as role_file
 from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import Lab, twins
 
-pytestmark = pytest.mark.later
-
 SECRET = "sk-hunter2-hunter2"
 NAME = f"of {SECRET}!"
 REDACT = {"key": SECRET, "pin": re.compile(r"PIN-\d{4}")}
