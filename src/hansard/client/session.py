@@ -273,11 +273,12 @@ class OnPortal(_Session):
             NoScope: The thread or task is not one that the session knows.
         """
         self._portal.refuse()
-        if is_async_generator_function(spec.function):
+        is_stream = spec.is_stream
+        if is_stream and is_async_generator_function(spec.function):
             message = f"{spec.name} is an async generator: use the async client, or a generator"
             raise ToolError(message)
         call = self.engine.begin(spec, args, kwargs)
-        if spec.is_stream:
+        if is_stream:
             return self._items(call)
         answered, value = self.engine.answer(call)
         return value if answered else self._drive(self.engine.execute(call))

@@ -477,6 +477,8 @@ _TEXTLESS = frozenset({str, bytes, int, float, bool, type(None)})
 
 def texts_in(value: object) -> list[PromptText]:
     """The prompts' texts among a call's arguments, which are recordable."""
+    if type(value) is dict and _TEXTLESS.issuperset(map(type, value.values())):
+        return []
     found: list[PromptText] = []
     waiting: list[Any] = [value]
     while waiting:
@@ -497,8 +499,10 @@ def texts_in(value: object) -> list[PromptText]:
     return found
 
 
-def uses(given: Iterable[PromptText], besides: Iterable[PromptUse] = ()) -> tuple[PromptUse, ...]:
+def uses(given: Sequence[PromptText], besides: Sequence[PromptUse] = ()) -> tuple[PromptUse, ...]:
     """The versions that some texts are of, each once."""
+    if not (given or besides):
+        return ()
     found = dict.fromkeys(besides)
     found.update((each.use, None) for each in given if each.use is not None)
     return tuple(found)[:USES_MAX]
