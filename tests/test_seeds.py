@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.thorough  # each is two whole runs of a thousand examples
 
 ROOT = Path(__file__).parents[1]
 

@@ -179,20 +179,20 @@ def first_of(text: str) -> str:
     marks = set(_LATER.findall(of_all.group())) if of_all else set()
     if "thorough" in marks:
         return FULL
-    if "later" in marks:
-        return SLOW
-    return SLOW if marks and "mark.fast" not in text else FAST
+    return SLOW if "later" in marks or (marks and "mark.fast" not in text) else FAST
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not read what has no test of this tier; the files are counted."""
+    """Do not read what has no test of this tier; files that were asked for are counted."""
     wanted = _wanted(config)
     if FULL in wanted or not collection_path.match("test_*.py"):
         return None
     first = first_of(collection_path.read_text(encoding="utf-8"))
     if first in {FAST, *wanted}:
         return None
-    config.stash[_LEFT][f"{first} files"] += 1
+    asked = {config.invocation_params.dir / _file(each) for each in config.args}
+    if not asked.isdisjoint((collection_path, *collection_path.parents)):
+        config.stash[_LEFT][f"{first} files"] += 1
     return True
 
 

@@ -150,21 +150,26 @@ async def test_what_it_opened_is_closed_however_it_ends(lab: Lab):
     with pytest.raises(KeyError):
         async with lab.begun(lab.session(run="r")):
             raise KeyError("wrong")
-    assert _at_work(lab) <= before
+    _check_at_work(lab, before)
     with pytest.raises(hansard.Refused, match="has role 'agent' in this run"):
         async with lab.begun(lab.session(run="r", role="other")):
             pass
-    assert _at_work(lab) <= before
+    _check_at_work(lab, before)
     async with lab.connect() as record:
         [(_, life)] = await record.runs()
         assert life.status is RunStatus.FAILED
 
 
-def _at_work(lab: Lab) -> set[object]:
-    """What reads and writes the connections of this client, as tasks of its loop: some of what was
-    begun by others may end meanwhile.
-    """
+def _at_work(lab: Lab) -> set[asyncio.Task[object]]:
+    """What reads and writes the connections of this client, as tasks of its loop."""
     return {*asyncio.all_tasks(None if lab.is_async else portal().loop)}
+
+
+def _check_at_work(lab: Lab, before: set[asyncio.Task[object]]) -> None:
+    """Nothing is there that was not; what others had begun may have ended, and by itself."""
+    now = _at_work(lab)
+    assert now <= before
+    assert [each for each in before - now if each.cancelled()] == []
 
 
 @twins
