@@ -115,6 +115,13 @@ def pytest_collection_finish() -> None:
     atexit.register(gc.unfreeze)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """What the last tests left is looked for here, once; pytest looks ten times through all."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _no_session_stays_current() -> Iterator[None]:
     """What a test leaves open as a kill would is not found by the calls of the next one."""

@@ -132,6 +132,39 @@ async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats
     await log.close()
 
 
+async def test_signals_do_not_make_the_wait_longer(nats: Nats):
+    """A profiler, a timer, a terminal that is resized: each interrupts the thread that waits."""
+    log = await nats.log(request_timeout_s=0.2)
+    await connected(log)
+    nats.freeze()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    mine: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def publish() -> None:
+        mine.get_loop().call_soon_threadsafe(mine.set_result, threading.get_ident())
+        with pytest.raises(AppendUnknown):
+            log.append_here(append(BOB, 1))
+        done.set()
+        left.wait(WAIT_S)  # what is signalled is there
+
+    done, left = threading.Event(), threading.Event()
+    publishing = asyncio.create_task(asyncio.to_thread(publish))
+    try:
+        thread = await mine
+        for _ in range(200):
+            if done.is_set():
+                break
+            signal.pthread_kill(thread, signal.SIGUSR1)
+            await asyncio.sleep(0.05)
+        assert done.is_set()
+    finally:
+        left.set()
+        nats.thaw()
+        await publishing
+        signal.signal(signal.SIGUSR1, before)
+    await log.close()
+
+
 async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
     """Where the broker stays away, the outcome of what was sent before stays unknown."""
     log = await nats.log(request_timeout_s=0.2, append_timeout_s=0.5)

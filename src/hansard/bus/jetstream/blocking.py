@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -99,6 +100,9 @@ class Blocking:
             answer = self._take(sock, sock.recv(READ_BYTES))
             if answer is not None:
                 return answer
+            if time.monotonic() - self._used_s > self._broker.options.request_timeout_s:
+                nothing = "what came in time was no answer"
+                raise TimeoutError(nothing)
 
     def _take(self, sock: socket.socket, data: bytes) -> bytes | None:
         """Take in what came; the body of the answer, if that is in it."""
@@ -175,9 +179,8 @@ class Blocking:
             if time.monotonic() - self._used_s > UNUSED_S_MAX:
                 self._drop()
                 return
-            self._take(sock, sock.recv(READ_BYTES, socket.MSG_DONTWAIT))
-        except BlockingIOError:
-            pass
+            if _has_something(sock):
+                self._take(sock, sock.recv(READ_BYTES))
         except (OSError, BusError):
             self._drop()
         finally:
@@ -203,3 +206,10 @@ class Blocking:
         elif (sock := self._socket) is not None:
             with contextlib.suppress(OSError):  # whoever waits on it drops it
                 sock.shutdown(socket.SHUT_RDWR)
+
+
+def _has_something(sock: socket.socket) -> bool:
+    """Whether something came, or the connection ended."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))

@@ -12,7 +12,6 @@ import functools
 import re
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -444,7 +443,7 @@ class Broker:
         return stop
 
     async def plain_socket(self) -> tuple[socket.socket, str] | None:
-        """A connection of its own, made as this one was, as a socket that blocks for at most
+        """A connection of its own, made as this one was, as a socket whose calls wait for at most
         `request_timeout_s`; and an inbox subject that it is subscribed to. None where none can be
         had: over TLS, or by another nats-py than was expected. Raises Unreachable.
         """
@@ -468,11 +467,7 @@ class Broker:
             await client.drop()
         if taken is None:
             return None
-        whole, part = divmod(timeout_s, 1)
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            bound = struct.pack("@ll", int(whole), int(part * 1_000_000))
-            taken.setsockopt(socket.SOL_SOCKET, option, bound)
-        taken.settimeout(None)
+        taken.settimeout(timeout_s)  # and not by SO_RCVTIMEO, which each signal begins anew
         return taken, inbox
 
     # ------------------------------------------------------------ connecting
