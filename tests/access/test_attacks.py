@@ -18,6 +18,8 @@ from hansard.bus.access import permissions
 from hansard.domain.errors import BadName
 from tests.access.support import PLANTED, Lab, credentials, eventually
 
+pytestmark = pytest.mark.later
+
 LOG = "hansard_log-lab"
 LIFE = "hansard.lab.run.r1.life.1"
 BOB = "_INBOX_" + "b" * 32

@@ -31,6 +31,8 @@ from hansard.domain.principal import PrincipalKind, TokenIssued, TokenRevoked
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.access.support import eventually
 
+pytestmark = pytest.mark.later
+
 RULES = RoleDefined(sees=(RoleRule("own", roles=("writer",)),))
 BACK_S_MAX = 60.0
 """For a server that is restarted, and a follower that connects to it again."""

@@ -29,6 +29,8 @@ from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStarted
 from tests.access.support import Held, let_in
 
+pytestmark = pytest.mark.later
+
 BACK_S_MAX = 60.0
 CLOCK = Clock()
 

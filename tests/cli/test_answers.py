@@ -25,6 +25,8 @@ from hansard.inspect.state import difference, state
 from hansard.inspect.team import team
 from tests.cli.support import WORKSPACE, Call, Runs
 
+pytestmark = pytest.mark.later
+
 Read = Callable[[Workspace, Runs], Coroutine[Any, Any, object]]
 
 READS: dict[str, Read] = {

@@ -17,6 +17,8 @@ from hansard.domain.snapshot import Snapshot
 from hansard.settings import load
 from tests.cli.support import BIG, Call, Runs
 
+pytestmark = pytest.mark.later
+
 
 def test_runs_lists_the_newest_first(call: Call, runs: Runs):
     """A line a run: id, workflow, status, agents, steps and times; the newest on top."""

@@ -28,6 +28,8 @@ from hansard.service import server as service_server
 from tests.service._exchange import do, request
 from tests.service.support import House
 
+pytestmark = pytest.mark.later
+
 ROLES = """
 [roles.reader]
 [[roles.reader.sees]]

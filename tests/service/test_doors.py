@@ -17,6 +17,8 @@ from hansard.client.protocol.errors import AccessRefused, NotOffered, ServiceGon
 from tests.service._exchange import do
 from tests.service.support import ALL, House
 
+pytestmark = pytest.mark.later
+
 SECRET = "hunter2-4711"
 
 

@@ -10,6 +10,8 @@ from tests.agents.test_names import NAME, OPENING, REDACT, RESTRICTED, SAYING, S
 from tests.agents.twins import TwinSession, at_once
 from tests.service.support import House
 
+pytestmark = pytest.mark.later
+
 
 def stored(house: House) -> str:
     """All that is stored of a workspace: subjects and bodies."""

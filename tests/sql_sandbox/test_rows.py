@@ -19,6 +19,8 @@ from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
 from tests.cli.support import environment
 
+pytestmark = pytest.mark.later
+
 VALUES = (
     "1::TINYINT",
     "255::UTINYINT",

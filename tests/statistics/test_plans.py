@@ -9,6 +9,8 @@ import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where fir
 from tests.statistics import support
 from tests.statistics.support import BEGAN, Trial
 
+pytestmark = pytest.mark.later
+
 
 def standing(store, experiment="e"):
     """What its plan is worth."""

@@ -32,6 +32,8 @@ from tests.cli.planting import raw_log
 from tests.domain.strategies import task_histories
 from tests.projections.support import Messages, fill, new_store, selected, write
 
+pytestmark = pytest.mark.later
+
 SECRET = "planted-and-not-for-everybody"
 
 
