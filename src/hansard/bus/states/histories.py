@@ -51,14 +51,18 @@ class Segment(msgspec.Struct):
     horizon: int | None
     based: list[int] | None = None
     """Numbers of the base's steps that are said in parts, once somebody asked."""
+    said: set[int] | None = None
+    """What `parted` found: to one that is asked, nothing is added."""
 
     def parted(self) -> set[int]:
         """Numbers of all steps that may be said in parts: those of the base, all of the events."""
-        if self.based is None:
-            self.based = [step.number for step in said_in_parts(self.base.steps.values())]
-        events = itertools.chain.from_iterable(events for _, _, events, _ in self.ends)
-        asked = (each.step for each in events if isinstance(each, StepEvent))
-        return {*self.based, *asked}
+        if self.said is None:
+            if self.based is None:
+                self.based = [step.number for step in said_in_parts(self.base.steps.values())]
+            events = itertools.chain.from_iterable(events for _, _, events, _ in self.ends)
+            asked = (each.step for each in events if isinstance(each, StepEvent))
+            self.said = {*self.based, *asked}
+        return self.said
 
     @property
     def epoch(self) -> int:
