@@ -57,6 +57,8 @@ settings.load_profile("thorough" if THOROUGH else "quick")
 def pytest_configure(config: pytest.Config) -> None:
     """One seed for the order of tests, for what they draw and for hypothesis: fixed in a quick run,
     another each time in a thorough one; SEED or --randomly-seed sets it.
+
+    What is still frozen at the very end is never let go of, and DuckDB's binding calls that a leak.
     """
     seed = getattr(config.option, "randomly_seed", "default")  # absent with `-p no:randomly`
     if seed == "default":
@@ -65,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if THOROUGH and config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(seed)
     os.environ["SEED"] = str(seed)  # also for what is drawn at import
+    atexit.register(gc.unfreeze)
 
 
 def pytest_report_header() -> str:
@@ -105,14 +108,10 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What collecting left stays until the end: the garbage collector need not look at it again.
-
-    What is still frozen at the very end is never let go of, and DuckDB's binding calls that a leak.
-    """
+    """What collecting left stays until the end: the garbage collector need not look at it again."""
     gc.freeze()
     gc.set_threshold(GARBAGE_MIN)
     gc.enable()
-    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from hansard.bus.errors import BusError
 from hansard.bus.marks import Kept, Mark
 from hansard.bus.server import _marker, _supervisor
 from hansard.bus.server import process as server_process
-from hansard.bus.server.files import locked
+from hansard.bus.server.files import ServerFiles, locked
 from hansard.bus.server.lease import (
     BadDataDir,
     Durability,
@@ -550,6 +551,17 @@ def test_relaxed_syncs_every_ten_milliseconds(data_dir):
         settings = sync_settings(lease.info)
     assert settings["sync_interval"] == 10_000_000  # ns
     assert not settings.get("sync_always")
+
+
+@pytest.mark.later
+def test_threads_that_make_a_data_directory_at_once_share_it(tmp_path):
+    """As two first connects of a process do: neither takes the other's draft."""
+    made = [ServerFiles(tmp_path / f"{number}") for number in range(20)]
+    with ThreadPoolExecutor(2) as threads:
+        for files in made:
+            list(threads.map(lambda _, files=files: files.create(), range(2)))
+    left = [[each.name for each in files.root.iterdir()] for files in made]
+    assert left == [[".gitignore"]] * len(made)
 
 
 @pytest.mark.slow

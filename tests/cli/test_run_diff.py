@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tenacity import wait_none
 
 import hansard
+from hansard.bus.log import Stored, UpTo
 from hansard.inspect import alignment
+from hansard.inspect.run_diff import Compared, run_diff
 from tests.cli.support import Call, Ran, Runs
 
 pytestmark = pytest.mark.later
@@ -239,6 +241,41 @@ def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Rec
     assert told.code == 1
     assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(told.out)
     assert r"t\u202e, other arguments" in told.out
+
+
+async def test_both_sides_are_as_of_one_position(
+    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Both go on between the reads, and do the same: they are equal at what is told."""
+    async with (
+        hansard.connect_async(workspace, data_dir=data_dir) as record,
+        record.run("w", agent="a", role="r") as one,
+        record.run("w", agent="a", role="r") as other,
+    ):
+        looked = []
+        for session in (one, other):
+
+            @session.tool(effects="pure")
+            async def look(at: int) -> int:
+                return at
+
+            looked.append(look)
+        states = record.workspace.states
+        read = states.history
+
+        async def history(run: str, up_to: UpTo = None) -> list[Stored]:
+            found = await read(run, up_to)
+            for look in looked:
+                await look(1)
+            return found
+
+        for look in looked:
+            await look(0)
+        head = await record.workspace.log.head()
+        monkeypatch.setattr(states, "history", history)
+        *_, told = (await run_diff(record.workspace, one.run, other.run)).lines()
+    assert isinstance(told, Compared)
+    assert (told.equal, told.position) == (True, head)
 
 
 def test_what_is_not_there_is_an_error(call: Call, runs: Runs):

@@ -6,14 +6,16 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hansard
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.errors import Unreachable
+from hansard.bus.jetstream.raw import Chunk, RawWorkspace
 from hansard.domain import agent, run, steps
 from hansard.domain.events import Commit
 from hansard.domain.ids import AgentStream, RunStream, StreamId
@@ -26,6 +28,7 @@ from hansard.projections.table_files import ProjectorStatus, TableFiles
 from tests.cli.planting import commit, options, plant, publish_raw
 from tests.faults._warm import Process, start
 from tests.projections.support import WORKSPACE
+from tests.roles.planted import planted
 
 pytestmark = pytest.mark.slow
 
@@ -120,6 +123,32 @@ async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
             with pytest.raises(asyncio.CancelledError):
                 await left
         await (await Projector.open(raw, place)).close()
+
+
+async def test_a_log_that_fails_is_told_of_when_what_came_is_written(tmp_path: Path, monkeypatch):
+    """A thread is still at work on what came before: the tables are not left to it."""
+    log, writing, goes_on = planted(), threading.Event(), threading.Event()
+    chunks, write = log.chunks, Store.write
+
+    async def gone(after: int = 0, *, until: int | None = None) -> AsyncGenerator[Chunk, None]:
+        async for chunk in chunks(after, until=until):
+            yield chunk
+        assert await asyncio.to_thread(writing.wait, WAIT_S)
+        asyncio.get_running_loop().call_later(0.1, goes_on.set)
+        raise Unreachable("nats://gone", "it is away")
+
+    def slowly(store: Store, *given: Any) -> None:
+        writing.set()
+        assert goes_on.wait(WAIT_S)
+        write(store, *given)
+
+    monkeypatch.setattr(log, "chunks", gone)
+    monkeypatch.setattr(Store, "write", slowly)
+    store = Store(tmp_path / "tables.duckdb")
+    with pytest.raises(Unreachable):
+        await project(log, store)
+    assert store.progress.position == len(log.all)
+    store.close()
 
 
 async def test_it_follows_the_log(home: Path, workspace: str):
@@ -318,6 +347,9 @@ async def test_tables_that_a_kill_has_torn_begin_again(
     _tear(place.path)
     if not published:
         place.withdraw()
+    async with source(home, workspace) as raw:
+        with pytest.raises(Unusable):  # who looks in vain does not make it another fault
+            await verify(raw, place, lambda _done, _total: None)
     async with running(home, workspace):
         await wait_for(place, head, WAIT_S)
     [warned] = [each for each in caplog.records if each.msg == "tables_torn_by_a_kill"]

@@ -3,6 +3,7 @@
 import functools
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -430,6 +431,37 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
 
 
 # ---------------------------------------------------------------- killed
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+
+import msgspec
+
+from hansard.projections.roles import build
+from tests.roles.planted import UNHASHED, bring, planted
+
+build.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+bring(planted(), Path(sys.argv[1]), msgspec.structs.replace(UNHASHED, masks=()))
+"""
+"""Makes the tables of rules without masks, and is killed before it keeps what they go on from."""
+
+
+def test_a_kill_after_new_tables_shows_nothing_by_rules_that_hold_no_more(tmp_path):
+    """The rules are widened, who makes the tables is killed, and the old rules are back: the log is
+    as it was, and so is what the role is shown.
+    """
+    before = digests(bring(planted(), tmp_path, UNHASHED))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=WAIT_S,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert digests(bring(planted(), tmp_path, UNHASHED)) == before
+
 
 TURNS = 5
 """How often the program that is killed goes on with its tables."""

@@ -128,6 +128,14 @@ async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: Table
         assert next(found.tuples()) == (2999, "2999 days", "x")
 
 
+@pytest.mark.parametrize("end", [";", " ; -- that's it;", ";\n/* the end; */", " -- x;\n;"])
+async def test_a_statement_may_end_as_it_likes(place: TableFiles, end: str):
+    """With a semicolon, comments after it, or both; what looks like one within it is its own."""
+    async with Door(place, Bounds(workers_max=1, spares=0)) as door:
+        found = await door.ask(f"SELECT INTERVAL 1 DAY AS \"é;\", ';' AS s /* ; */{end}")
+        assert list(found.tuples()) == [("1 day", ";")]
+
+
 @pytest.mark.parametrize("cut", [1, 5, 20, -1])
 def test_a_body_that_is_cut_is_no_answer(cut: int):
     """What a worker sends is read as if anybody had made it."""

@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -120,7 +121,7 @@ def write(data_dir: Path, workspace: str, kept: Kept) -> None:
     """Replace what is kept, at once and on the disk. Raises OSError."""
     path = path_of(data_dir, workspace)
     path.parent.mkdir(mode=PRIVATE_DIR, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
         file.write(msgspec.json.encode(kept))

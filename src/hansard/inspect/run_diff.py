@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.log import Stored
+from hansard.bus.log import AtPosition, Stored
 from hansard.bus.states.replay import fold_life
 from hansard.domain.agent import Alternative, MessageAdded
 from hansard.domain.ids import RunStream, run_of
@@ -202,12 +202,13 @@ class RunDiff(Answer):
 
 async def run_diff(workspace: Workspace, a: str, b: str) -> RunDiff:
     """Two runs beside each other. Raises NotFound, UnknownEvent, Corrupt."""
-    sides = [await _side(workspace, run) for run in (a, b)]
+    head = AtPosition(await workspace.log.head())
+    sides = [await _side(workspace, run, head) for run in (a, b)]
     return RunDiff(sides, list(_couples(*sides)))
 
 
-async def _side(workspace: Workspace, run: str) -> Side:
-    history = await workspace.states.history(run)
+async def _side(workspace: Workspace, run: str, up_to: AtPosition) -> Side:
+    history = await workspace.states.history(run, up_to)
     life = fold_life(stored for stored in history if isinstance(stored.stream, RunStream))
     return Side(run, life, by_agent(history), history)
 

@@ -19,18 +19,22 @@ from hansard.projections.reader import Reader
 _INSIDE = ("browser.find", "browser.look", "browser.choose", "browser.extract", "experience.checks")
 """Steps that look at a page, or ask a check: nothing of the run goes anywhere."""
 
-_NOT_SENT = ("blocked", "requested")
+_NOT_SENT = "blocked"
+_NO_ADDRESS = "an address that is none"
 
 
 class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="sent"):
     """A call by which something left a run.
 
     Attributes:
-        destination: Of a page its host, or `a file`; else the tool's name.
+        destination: Of a page its host, `a file` or `an address that is none`; else the tool's
+            name.
         kind: `model`, `page` or `tool`.
         agent: Whose call it was.
         step: Its step.
         tool: What was called.
+        status: How it stands on record: of one that is `requested` or `in_doubt` nobody knows
+            whether it was made.
         arguments: What it was given, as it is on record: a secret stands there by its name.
         secrets: The names of the secrets that were given to it in their place.
     """
@@ -40,6 +44,7 @@ class SentOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     agent: str
     step: int
     tool: str
+    status: str
     arguments: Any
     secrets: tuple[str, ...] = ()
 
@@ -77,8 +82,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[SentOut]:
-    """The calls of a run to models, pages and tools that were made, in order. Raises NotFound,
-    Corrupt.
+    """The calls of a run to models, pages and tools that were or may have been made, in order.
+    Raises NotFound, Corrupt.
     """
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
     calls: list[Call] = []
@@ -125,7 +130,7 @@ def _sent(calls: Iterable[Call]) -> Iterator[SentOut]:
             continue
         at_page = call.tool.startswith("browser.") and call.kind == "tool"
         host = _host(call) or hosts.get(call.agent, "")
-        if at_page:
+        if at_page and host != _NO_ADDRESS:
             hosts[call.agent] = host
         yield SentOut(
             destination=(host or "a file") if at_page else call.tool,
@@ -133,6 +138,7 @@ def _sent(calls: Iterable[Call]) -> Iterator[SentOut]:
             agent=call.agent,
             step=call.step,
             tool=call.tool,
+            status=call.status,
             arguments=call.arguments,
             secrets=tuple(dict.fromkeys(_secrets(call.arguments))),
         )
@@ -141,17 +147,20 @@ def _sent(calls: Iterable[Call]) -> Iterator[SentOut]:
 def _is_sent(call: Call) -> bool:
     composite = call.effects == Effects.COMPOSITE.value
     inside = call.tool in _INSIDE or call.kind not in ("tool", "model")
-    return not (composite or inside or call.status in _NOT_SENT)
+    return not (composite or inside or call.status == _NOT_SENT)
 
 
 def _host(call: Call) -> str:
-    """The host of the page that a step was done to; empty where it is none."""
+    """The host of the page that a step was done to; empty where it is known to be none."""
     result = call.result
     page = result.get("page") if isinstance(result, dict) else None
     address = page.get("address", "") if isinstance(page, dict) else ""
     if call.tool == "browser.goto" and isinstance(call.arguments, dict):
         address = call.arguments.get("url", "")
-    return urlsplit(str(address)).hostname or ""
+    try:
+        return urlsplit(str(address)).hostname or ""
+    except ValueError:
+        return _NO_ADDRESS
 
 
 def _secrets(value: Any) -> Iterator[str]:

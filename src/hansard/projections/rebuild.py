@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import msgspec
 
@@ -41,17 +42,13 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
 
     Killed before that, the old ones stand as they were. Raises Held, ProjectionError, BrokerError.
     """
-    hold = WriteLock(place)
-    try:
+    with _taken(place) as hold:
         _, last = await source.bounds()
         made = await _make(source, place, last, progress)
         place.replace()
+        hold.interrupted = False
         hold.tell(ProjectorStatus(os.getpid(), made.position, last))
         return made
-    finally:
-        place.remove(place.fresh)
-        hold.ended()
-        hold.close()
 
 
 async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
@@ -61,23 +58,36 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
-    hold = WriteLock(place)
-    try:
+    with _taken(place) as hold:
         store = await asyncio.to_thread(Store, place.path)  # migrated, so that both have one schema
         try:
             position = store.progress.position
             before = await asyncio.to_thread(store.digests)
         finally:
             await asyncio.to_thread(store.close)
+        hold.interrupted = False  # they were read whole, and closed
         _, last = await source.bounds()
         if last < position:
             raise Ahead(place.path, position, last)
         made = await _make(source, place, position, progress)
         return msgspec.structs.replace(made, before=before)
+
+
+@contextlib.contextmanager
+def _taken(place: TableFiles) -> Generator[WriteLock]:
+    """The right to write the tables. Where who had it before was killed, and the tables do not
+    stand whole since, that is said on: the projector mends what a kill has torn.
+    """
+    hold = WriteLock(place)
+    try:
+        yield hold
     finally:
-        place.remove(place.fresh)
-        hold.ended()
-        hold.close()
+        try:
+            place.remove(place.fresh)
+            if not hold.interrupted:
+                hold.ended()
+        finally:
+            hold.close()
 
 
 async def _make(source: Source, place: TableFiles, until: int, progress: Progress) -> Rebuilt:

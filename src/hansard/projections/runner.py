@@ -103,8 +103,7 @@ async def project(
         sys.setswitchinterval(switch_s)
         for task in (reading, writing):
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(reading, writing, return_exceptions=True)
 
 
 async def _same_log(source: Source, store: Store) -> None:

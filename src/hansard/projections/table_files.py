@@ -116,6 +116,10 @@ class TableFiles(msgspec.Struct, frozen=True):
         self.withdraw()
         wal(self.path).unlink(missing_ok=True)
         self.fresh.replace(self.path)
+        self.settle()
+
+    def settle(self) -> None:
+        """Have what the files are called on the disk."""
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

@@ -27,6 +27,7 @@ import os
 import secrets
 import select
 import stat
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -353,7 +354,7 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
 
 def _write(path: Path, content: bytes) -> None:
     """Replace a private file at once: a reader sees the old one or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
         file.write(content)

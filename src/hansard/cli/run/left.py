@@ -21,6 +21,7 @@ COLUMNS = (
     Column("to", lambda row: row.destination),
     Column("kind"),
     Column("tool"),
+    Column("status"),
     Column("secrets", lambda row: ", ".join(row.secrets)),
     Column("given", lambda row: msgspec.json.encode(row.arguments).decode()),
 )
@@ -31,7 +32,8 @@ COLUMNS = (
 async def left(which: Run, json: Json = False) -> None:
     """Show what went out of a run: to models, pages and tools, in order.
 
-    Each call that was made, with what it was given, as it is on record: a secret by its name.
+    Each call that was made, or may have been (its status is `requested` or `in_doubt`), with what
+    it was given, as it is on record: a secret by its name.
     """
     async with reading_run(which) as (workspace, run):
         fetch = Payloads(workspace)

@@ -24,7 +24,7 @@ from hansard.projections.publish.publisher import to_its_end
 from hansard.projections.publish.snapshots import Publisher, newest
 from hansard.projections.roles.feed import Feed, Ids, Seen
 from hansard.projections.roles.rows import RoleRows
-from hansard.projections.roles.table_files import Kept, forget, keep, key_of, load, under
+from hansard.projections.roles.table_files import Kept, drop, forget, keep, key_of, load, under
 from hansard.projections.rows import Batch, digest
 from hansard.projections.runner import BATCH_EVENTS_MAX, SWITCH_S, Source
 from hansard.projections.store import Store
@@ -166,6 +166,7 @@ class _Work:
                 kept = await self._filled(store, _Standing())
             finally:
                 await to_its_end(store.close)
+            drop(self._place)  # killed after this, nobody goes on from tables of other rules
             self._place.replace()
             keep(self._place, kept)
         finally:

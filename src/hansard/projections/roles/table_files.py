@@ -92,6 +92,12 @@ def keep(place: TableFiles, kept: Kept) -> None:
     _write(_feed(place), msgspec.msgpack.encode(kept))
 
 
+def drop(place: TableFiles) -> None:
+    """Keep it no more, on the disk, too: the next who brings the tables up makes them anew."""
+    _feed(place).unlink(missing_ok=True)
+    place.settle()
+
+
 def forget(place: TableFiles) -> None:
     """Remove the tables and all that was made of them; the key stays."""
     _feed(place).unlink(missing_ok=True)

@@ -115,8 +115,19 @@ def recast(query: str, columns: Sequence[tuple[str, Any]], *, zoned: bool) -> st
         f"CAST(#{at} AS {kind}) AS {quoted(name)}"
         for at, (kind, (name, _)) in enumerate(zip(wanted, columns, strict=True), 1)
     )
-    inner = query.rstrip().rstrip(";")
-    return f"SELECT {', '.join(casts)} FROM ({inner}\n)"  # noqa: S608 -- it is whoever asks' own
+    return f"SELECT {', '.join(casts)} FROM ({_unended(query)}\n)"  # noqa: S608 -- the asker's own
+
+
+def _unended(query: str) -> str:
+    """One statement without its semicolon and the comments after that."""
+    from hansard.projections._engine import engine  # noqa: PLC0415 -- who reads rows has none
+
+    data = query.encode()
+    tokens = engine.tokenize(query)
+    while tokens and tokens[-1][1] == engine.token_type.comment:
+        tokens.pop()
+    last = tokens[-1][0] if tokens else len(data)
+    return data[:last].decode() if data[last : last + 1] == b";" else query
 
 
 def quoted(name: str) -> str:

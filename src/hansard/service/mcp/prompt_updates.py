@@ -112,6 +112,7 @@ class PromptUpdates:
         except HansardError as error:  # who cannot ask now is told nothing
             self._sessions.note(error)
             self._moved |= moved
+            asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
             _log.debug("the prompts were not looked at", **unexpected(error))
             return
         if self._seen != before or moved & self._seen.keys():

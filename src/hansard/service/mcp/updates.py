@@ -20,7 +20,7 @@ import msgspec
 
 from hansard.agents.access import views
 from hansard.agents.policy import permits
-from hansard.bus.errors import NotFound
+from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.board import VIEWS
@@ -49,7 +49,7 @@ often; that a view was served is on record each time.
 """
 
 AGAIN_S = 5.0
-"""After so many seconds a log is followed again that could not be."""
+"""After so many seconds a log is followed again that could not be, an address looked at."""
 
 LOOKED_AT = ("memory", "view")
 """Kinds of addresses of which only a look says whether they are others than they were."""
@@ -243,6 +243,9 @@ class Updates:
             except HansardError as error:  # who is refused, or cannot ask now, is told nothing
                 self._sessions.note(error)
                 _log.debug("a watched address was not looked at", **unexpected(error))
+                if isinstance(error, BusError) and not isinstance(error, NotFound):
+                    self._changed[each.uri] = None  # the broker has not answered: again
+                    asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
                 continue
             except Exception as error:  # noqa: BLE001 -- the other addresses are told of
                 _log.warning("a watched address was not looked at", **unexpected(error))
