@@ -131,6 +131,10 @@ class Held:
         self.post = post
         self.thread = 0
         """Who sends it."""
+        self.sent: Append | None = None
+        self.tried_s: float | None = None
+        """As of an entry, which is given them when it is left to the loop and not before: once it
+        is the loop's, they are not to change."""
         self._writer = writer
 
     def result(self) -> Any:
@@ -247,7 +251,7 @@ class StreamWriter:
             stopped = self._holder
             if stopped is not None and stopped.thread == threading.get_ident():
                 self._holder = None
-                self._queue.appendleft(stopped.entry)
+                self._leave(stopped)
             self._coming += 1
 
         def arrived() -> None:
@@ -272,10 +276,16 @@ class StreamWriter:
                     return
                 held.thread = threading.get_ident()
                 self._held, self._holder = None, held
-            entry.sent = self._next(entry.events, entry.label, entry.causation)
-            entry.tried_s = time.monotonic()
-            stored = self._here.append_here(entry.sent)
-            entry.tried_s = None
+            sent = self._next(entry.events, entry.label, entry.causation)
+            held.tried_s = time.monotonic()
+            held.sent = sent
+            # A signal handler may have said something in between: then the loop has the events, and
+            # another commit of them, unless it was given this one.
+            if self._holder is not held:
+                return
+            stored = self._here.append_here(sent)
+            if stored is None:
+                held.tried_s = None
         except AppendUnknown:
             pass
         except Exception as error:  # noqa: BLE001 -- told to whoever waits
@@ -290,11 +300,12 @@ class StreamWriter:
                 return
             self._holder = None
             if stored is not None:
+                self.label = stored.commit.label
                 self._went_on(stored)
             elif lost is not None:
                 self.lost = lost
             else:
-                self._queue.appendleft(held.entry)
+                self._leave(held)
             waiting = bool(self._queue)
         if stored is not None:
             held.done.set_result(stored)
@@ -303,6 +314,11 @@ class StreamWriter:
             held.done.set_exception(lost)
         if waiting:
             held.post(self._start)
+
+    def _leave(self, held: Held) -> None:
+        """Leave what was held to the loop, with the commit that may have been sent."""
+        held.entry.sent, held.entry.tried_s = held.sent, held.tried_s
+        self._queue.appendleft(held.entry)
 
     def put_jointly(self, joint: Joint, done: Pending) -> None:
         """Queue a decision over several streams; `done` gets the Stored commit or the error."""
@@ -393,9 +409,7 @@ class StreamWriter:
     def _next(
         self, events: Sequence[Recorded], label: Label | None, causation: str | None
     ) -> Append:
-        """The commit that is to be sent now."""
-        if label is not None:
-            self.label = label.join(self.label)
+        """The commit that is to be sent now. It changes nothing, so that it may be made in vain."""
         commit = Commit(
             id=self._clock.new_id(),
             version=self.version + 1,
@@ -405,10 +419,9 @@ class StreamWriter:
             causation=causation,
             correlation=self.identity.correlation,
             traceparent=self.identity.traceparent,
-            label=self.label,
+            label=self.label if label is None else label.join(self.label),
             events=tuple(events),
         )
-        self._sending = commit.id
         return Append(self.stream, commit)
 
     async def _stored(
@@ -420,6 +433,7 @@ class StreamWriter:
         tried_s: float | None = None,
     ) -> list[Stored]:
         """Send a commit and what goes with it; `tried_s` as of its entry."""
+        self.label, self._sending = mine.commit.label, mine.commit.id
         try:
             if tried_s is not None and self._here is not None:
                 stored = [await self._here.append_again(mine, tried_s)]

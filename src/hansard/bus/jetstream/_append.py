@@ -8,8 +8,9 @@ message on its subject says whose it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import assert_never
 
@@ -72,31 +73,50 @@ class _Entry(msgspec.Struct):
     headers: bytes
 
 
+_Refusal = Rejected | BrokerError
+"""An attempt stored nothing; whether an earlier one did is another question. A BrokerError is that
+of a login without the right to write there."""
+
+
 class _Attempts:
-    """Decides how long one write is tried."""
+    """Decides how long one write is tried, and what may be said of it in the end."""
 
     def __init__(self, broker: Broker, entry: _Entry, began: float | None = None) -> None:
         self._patience = Patience(broker, began)
         self._entry = entry
         self.unknown = False
 
-    async def again(self, error: NoAnswer | Rejected) -> None:
+    async def again(self, error: NoAnswer | _Refusal) -> None:
         """Return when it is time to send again. Raises AppendUnknown, Unreachable, BrokerError,
         StoreGone.
         """
-        self.unknown = self.unknown or not isinstance(error, (NotSent, Rejected))
+        self.unknown = self.unknown or not isinstance(error, (NotSent, Rejected, BrokerError))
         try:
             await self._patience.again(error)
         except Unreachable as unreachable:
             raise self._given_up(error, unreachable) from error
 
-    def _given_up(self, error: NoAnswer | Rejected, unreachable: Unreachable) -> BusError:
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """For a look at what an earlier attempt stored: what ends it with "nothing was written" is
+        AppendUnknown where there was an attempt that nothing is known of.
+        """
+        try:
+            yield
+        except (BrokerError, Unreachable) as error:
+            if not self.unknown:
+                raise
+            raise self._in_doubt(str(error)) from error
+
+    def _in_doubt(self, why: str = "") -> AppendUnknown:
+        append, waited_s = self._entry.append, self._patience.waited_s
+        commit = append.commit
+        return AppendUnknown(append.stream, commit.version, commit.id, waited_s, why)
+
+    def _given_up(self, error: NoAnswer | _Refusal, unreachable: Unreachable) -> BusError:
         if self.unknown:
-            append, waited_s = self._entry.append, self._patience.waited_s
-            why = str(unreachable) if isinstance(unreachable, NotWritable) else ""
-            commit = append.commit
-            return AppendUnknown(append.stream, commit.version, commit.id, waited_s, why)
-        if isinstance(error, Rejected) and not isinstance(unreachable, NotWritable):
+            return self._in_doubt(str(unreachable) if isinstance(unreachable, NotWritable) else "")
+        if isinstance(error, _Refusal) and not isinstance(unreachable, NotWritable):
             return _refused(self._entry, error)
         return unreachable
 
@@ -153,11 +173,12 @@ class Appender:
         while True:
             try:
                 position = await self._committer.send(entry.subject, entry.body, entry.headers)
-            except Rejected as error:
-                standing = await self._standing(entry, error)
+            except (Rejected, BrokerError) as error:
+                attempts = attempts or _Attempts(self._broker, entry, began)
+                with attempts.looking():
+                    standing = await self._standing(entry, error, unknown=attempts.unknown)
                 if standing is not None:
                     return standing
-                attempts = attempts or _Attempts(self._broker, entry, began)
                 await attempts.again(error)
             except NoAnswer as error:
                 attempts = attempts or _Attempts(self._broker, entry, began)
@@ -184,8 +205,9 @@ class Appender:
         while True:
             try:
                 first = await self._publish_all(entries)
-            except Rejected as error:
-                standing = await self._judge(entries, error)
+            except (Rejected, BrokerError) as error:
+                with attempts.looking():
+                    standing = await self._judge(entries, error, unknown=attempts.unknown)
                 if standing is not None:
                     return standing
                 await attempts.again(error)
@@ -261,12 +283,14 @@ class Appender:
             case _:
                 assert_never(expected)
 
-    async def _standing(self, entry: _Entry, error: Rejected) -> Stored | None:
+    async def _standing(self, entry: _Entry, error: _Refusal, *, unknown: bool) -> Stored | None:
         """Our own commit from an earlier attempt; None if nothing explains the rejection (yet).
+        `unknown`: an earlier attempt may have stored it.
 
         Raises Conflict, or BrokerError for a rejection that is none.
         """
-        if not error.lost_race:
+        final = not (isinstance(error, Rejected) and error.lost_race)
+        if final and not unknown:
             raise _refused(entry, error) from error
         message = await self._points.last(self._stream, entry.subject)
         if message is not None:
@@ -274,10 +298,12 @@ class Appender:
             if standing.commit.id == entry.append.commit.id:
                 return standing
             raise _conflict(entry.append, standing) from error
+        if final:
+            raise _refused(entry, error) from error
         await self._check(entry, error)
         return None
 
-    async def _check(self, entry: _Entry, error: Rejected) -> None:
+    async def _check(self, entry: _Entry, error: _Refusal) -> None:
         """Raise Conflict if an append's condition does not hold."""
         expected = entry.append.expected
         if isinstance(expected, VersionFree):
@@ -306,12 +332,16 @@ class Appender:
         messages = await self._reads.named(self._stream, names)
         return {message.subject: self._decode(message) for message in messages}
 
-    async def _judge(self, entries: list[_Entry], error: Rejected) -> list[Stored] | None:
+    async def _judge(
+        self, entries: list[_Entry], error: _Refusal, *, unknown: bool
+    ) -> list[Stored] | None:
         """The same commits from an earlier attempt; None if nothing explains the rejection (yet).
+        `unknown`: an earlier attempt may have stored them.
 
-        Raises Conflict for the first that lost.
+        Raises Conflict for the first that lost, or BrokerError for a rejection that does not pass.
         """
-        if not error.passing:
+        final = not (isinstance(error, Rejected) and error.passing)
+        if final and not unknown:
             raise _refused(entries[0], error) from error
         found = await self._found(entries)
         own = [
@@ -324,7 +354,10 @@ class Appender:
         for entry in entries:
             if entry.subject in found:
                 raise _conflict(entry.append, found[entry.subject]) from error
-            await self._check(entry, error)
+            if not final:
+                await self._check(entry, error)
+        if final:
+            raise _refused(entries[0], error) from error
         return None
 
     def _batches(self, appends: Iterable[Append]) -> Iterable[list[_Entry]]:
@@ -350,8 +383,11 @@ class Appender:
         while missing:
             try:
                 first = await self._publish_all(missing)
-            except Rejected as error:
-                missing, lost = await self._missing(missing, error, lost)
+            except (Rejected, BrokerError) as error:
+                with attempts.looking():
+                    missing, lost = await self._missing(
+                        missing, error, lost, unknown=attempts.unknown
+                    )
                 if not attempts.unknown:
                     new = len(missing)
                 if missing:
@@ -367,16 +403,23 @@ class Appender:
         return new
 
     async def _missing(
-        self, entries: list[_Entry], error: Rejected, lost: Conflict | None
+        self, entries: list[_Entry], error: _Refusal, lost: Conflict | None, *, unknown: bool
     ) -> tuple[list[_Entry], Conflict | None]:
-        """What is still to be stored, up to the first commit that cannot be."""
-        if not error.passing:
+        """What is still to be stored, up to the first commit that cannot be. `unknown`: an earlier
+        attempt may have stored it.
+
+        Raises BrokerError where something is, and the rejection does not pass.
+        """
+        final = not (isinstance(error, Rejected) and error.passing)
+        if final and not unknown:
             raise _refused(entries[0], error) from error
         found = await self._found(entries)
         missing: list[_Entry] = []
         for entry in entries:
             standing = found.get(entry.subject)
             if standing is None:
+                if final:
+                    raise _refused(entries[0], error) from error
                 try:
                     await self._check(entry, error)
                 except Conflict as conflict:
@@ -426,5 +469,5 @@ def _conflict(append: Append, winner: Stored | None) -> Conflict:
     return Conflict(append.stream, append.commit.version, winner)
 
 
-def _refused(entry: _Entry, error: Rejected) -> BrokerError:
+def _refused(entry: _Entry, error: _Refusal) -> BrokerError:
     return BrokerError(f"appending to {entry.append.stream}", error.code, error.description)

@@ -1,0 +1,276 @@
+"""What may be stored already: never said not to be, and never stored a second time."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.bus.errors import AppendUnknown, BrokerError, BusError, Conflict, Unreachable
+from hansard.bus.jetstream import JetStreamLog, _append, _commit
+from hansard.bus.jetstream.calls import publish, publish_all
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.wire import NoAnswer, Rejected
+from hansard.bus.log import Append, Stored
+from hansard.bus.writer import StreamWriter
+from hansard.domain.ids import AgentStream, KeyStream
+from tests.bus.brokers import Nats, append, running
+
+ALICE = AgentStream("r1", "researcher", "alice")
+KEYS = [KeyStream("r1", f"k{number}") for number in range(3)]
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[Nats]:
+    """A server of the test's own."""
+    with running(tmp_path / "nats") as server:
+        yield server
+
+
+class Refusing:
+    """The broker: it stores what it is sent, or not, and its answer is lost; all else it refuses.
+
+    No store of a real server can be filled between two attempts of one append.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stores = True
+        self.refusal: BusError = Rejected(10023, "insufficient resources")
+        self.answers: list[str] = []
+        monkeypatch.setattr(_commit, "publish", self.single)
+        monkeypatch.setattr(_append, "publish_all", self.batch)
+
+    def lose(self, count: int = 1) -> None:
+        """The answers to the next attempts are lost; those after them are refused."""
+        self.answers = ["lost"] * count + ["refused"]
+
+    async def single(self, *message: Any) -> Any:
+        """Publish one message."""
+        return await self._answer(publish, message)
+
+    async def batch(self, *messages: Any) -> Any:
+        """Publish several."""
+        return await self._answer(publish_all, messages)
+
+    async def _answer(self, send: Any, sent: Sequence[Any]) -> Any:
+        if not self.answers:
+            return await send(*sent)
+        if self.answers.pop(0) == "refused":
+            raise self.refusal
+        if self.stores:
+            await send(*sent)
+        lost = "the answer was lost"
+        raise NoAnswer(lost)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    """A broker that refuses."""
+    return Refusing(monkeypatch)
+
+
+REFUSALS = pytest.mark.parametrize(
+    "refusal",
+    [Rejected(10023, "insufficient resources"), BrokerError("sending", 403, "not permitted")],
+    ids=["full", "denied"],
+)
+
+
+@REFUSALS
+async def test_a_refusal_after_a_lost_answer_is_no_proof(
+    nats: Nats, broker: Refusing, refusal: BusError
+):
+    """Stored by the attempt before: that is told. Somebody else's: a lost race. Not there: it may
+    be yet to come. And where nothing was sent before, it is certain.
+    """
+    broker.refusal = refusal
+    log = await nats.log()
+    first = append(ALICE, 1)
+    broker.lose()
+    assert (await log.append(first)).commit == first.commit
+
+    broker.stores = False
+    broker.lose()
+    with pytest.raises(Conflict):
+        await log.append(append(ALICE, 1))
+
+    broker.lose()
+    second = append(ALICE, 2)
+    with pytest.raises(AppendUnknown, match=str(getattr(refusal, "code", ""))) as unknown:
+        await log.append(second)
+    assert unknown.value.commit_id == second.commit.id
+
+    broker.answers = ["refused"]
+    with pytest.raises(BrokerError):
+        await log.append(second)
+    assert [each.commit for each in await log.read(ALICE)] == [first.commit]
+    await log.close()
+
+
+@REFUSALS
+async def test_a_refusal_after_a_thread_sent_it_is_no_proof(
+    nats: Nats, broker: Refusing, refusal: BusError
+):
+    """What a thread has sent may be stored, though the loop has sent nothing yet."""
+    broker.refusal = refusal
+    log = await nats.log()
+    first = append(ALICE, 1)
+    await log.append(first)
+    for sent, position in ((first, 1), (append(ALICE, 2), None)):
+        broker.answers = ["refused"]
+        again = log.append_again(sent, time.monotonic())
+        if position is not None:
+            assert (await again).position == position
+        else:
+            with pytest.raises(AppendUnknown):
+                await again
+    await log.close()
+
+
+@REFUSALS
+async def test_a_refused_batch_after_a_lost_answer_is_no_proof(
+    nats: Nats, broker: Refusing, refusal: BusError
+):
+    """As of one commit: all of them are there, or one of them is another's, or it is unknown."""
+    broker.refusal = refusal
+    log = await nats.log()
+    broker.lose()
+    both = await log.append_all([append(key, 1) for key in KEYS[:2]])
+    assert [each.position for each in both] == [1, 2]
+
+    broker.stores = False
+    broker.lose()
+    with pytest.raises(Conflict) as lost:
+        await log.append_all([append(KEYS[2], 1), append(KEYS[1], 1)])
+    assert lost.value.stream == KEYS[1]
+
+    broker.lose()
+    with pytest.raises(AppendUnknown):
+        await log.append_all([append(key, 2) for key in KEYS])
+
+    broker.answers = ["refused"]
+    with pytest.raises(BrokerError):
+        await log.append_all([append(key, 2) for key in KEYS])
+    assert await log.head() == 2
+    await log.close()
+
+
+@REFUSALS
+async def test_what_is_copied_in_bulk_and_refused_after_a_lost_answer_is_no_proof(
+    nats: Nats, broker: Refusing, refusal: BusError
+):
+    """As of a batch; commits that stand there already are no conflict."""
+    broker.refusal = refusal
+    log = await nats.log()
+    broker.lose()
+    assert await log.append_bulk([append(key, 1) for key in KEYS[:2]]) == 2
+
+    broker.stores = False
+    broker.lose()
+    with pytest.raises(Conflict):
+        await log.append_bulk([append(KEYS[1], 1), append(KEYS[2], 1)])
+
+    broker.lose()
+    with pytest.raises(AppendUnknown):
+        await log.append_bulk([append(key, 2) for key in KEYS])
+
+    broker.answers = ["refused"]
+    with pytest.raises(BrokerError):
+        await log.append_bulk([append(key, 2) for key in KEYS])
+    assert await log.head() == 2
+    await log.close()
+
+
+async def test_where_what_stands_there_cannot_be_read_it_is_unknown(
+    nats: Nats, broker: Refusing, monkeypatch: pytest.MonkeyPatch
+):
+    """That nothing could be asked says nothing of what was stored."""
+    log = await nats.log()
+
+    async def unreachable(*_: object) -> None:
+        raise Unreachable("nats://away", "no answer")
+
+    for name in ("last", "named"):
+        monkeypatch.setattr(Direct, name, unreachable)
+    broker.lose()
+    with pytest.raises(AppendUnknown, match="no answer"):
+        await log.append(append(ALICE, 1))
+    broker.lose()
+    with pytest.raises(AppendUnknown, match="no answer"):
+        await log.append_all([append(key, 1) for key in KEYS])
+    broker.refusal = Rejected(10071, "wrong last sequence: 1")
+    broker.answers = ["refused"]
+    with pytest.raises(Unreachable):
+        await log.append(append(ALICE, 2))
+    await log.close()
+
+
+@pytest.mark.parametrize("when", ["making", "made", "sending", "sent"])
+def test_what_a_signal_handler_records_while_a_thread_sends(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch, when: str
+):
+    """What the thread was about to send, or had sent, is on record once, and what the handler says
+    comes after it.
+    """
+    armed: list[str] = []
+
+    def interrupt(at: str) -> None:
+        if armed == [at]:
+            armed.clear()
+            signal.raise_signal(signal.SIGUSR1)
+
+    make = StreamWriter._next
+
+    def making(writer: StreamWriter, *of: Any) -> Append:
+        interrupt("making")
+        made = make(writer, *of)
+        interrupt("made")
+        return made
+
+    here = 0
+
+    class Interrupted(JetStreamLog):
+        """The log itself; a signal comes before or after it sends."""
+
+        def append_here(self, append: Append) -> Stored | None:
+            nonlocal here
+            interrupt("sending")
+            stored = super().append_here(append)
+            here += stored is not None
+            interrupt("sent")
+            return stored
+
+    monkeypatch.setattr(StreamWriter, "_next", making)
+    login: dict[str, Any] = {"nats": f"nats://127.0.0.1:{nats.port}", "nats_user": "admin"}
+    with hansard.connect(workspace="lab", nats_password="admin", **login) as record:
+        log = record.workspace.log
+        assert isinstance(log, JetStreamLog)
+        log.__class__ = Interrupted
+        with record.run("cut", run="r1", agent="ada", role="worker") as session:
+            while not here:
+                session.checkpoint("before")
+            before = signal.signal(signal.SIGUSR1, lambda *_: session.checkpoint("handler"))
+            armed.append(when)
+            try:
+                session.checkpoint("mine")
+            finally:
+                signal.signal(signal.SIGUSR1, before)
+            assert not armed
+            session.checkpoint("after")
+    told = asyncio.run(_checkpoints(nats))
+    assert [each for each in told if each != "before"] == ["mine", "handler", "after"]
+
+
+async def _checkpoints(nats: Nats) -> list[str]:
+    """The checkpoints of the interrupted session, in order."""
+    log = await nats.log()
+    commits = await log.read(AgentStream("r1", "worker", "ada"))
+    await log.close()
+    names = ("before", "mine", "handler", "after")
+    texts = [bytes(event.data).decode() for each in commits for event in each.commit.events]
+    return [name for text in texts for name in names if f'"{name}"' in text]
