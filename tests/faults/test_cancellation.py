@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,12 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
+from hansard.bus.codec import revive_all
+from hansard.bus.errors import AppendUnknown
+from hansard.bus.log import Append, Stored
+from hansard.bus.portal import Portal
+from hansard.domain import budget as budgets
+from hansard.domain.ids import KeyStream
 from hansard.domain.steps import StepStatus
 from tests.faults._broker import NatsServer
 from tests.faults._held import HeldLog
@@ -385,3 +392,224 @@ async def test_while_a_budget_is_corrected(record, world, raises):
         expected = StepStatus.IN_DOUBT if raises else StepStatus.COMPLETED
         assert (await _step(record)).status is expected
     assert len(world.read()) == 1
+
+
+# ---------------------------------------------------------------- budgets, before the body begins
+
+
+async def _gone(record: hansard.AsyncRecord, name: str) -> float:
+    """What is gone of a budget, by the log."""
+    stored = await record.workspace.log.read(KeyStream("r1", budgets.key_of(name)))
+    events = revive_all([each.commit for each in stored])
+    return budgets.fold(budgets.BudgetState(), events).total
+
+
+async def _cut_off(held: HeldLog, task: asyncio.Task[Any]) -> None:
+    """Cancel a call while a write is held, and let that go on."""
+    await held.reached.wait()
+    task.cancel()
+    await asyncio.sleep(SETTLE_S)
+    assert not task.done()
+    held.release.set()
+    await _cancelled(task)
+
+
+def _quick(session: hansard.AsyncSession, policy: Any, done: list[int]) -> Any:
+    @session.tool(effects=policy)
+    async def act(number):
+        done.append(number)
+        return number
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("policy", "tag"),
+    [
+        ("pure", "budget.reserved.v1"),
+        ("once", "budget.reserved.v1"),
+        ("once", "step.requested.v1"),
+        ("idempotent", "step.requested.v1"),
+    ],
+)
+async def test_before_the_body_draws_on_no_budget(record, policy, tag):
+    """A call that is cut off while its share is set aside, or its intent recorded, gives the share
+    back: the calls that the limit allows run, in this session and in the next.
+    """
+    done: list[int] = []
+    limit = hansard.budget("few", 2)
+    held = _hold(record, tag)
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        act = _quick(session, policy, done)
+        await _cut_off(held, asyncio.create_task(act(0)))
+        assert (done, await _gone(record, "few")) == ([], 0)
+        assert await act(1) == 1
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        act = _quick(session, policy, done)
+        assert await act(2) == 2
+        with pytest.raises(hansard.Blocked, match="its limit of 2 calls is used up"):
+            await act(3)
+    assert done == [1, 2]
+
+
+async def test_before_a_stream_begins_draws_on_no_budget(record):
+    """So does a stream that is cut off before its first item is asked for."""
+    held = _hold(record, "step.requested.v1")
+    async with record.run("cancelled", gate=[hansard.budget("few", 1)], **NAMES) as session:
+
+        @session.tool
+        async def lines(word):
+            yield word
+
+        async def read(word: str) -> list[str]:
+            return [item async for item in lines(word)]
+
+        await _cut_off(held, asyncio.create_task(read("a")))
+        assert await _gone(record, "few") == 0
+        assert await read("b") == ["b"]
+
+
+async def test_again_while_a_share_is_given_back_loses_none(record):
+    """Two budgets, and a second cancellation while the first one gets its share back: the other
+    gets its own all the same, and the call is cancelled.
+    """
+    intent, back = _hold(record, "step.requested.v1"), _hold(record, "budget.spent.v1")
+    rules = [hansard.budget("one", 1), hansard.budget("other", 1)]
+    done: list[int] = []
+    async with record.run("cancelled", gate=rules, **NAMES) as session:
+        act = _quick(session, "once", done)
+        task = asyncio.create_task(act(0))
+        await intent.reached.wait()
+        task.cancel()
+        intent.release.set()
+        await _cut_off(back, task)
+        assert [await _gone(record, name) for name in ("one", "other")] == [0, 0]
+        assert await act(1) == 1
+
+
+async def test_as_the_session_ends_draws_on_no_budget(record):
+    """A session that ends before the body begins, and a cancellation while that is recorded: the
+    share is given back all the same.
+    """
+    intent, failed = _hold(record, "step.requested.v1"), _hold(record, "step.failed.v1")
+    done: list[int] = []
+    async with record.run("cancelled", gate=[hansard.budget("few", 1)], **NAMES) as session:
+        task = asyncio.create_task(_quick(session, "once", done)(0))
+        await intent.reached.wait()
+        closing = asyncio.create_task(session.close())
+        await asyncio.sleep(SETTLE_S)
+        intent.release.set()
+        await _cut_off(failed, task)
+        await closing
+    assert (done, await _gone(record, "few")) == ([], 0)
+
+
+@pytest.mark.parametrize("tag", ["budget.reserved.v1", "step.attempted.v1"])
+async def test_before_another_attempt_draws_on_no_budget(record, world, tag):
+    """A step that was left open by an earlier session, cut off before it is begun again: its share
+    is given back, that of the attempt whose body ran is not.
+    """
+    body = Body(world)
+    limit = hansard.budget("few", 2)
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
+        await body.begun.wait()
+        task.cancel()
+        await _cancelled(task)
+    assert await _gone(record, "few") == 1
+    held = _hold(record, tag)
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        body.release.set()
+        task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
+        await _cut_off(held, task)
+        assert await _gone(record, "few") == 1
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        assert await body.declare(session, "idempotent")("letter") == "did letter"
+    assert await _gone(record, "few") == 2
+
+
+async def test_what_was_given_back_is_set_aside_anew(record, world):
+    """A step that is begun again in the session that gave its share back passes the limit again:
+    what others took meanwhile is theirs.
+    """
+    body, limit = Body(world), hansard.budget("few", 2)
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
+        await body.begun.wait()
+        task.cancel()
+        await _cancelled(task)
+    body.release.set()
+    held = _hold(record, "budget.reserved.v1")
+    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+        act = body.declare(session, "idempotent")
+        await _cut_off(held, asyncio.create_task(act("letter")))
+        async with record.run(run="r1", agent="other", gate=[limit]) as other:
+            assert await _quick(other, "once", [])(1) == 1
+        with pytest.raises(hansard.Blocked, match="its limit of 2 calls is used up"):
+            await act("letter")
+    assert len(world.read()) == 1
+    assert await _gone(record, "few") == 2
+
+
+class SilentLog:
+    """The real log; whether an intent is stored is not known."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, append: Append) -> Stored:
+        """The real append, whose answer is lost for an intent."""
+        stored: Stored = await self._log.append(append)
+        if any(event.type == "step.requested.v1" for event in append.commit.events):
+            raise AppendUnknown(append.stream, append.commit.version, append.commit.id, 0.0)
+        return stored
+
+
+async def test_an_unknown_intent_keeps_its_share(record):
+    """Where the broker did not answer, nothing is given back for a call that may be on record."""
+    done: list[int] = []
+    log = record.workspace.log
+    record.workspace.log = SilentLog(log)
+    with pytest.raises(AppendUnknown):
+        async with record.run("cancelled", gate=[hansard.budget("few", 2)], **NAMES) as session:
+            await _quick(session, "idempotent", done)(0)
+    record.workspace.log = log
+    assert (done, await _gone(record, "few")) == ([], 1)
+
+
+def test_an_interrupt_before_the_body_draws_on_no_budget(server, workspace, monkeypatch):
+    """Ctrl-C in the sync client while a share is set aside, which goes on on the bus's loop: it is
+    given back, however the two come out.
+    """
+    done: list[int] = []
+    run = Portal.run
+    interrupted: list[Future[Any]] = []
+
+    def interrupt(portal: Portal, work: Any) -> Any:
+        if work.__name__ == "reserve" and not interrupted:
+            interrupted.append(asyncio.run_coroutine_threadsafe(work, portal.loop))
+            raise KeyboardInterrupt
+        return run(portal, work)
+
+    monkeypatch.setattr(Portal, "run", interrupt)
+    rule = hansard.budget("few", 1)
+    with (
+        hansard.connect(workspace=workspace, **server.login) as record,
+        record.run("cancelled", gate=[rule], **NAMES) as session,
+    ):
+
+        @session.tool
+        def act(number):
+            done.append(number)
+            return number
+
+        with pytest.raises(KeyboardInterrupt):
+            act(0)
+        interrupted[0].result()
+        assert done == []
+        assert act(1) == 1
+        with pytest.raises(hansard.Blocked, match="its limit of 1 calls is used up"):
+            act(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +217,37 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
             each.close()
             await each.wait_closed()
     assert len(made) == connections
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_many", [True, False])
+async def test_a_cookie_goes_with_no_other_clients_request(of_many: bool):
+    """Who is logged in by one is not everybody; the one client of a proxy keeps its own."""
+    from hansard.integrations.mcp.http import server as http  # noqa: PLC0415 -- it is of an extra
+
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        cookies = b"\r\nSet-Cookie: sid=A; Path=/\r\nSet-Cookie: lb=1; Path=/\r\n"
+        writer.write(_response(b"{}").replace(b"\r\n", cookies, 1))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    where = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    asked = http.HttpServer(where, {}, of_many=of_many)
+    async with server, asyncio.timeout(WAIT_S):
+        for given in ([], [], [("cookie", "mine=B")]):
+            async with asked.asked("GET", given) as answer:
+                assert await answer.aread() == b"{}"
+            told = http.passed_on(answer.headers.multi_items())
+            assert [value for name, value in told if name == "set-cookie"] == [
+                "sid=A; Path=/",
+                "lb=1; Path=/",
+            ]
+        await asked.close()
+    sent = [re.findall(rb"(?mi)^cookie: (.*?)\r$", each) for each in heard]
+    assert sent == [[], [] if of_many else [b"sid=A; lb=1"], [b"mine=B"]]
 
 
 def test_where_it_is_asked_must_be_an_address(call: Call):

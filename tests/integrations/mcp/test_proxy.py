@@ -211,6 +211,10 @@ async def test_bad_lines_are_answered_and_the_next_call_works(setup: Setup):
             assert fact in told["message"], line[:80]
         await client.say(b"x" * (64 * 1024 * 1024 + 5))
         assert "more than 67,108,864 bytes" in (await client.hear())["error"]["message"]
+        for named in ("[1]", "{}", "true", "null"):  # which nobody answers, and which say nothing
+            params = f'{{"requestId":{named}}}'
+            told = f'{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}'
+            await client.say(told.encode())
         assert text(await client.call("add", a=1, b=1)) == "2"
         assert len(text(await client.call("big", characters=3_000_000))) == 3_000_000
         assert await client.leave() == 0

@@ -25,7 +25,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.failures import raised
-from hansard.agents.steps.gating import Gated
+from hansard.agents.steps.gating import STOPPED, Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.probed import Probed
@@ -350,10 +350,14 @@ class StepEngine(Gated):
         arguments = yield from self.revealed(call, held)
         if not call.number:
             call.number = self.ledger.next_step()
-        if again:
-            yield from self.outcomes.again(call)
-        elif call.effects is not Effects.PURE or call.approval is not None:
-            yield from self.outcomes.intend(call)
+        try:
+            if again:
+                yield from self.outcomes.again(call)
+            elif call.effects is not Effects.PURE or call.approval is not None:
+                yield from self.outcomes.intend(call)
+        except STOPPED as error:
+            yield from self.called_off(call, held, error)
+            raise
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: call.key}
         args, kwargs = spec.passed(arguments)
@@ -419,9 +423,11 @@ class StepEngine(Gated):
         try:
             self.ledger.start(call.number)
         except SessionEnded as error:
-            if call.told and call.has_effects:
-                yield from self.outcomes.never_began(call, error)
-            yield from self.release(call, held)
+            try:
+                if call.told and call.has_effects:
+                    yield from self.outcomes.never_began(call, error)
+            finally:
+                yield from self.release(call, held)
             raise
 
     def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:

@@ -19,8 +19,9 @@ from hansard.agents.policy.clearances import RULE, Clearances, is_public
 from hansard.agents.policy.permits import TOOL, Need, refused
 from hansard.agents.steps.asking import Asking, Basis, refusal
 from hansard.agents.steps.ledger import is_final
-from hansard.agents.steps.recorder import Call, StepRecorder
+from hansard.agents.steps.recorder import INTERRUPTIONS, Call, StepRecorder
 from hansard.agents.steps.scope import Scope
+from hansard.bus.errors import AppendUnknown, Unreachable
 from hansard.bus.states.boards import Boards
 from hansard.domain.agent import Tell
 from hansard.domain.approval import Approval
@@ -30,6 +31,11 @@ from hansard.domain.steps import StepBlocked
 from hansard.domain.values import recordable
 
 K = TypeVar("K")
+
+STOPPED = (Exception, *INTERRUPTIONS)
+"""What may stop a call before its body begins and leaves its session alive to give back what was
+reserved: a flow that is closed cannot.
+"""
 
 RECEIVER = "receiver"
 """What is refused where a hand-off is."""
@@ -49,6 +55,10 @@ class Gated:
         """What the principal carries whose session this is; None of a trusted program."""
         self._budgets = budgets
         self._asking = Asking(outcomes, boards.states)
+        self._released: dict[int, int] = {}
+        """How often the share was given back of a step that was on record before its call. Such a
+        step may be begun again, and what a budget knows already it does not set aside anew.
+        """
 
     @property
     def asks_anything(self) -> bool:
@@ -70,6 +80,11 @@ class Gated:
                 except Blocked as error:
                     yield from self.release(call, held)
                     yield from self.blocked(call, error.rule, error.reason)
+                except STOPPED as error:
+                    # An interruption does not stop the write; after any other error there is none.
+                    stored = [*held, rule] if isinstance(error, INTERRUPTIONS) else held
+                    yield from self.called_off(call, stored, error)
+                    raise
                 if not granted:
                     yield from self.release(call, held)
                     reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
@@ -111,16 +126,42 @@ class Gated:
                 yield from self.blocked(call, told.rule, told.because, refused(told))
 
     def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
-        """Give back what was reserved for a call that does not run after all."""
+        """Give back what was reserved for a call that does not run after all. Interrupted, it gives
+        back the rest, too, and then lets the interruption through.
+        """
+        if not held:
+            return
+        name = self.budget_call(call)
+        if call.step is not None:
+            with self.ledger.lock:
+                self._released[call.number] = self._released.get(call.number, 0) + 1
+        interrupted: BaseException | None = None
         for budget in held:
-            name = self.budget_call(call)
-            yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
+            try:
+                yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
+            except INTERRUPTIONS as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+    def called_off(self, call: Call, held: list[gates.Budget], error: BaseException) -> Flow[None]:
+        """Give back what was reserved for a call that an error stopped before its body began.
+
+        Kept where the broker did not answer: whether the intent is on record is not known, and
+        nothing else can be put there now. It counts as that of a session that died.
+        """
+        if not isinstance(error, (AppendUnknown, Unreachable)):
+            yield from self.release(call, held)
 
     def budget_call(self, call: Call) -> str:
-        """What a budget knows this attempt of a call by: an earlier session's is another."""
+        """What a budget knows this attempt of a call by: an earlier session's is another, and so is
+        one that was begun again after its share was given back.
+        """
         if not call.number:
             call.number = self.ledger.next_step()
-        return f"{self.stream.agent}#{call.number}.{call.attempt}@{self.ledger.state.epoch}"
+        name = f"{self.stream.agent}#{call.number}.{call.attempt}@{self.ledger.state.epoch}"
+        released = self._released.get(call.number, 0) if self._released else 0
+        return f"{name}+{released}" if released else name
 
     def blocked(
         self, call: Call, rule: str, reason: str, error: Blocked | None = None

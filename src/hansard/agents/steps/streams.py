@@ -14,6 +14,7 @@ from hansard.agents.policy.gate import Budget
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.gating import STOPPED
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call
 from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.domain import values
@@ -55,10 +56,14 @@ class StreamCall:
         self._held = yield from self.engine.gate(call)
         self._budget_call = self.engine.budget_call(call) if self._held else ""
         self._arguments = yield from self.engine.revealed(call, self._held)
-        if call.told:
-            yield from self.engine.outcomes.again(call)
-        else:
-            yield from self.engine.outcomes.intend(call)
+        try:
+            if call.told:
+                yield from self.engine.outcomes.again(call)
+            else:
+                yield from self.engine.outcomes.intend(call)
+        except STOPPED as error:
+            yield from self.engine.called_off(call, self._held, error)
+            raise
         yield from self.engine.start(call, self._held)
         self.scope = self.engine.body_scope(call)
 

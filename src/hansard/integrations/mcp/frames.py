@@ -76,6 +76,12 @@ class Notification(msgspec.Struct, frozen=True):
     method: str
     params: dict[str, Any] = {}
 
+    @property
+    def calls_off(self) -> Id:
+        """The request that it says is not wanted any more; empty where it names none."""
+        named = self.params.get("requestId")
+        return named if isinstance(named, int | str) and not isinstance(named, bool) else ""
+
 
 class Answer(msgspec.Struct, frozen=True):
     """What a request came to: a result, or an error. `id` is None where the request had none that

@@ -166,7 +166,7 @@ class Proxy:
     def _called_off(self, frame: Notification) -> None:
         if frame.method != "notifications/cancelled":
             return
-        task = self._open.get(frame.params.get("requestId", ""))
+        task = self._open.get(frame.calls_off)
         if task is not None:
             loop = asyncio.get_running_loop()
             loop.call_later(CANCELLED_WAIT_S, task.cancel)

@@ -184,7 +184,7 @@ async def serve(
     where = over.address(asked.http, asked.hosts, asked.client_token)
     server = None
     if asked.mode not in READS_ONLY and asked.url is not None:
-        server = over.HttpServer(asked.url, asked.headers)
+        server = over.HttpServer(asked.url, asked.headers, of_many=True)
     elif asked.mode not in READS_ONLY:
         _demand_there(asked)
         server = over.carried_to(partial(_server, asked), asked.server)

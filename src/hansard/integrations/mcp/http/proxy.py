@@ -184,7 +184,7 @@ class HttpProxy:
         if self._server is not None:
             await self._pass(self._server, "POST", frame.raw, came)
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
-                self._called_off((came.session, frame.params.get("requestId", "")))
+                self._called_off((came.session, frame.calls_off))
         elif isinstance(frame, Request):
             raw = unanswerable(frame)
             await came.reply.finish(raw, _status(raw, came))
@@ -227,7 +227,7 @@ class HttpProxy:
         if frame is not asked_:
             return await self._ask_aside(server, frame, came)
         async with server.asked("POST", came.headers, frame.raw) as response:
-            came.reply.head(response.status_code, passed_on(response.headers.items()))
+            came.reply.head(response.status_code, passed_on(response.headers.multi_items()))
             if not is_stream(response):
                 try:
                     return await server.answer(response, frame)
@@ -298,7 +298,7 @@ class HttpProxy:
         """Pass a request on that is no step, and what comes of it back."""
         try:
             async with server.asked(method, came.headers, raw) as response:
-                came.reply.head(response.status_code, passed_on(response.headers.items()))
+                came.reply.head(response.status_code, passed_on(response.headers.multi_items()))
                 if is_stream(response):
                     came.reply.stream()
                     async for event, found in events(response):

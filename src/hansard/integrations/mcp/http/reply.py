@@ -86,9 +86,12 @@ class Reply:
             self._ready.set_result(Response(status_code=CLOSING))
 
     def _with_headers(self, response: Response) -> None:
-        for name, value in self._headers:
-            if name != "content-type" or not self._is_stream:
-                response.headers[name] = value
+        own = "content-type" if self._is_stream else ""
+        given = [(name.lower(), value) for name, value in self._headers if name.lower() != own]
+        for name in {name for name, _ in given}.intersection(response.headers):
+            del response.headers[name]
+        for name, value in given:
+            response.headers.append(name, value)
 
     async def response(self, request: Request) -> Response:
         """The response, once it is known what it is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
 from httpx2 import EventSource, ServerSentEvent
@@ -78,9 +79,12 @@ class HttpServer:
         url: str,
         headers: Mapping[str, str],
         carried_by: httpx2.AsyncBaseTransport | None = None,
+        *,
+        of_many: bool = False,
     ) -> None:
-        """`carried_by`: what takes the requests there; else the network does. Raises BadValue for
-        what is no address of a server.
+        """`carried_by`: what takes the requests there; else the network does. `of_many` clients: a
+        cookie that one is given goes with no other's request. Raises BadValue for what is no
+        address of a server.
         """
         try:
             parsed = httpx2.URL(url)
@@ -95,6 +99,7 @@ class HttpServer:
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
             transport=carried_by,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])) if of_many else None,
         )
 
     async def close(self) -> None:

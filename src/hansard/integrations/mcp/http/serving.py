@@ -24,7 +24,7 @@ def asked_at(url: str, headers: Mapping[str, str]) -> HttpUpstream:
 
 def carried_to(start: Start, name: str) -> HttpServer:
     """Processes of a server, for clients over HTTP. Its name stands in what they are told."""
-    server = HttpServer("http://localhost/mcp", {}, LocalServers(start))
+    server = HttpServer("http://localhost/mcp", {}, LocalServers(start), of_many=True)
     server.shown = repr(name)
     return server
 

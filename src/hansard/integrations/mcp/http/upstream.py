@@ -96,7 +96,7 @@ class HttpUpstream:
             await self._beside.ask(frame)
             return
         if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
-            post = self._posts.get(frame.params.get("requestId", ""))
+            post = self._posts.get(frame.calls_off)
             if post is not None:  # its stream's end is how the server is told
                 post.cancel()
             return
