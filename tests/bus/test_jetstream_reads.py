@@ -9,8 +9,9 @@ from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream import push as pushing
 from hansard.bus.jetstream.push import Push
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Stored
+from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
-from tests.bus.brokers import Nats, append, running
+from tests.bus.brokers import Nats, append, running, until
 
 LONG = AgentStream("r1", "researcher", "alice")
 LENGTH = 5_500
@@ -149,6 +150,32 @@ class TestReads:
             found = [stored.position async for stored in log.follow(until=LENGTH)]
         assert found == list(range(1, LENGTH + 1))
         assert len(dropped) == 3
+
+    async def test_a_reader_that_is_cancelled_while_it_begins(self, nats: Nats, log: JetStreamLog):
+        """Its subscription ends with it, not with the connection."""
+        subscriptions = log._reads._nc._subs
+        before = set(subscriptions)
+        reading = Push(log._reads, "hansard_log-lab", "hansard.lab.large.>", 0)
+        chunks = reading.chunks()
+        first = asyncio.ensure_future(anext(chunks))
+        nats.freeze()  # the consumer is asked for, and there is no answer
+        try:
+            await until(lambda: asyncio.sleep(0, len(subscriptions) > len(before)))
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+        finally:
+            nats.thaw()
+        assert set(subscriptions) == before
+
+    async def test_a_reader_that_begins_beyond_the_end(self, log: JetStreamLog):
+        """Is told so, and leaves no subscription."""
+        subscriptions = log._reads._nc._subs
+        before = set(subscriptions)
+        reading = Push(log._reads, "hansard_log-lab", "hansard.lab.large.>", 10**9)
+        with pytest.raises(Corrupt, match="stream 'hansard_log-lab'"):
+            await anext(reading.chunks())
+        assert set(subscriptions) == before
 
     async def test_runs(self, log: JetStreamLog):
         """Many runs are listed, long names among them."""

@@ -12,7 +12,7 @@ from hansard.agents.access import principals
 from hansard.agents.workspace import Workspace
 from hansard.bus import access
 from hansard.bus.loggers import logger
-from hansard.bus.server.lease import join
+from hansard.bus.server.hosting import join_in_thread
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import HansardError
 from hansard.settings import Settings
@@ -76,6 +76,6 @@ async def url_of(settings: Settings) -> str:
     """
     if settings.nats_url is not None:
         return _LOGIN.sub("", settings.nats_url)
-    lease = await asyncio.to_thread(join, data_dir_of(settings))
+    lease = await join_in_thread(data_dir_of(settings))
     with lease:
         return lease.info.url

@@ -174,6 +174,9 @@ class Push:
                 self._bear(error)
                 await asyncio.sleep(RETRY_S)
                 continue
+            except BaseException:  # cancelled, or Corrupt: nobody else knows of the subscription
+                await stop()
+                raise
             self._heard()
             return stop
 

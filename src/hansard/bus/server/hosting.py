@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,31 @@ ENDING_POLL_S = 0.1
 supervisor looks every second."""
 
 _log = logger(__name__)
+
+
+async def join_in_thread(data_dir: Path, durability: Durability | None = None) -> Lease:
+    """As `hansard.bus.server.lease.join`, in a thread. Raises as that.
+
+    Cancelled, it ends at once. The thread goes on for as long as a start may take, and closes the
+    lease that it gets: itself, since the loop may be closed by then.
+    """
+    came: list[Lease] = []
+    given_up = threading.Event()
+
+    def joining() -> Lease:
+        lease = join(data_dir, durability)
+        came.append(lease)
+        if given_up.is_set():
+            lease.close()
+        return lease
+
+    try:
+        return await asyncio.to_thread(joining)
+    except BaseException:
+        given_up.set()  # first, so that one of the two sees what the other did
+        for lease in came:
+            lease.close()
+        raise
 
 
 class Host:
@@ -47,11 +73,11 @@ class Host:
         """Start the server or join it. Raises as `hansard.bus.server.lease.join`."""
         place = ServerFiles(Path(os.path.realpath(data_dir)))  # noqa: ASYNC240 -- as `join` does, once
         until_s = time.monotonic() + ENDING_S
-        lease = await asyncio.to_thread(join, place.root, durability)
+        lease = await join_in_thread(place.root, durability)
         while not place.store.is_dir() and time.monotonic() < until_s:
             lease.close()  # its files were deleted: its supervisor sees that, too, and ends it
             await asyncio.sleep(ENDING_POLL_S)
-            lease = await asyncio.to_thread(join, place.root, durability)
+            lease = await join_in_thread(place.root, durability)
         host = cls(place, lease)
         try:
             host._anchors.hold(place.root)
@@ -121,7 +147,7 @@ class Host:
                     self.info = self._place.read_state() or self.info
                 return self.info
             _log.warning("the broker is started again", data_dir=str(self._place.root))
-            lease = await asyncio.to_thread(join, self._place.root, self.info.durability)
+            lease = await join_in_thread(self._place.root, self.info.durability)
             self._take(lease)
             return lease.info
 

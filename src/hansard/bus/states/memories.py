@@ -45,6 +45,9 @@ OTHERS_EVERY = 50
 FOLLOW_PAUSE_S = 1.0
 """Between two tries to follow the log, where it is out of reach."""
 
+READS_MAX = 10
+"""Of a space, for as long as it changes meanwhile; then what was read is not kept."""
+
 
 class MemoryEventAt(msgspec.Struct, frozen=True):
     """An event of a space where it stands: its commit, its version, and its edits in full."""
@@ -53,6 +56,13 @@ class MemoryEventAt(msgspec.Struct, frozen=True):
     version: int
     id: str
     event: Event
+
+
+class _Read(msgspec.Struct, eq=False):
+    """A space that is being read; `missed` is set where nobody took in a commit of it meanwhile."""
+
+    space: str
+    missed: bool = False
 
 
 class Memories:
@@ -64,6 +74,7 @@ class Memories:
         self._known: OrderedDict[str, MemoryState] = OrderedDict()
         self._passed: LRUCache[tuple[str, int], MemoryState] = LRUCache(PASSED_MAX)
         self._following: list[asyncio.Task[None]] = []
+        self._reads: list[_Read] = []
 
     def through(self, log: EventLog) -> Self:
         """The same, written through another log of the same record; what was read they share."""
@@ -85,8 +96,18 @@ class Memories:
     async def state(self, space: str) -> MemoryState:
         """A space as it stands; not to be changed. Costs a read of what is new."""
         known = self._known.get(space)
-        state = await self._after(space, known if known is not None else spaces.initial())
-        self.keep(space, state)
+        state = known if known is not None else spaces.initial()
+        read = _Read(space)
+        self._reads.append(read)
+        try:
+            for _ in range(READS_MAX):
+                read.missed = False
+                state = await self._after(space, state)
+                if not read.missed:
+                    self.keep(space, state)
+                    break
+        finally:
+            self._reads.remove(read)
         return state
 
     async def _after(self, space: str, state: MemoryState) -> MemoryState:
@@ -151,7 +172,15 @@ class Memories:
             self._known[space] = state
             self._known.move_to_end(space)
             while len(self._known) > SPACES_MAX:
-                self._known.popitem(last=False)
+                self._forget(next(iter(self._known)))
+
+    def _forget(self, space: str) -> None:
+        """Keep nothing of a space. Nobody takes in what comes by of it until it is kept again, so
+        whoever is reading it now reads on before that.
+        """
+        self._known.pop(space, None)
+        for read in self._reads:
+            read.missed = read.missed or read.space == space
 
     async def folded(self, state: MemoryState, commits: Sequence[Stored]) -> MemoryState:
         """A state after more commits; the given one is left as it is."""
@@ -194,7 +223,11 @@ class Memories:
     async def follow(self, names: Sequence[str] = ()) -> None:
         """Follow the log from here on, and have some spaces read. Returns when they are."""
         if not self.is_following:
-            self._following[:] = [asyncio.create_task(self._follow(await self.log.head()))]
+            head = await self.log.head()
+            if not self.is_following:  # nobody else began meanwhile
+                for name in [*self._known, *(read.space for read in self._reads)]:
+                    self._forget(name)  # it may have changed before the head
+                self._following[:] = [asyncio.create_task(self._follow(head))]
         for name in names:
             await self.state(name)
 
@@ -221,7 +254,10 @@ class Memories:
             return
         name = stored.stream.id
         known = self._known.get(name)
-        if known is None or known.version >= stored.commit.last_version:
+        if known is None:
+            self._forget(name)
+            return
+        if known.version >= stored.commit.last_version:
             return
         if known.version + 1 == stored.commit.version:
             self.keep(name, await self.folded(known, [stored]))
@@ -229,7 +265,7 @@ class Memories:
         try:
             await self.state(name)
         except HansardError:  # read anew by whoever asks, who is told
-            self._known.pop(name, None)
+            self._forget(name)
 
 
 def by_of(stored: Stored, event_id: str) -> By:

@@ -1,0 +1,89 @@
+"""Who starts the embedded server and is cancelled is no user of it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansard.bus.server.hosting import Host
+from hansard.client.logins import url_of
+from hansard.settings import Settings
+from tests.bus.test_server import GONE_WITHIN_S, eventually, processes_of
+
+START_S = 30.0
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data directory; what a test left running there is ended."""
+    place = tmp_path / "data"
+    yield place
+    for pid in processes_of(place):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def opened(data_dir: Path) -> Coroutine[Any, Any, Host]:
+    """A use of it."""
+    return Host.open(data_dir, None)
+
+
+def asked(data_dir: Path) -> Coroutine[Any, Any, str]:
+    """Where it is."""
+    return url_of(Settings(data_dir=data_dir))
+
+
+def is_over(data_dir: Path) -> bool:
+    """Whether neither server nor supervisor is left, soon."""
+    return eventually(lambda: not processes_of(data_dir), GONE_WITHIN_S)
+
+
+async def cancelled_once_it_starts(work: Coroutine[Any, Any, object], data_dir: Path) -> None:
+    """Give it up while its thread waits for the server."""
+    task = asyncio.create_task(work)
+    async with asyncio.timeout(START_S):
+        while not processes_of(data_dir):  # noqa: ASYNC110 -- nothing tells of another process
+            await asyncio.sleep(0.005)
+    assert task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("use", [opened, asked])
+async def test_a_start_that_is_given_up_leaves_no_user(
+    use: Callable[[Path], Coroutine[Any, Any, object]], data_dir: Path
+):
+    """The thread cannot be cancelled, so it comes to a lease that nobody waits for."""
+    await cancelled_once_it_starts(use(data_dir), data_dir)
+    await asyncio.get_running_loop().shutdown_default_executor()  # the thread has ended
+    assert is_over(data_dir)
+
+
+def test_nor_does_one_whose_loop_is_closed_before_the_server_is_there(data_dir: Path):
+    """Nobody is left then who could be called back but the thread itself."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(cancelled_once_it_starts(opened(data_dir), data_dir))
+    loop.close()
+    for thread in threading.enumerate():
+        if thread.name.startswith("asyncio_"):
+            thread.join(START_S)
+    assert is_over(data_dir)
+
+
+async def test_a_broker_that_is_closed_while_it_heals_leaves_no_user(data_dir: Path):
+    """The server that it starts again is ended with its host."""
+    host = await opened(data_dir)
+    try:
+        os.kill(host.info.supervisor_pid, signal.SIGKILL)
+        assert is_over(data_dir)
+        await cancelled_once_it_starts(host.heal(), data_dir)
+    finally:
+        host.close()
+    await asyncio.get_running_loop().shutdown_default_executor()  # the thread has ended
+    assert is_over(data_dir)

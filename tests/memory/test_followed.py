@@ -1,0 +1,195 @@
+"""A followed space is at what the log has told, whatever happens while it is read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from hansard.agents.memory.drafts import Op
+from hansard.agents.memory.store import MemoryStore
+from hansard.bus.errors import Unreachable
+from hansard.bus.log import EventLog, Stored
+from hansard.bus.states.memories import SPACES_MAX, Memories
+from hansard.domain.memory.space import initial
+from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
+
+SPACE = "org"
+LARGE = "".join(f"line {number}\n" for number in range(10_000))
+WITHIN_S = 30.0
+
+
+class Passing:
+    """The log of a record, which tells what its follower has taken in."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.passed = 0
+        self.out_of_reach = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, *asked: Any, **wanted: Any) -> list[Stored]:
+        """As the log does; as often as it is out of reach not."""
+        if self.out_of_reach:
+            self.out_of_reach -= 1
+            raise Unreachable("nats://nowhere", "no answer")
+        return list(await self._log.read(*asked, **wanted))
+
+    async def head(self) -> int:
+        """As the log does, after others had their turn."""
+        await asyncio.sleep(0)
+        return await self._log.head()
+
+    async def follow(self, *asked: Any, **wanted: Any) -> AsyncIterator[Stored]:
+        """As the log does."""
+        async for stored in self._log.follow(*asked, **wanted):
+            yield stored
+            self.passed = stored.position
+
+    async def all_passed(self) -> None:
+        """Wait until the follower has taken in all that stands."""
+        async with asyncio.timeout(WITHIN_S):
+            while self.passed < await self._log.head():  # noqa: ASYNC110 -- the log does not say
+                await asyncio.sleep(0.001)
+
+
+class Meanwhile(MemoryBlobs):
+    """Payloads during whose first fetch something else happens."""
+
+    def __init__(self, held: MemoryBlobs) -> None:
+        super().__init__()
+        self._of = held
+        self.happens: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, sha256: str, size: int) -> bytes:
+        """The bytes, once that has happened."""
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            await happens()
+        return await self._of.get(sha256, size)
+
+
+class Pair:
+    """A space whose first version is large, as another process writes it and as this one reads."""
+
+    def __init__(self) -> None:
+        memory = Memory()
+        self._writer = workspace_of(memory)
+        self.log = Passing(memory.log)
+        self.blobs = Meanwhile(memory.blobs)
+        self.memories = Memories(self.log, self.blobs)
+
+    async def write(self, path: str, text: str = "x\n") -> None:
+        """Another process makes a file."""
+        store = MemoryStore(self._writer, SPACE)
+        await store.change([Op(op="create", path=path, text=text)], "eve")
+
+    async def write_and_pass(self) -> None:
+        """It does while this one reads, whose follower is given that."""
+        await self.write("b.md")
+        await self.log.all_passed()
+
+    def files(self) -> set[str] | None:
+        """Those of the space as this process knows it."""
+        known = self.memories.known(SPACE)
+        return set(known.files) if known is not None else None
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    """One, with the large version written."""
+    made = Pair()
+    await made.write("a.md", LARGE)
+    yield made
+    await made.memories.close()
+
+
+async def test_what_passes_by_while_a_space_is_first_read_is_not_missed(pair: Pair):
+    """Nobody tells it again: it is read before the space counts as known."""
+    pair.blobs.happens = pair.write_and_pass
+    await pair.memories.follow([SPACE])
+    assert pair.files() == {"a.md", "b.md"}
+
+
+async def test_a_read_that_fails_after_something_passed_by_keeps_nothing(pair: Pair):
+    """What is older than the log has told is not taken for what stands."""
+
+    async def passes_and_breaks() -> None:
+        await pair.write_and_pass()
+        pair.log.out_of_reach = 1
+
+    pair.blobs.happens = passes_and_breaks
+    with pytest.raises(Unreachable):
+        await pair.memories.follow([SPACE])
+    assert pair.files() is None
+    await pair.memories.follow([SPACE])
+    assert pair.files() == {"a.md", "b.md"}
+
+
+async def test_a_space_that_changes_during_every_read_of_it_is_read_and_not_kept(pair: Pair):
+    """Reading ends."""
+    count = 0
+
+    async def again() -> None:
+        nonlocal count
+        count += 1
+        await pair.write(f"{count}.md", LARGE)
+        await pair.log.all_passed()
+        pair.blobs.happens = again
+
+    pair.blobs.happens = again
+    await pair.memories.follow()
+    state = await pair.memories.state(SPACE)
+    assert set(state.files) >= {"a.md", "1.md"}
+    assert pair.files() is None
+    pair.blobs.happens = None
+    await pair.memories.state(SPACE)
+    assert pair.files() == {"a.md", *(f"{number}.md" for number in range(1, count + 1))}
+
+
+async def test_what_was_read_before_the_log_is_followed_is_read_anew(pair: Pair):
+    """Changes between the two are told to nobody."""
+    await pair.memories.state(SPACE)
+    await pair.write("b.md")
+    await pair.memories.follow(["agent/ada"])
+    assert pair.files() is None
+    await pair.memories.state(SPACE)
+    assert pair.files() == {"a.md", "b.md"}
+
+
+async def test_what_is_read_while_following_begins_is_as_new_as_it(pair: Pair):
+    """A read that began before, and ends after."""
+
+    async def begins() -> None:
+        await pair.write("b.md")
+        await pair.memories.follow()
+
+    pair.blobs.happens = begins
+    await pair.memories.state(SPACE)
+    assert pair.files() == {"a.md", "b.md"}
+
+
+async def test_a_space_that_is_dropped_while_it_is_read_is_as_new_as_the_log(pair: Pair):
+    """Another reader had kept it, and its change had come by, before others took its place."""
+
+    async def drops() -> None:
+        await pair.memories.state(SPACE)
+        await pair.write_and_pass()
+        assert pair.files() == {"a.md", "b.md"}
+        for number in range(SPACES_MAX):
+            pair.memories.keep(f"agent/{number}", initial())
+        assert pair.files() is None
+
+    pair.blobs.happens = drops
+    await pair.memories.follow([SPACE])
+    assert pair.files() == {"a.md", "b.md"}
+
+
+async def test_two_that_begin_to_follow_at_once_follow_once(pair: Pair):
+    """The one task is ended at the close; of another one nobody would know."""
+    before = asyncio.all_tasks()
+    await asyncio.gather(pair.memories.follow(), pair.memories.follow())
+    await pair.memories.close()
+    assert asyncio.all_tasks() == before
