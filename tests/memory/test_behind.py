@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents.memory.behind import Waiting, line_of, read
+from hansard.agents.memory.behind import Journal, Waiting, line_of, read
 from hansard.client.record_sync import Record
 from hansard.domain.errors import Corrupt
 from tests.evidence import Evidence
@@ -40,7 +40,7 @@ def test_what_is_acknowledged_is_read_at_once_and_stands_in_the_log_once_flushed
     lines = [f"- change {number}" for number in range(20)]
     assert other.view("AGENTS.md").splitlines() == lines
     assert len(other.history("AGENTS.md")) == 20
-    assert (tmp_path / "agent.ada.journal").stat().st_size == 0
+    assert (tmp_path / "agent=2Fada.journal").stat().st_size == 0
     with pytest.raises(hansard.BadValue, match="not at all"):
         space.edit("AGENTS.md", "never", "x", by="ada")
     with pytest.raises(hansard.Refused, match="another process"):
@@ -56,7 +56,7 @@ def test_what_cannot_be_made_any_more_is_kept_and_told_once(record: Record, tmp_
     gone = {"op": "rename", "path": "gone.md", "to": "there.md"}
     edit = {"op": "edit", "path": "a.md", "old": "1", "new": "2"}
     lines = [line_of(Waiting(f"{at:08}", [op], "ada")) for at, op in enumerate((edit, gone))]
-    (tmp_path / "agent.ada.journal").write_bytes(b"".join(lines))
+    (tmp_path / "agent=2Fada.journal").write_bytes(b"".join(lines))
     space = record.memory(SPACE)
     space.behind(tmp_path)
     deadline = time.monotonic() + 30
@@ -66,7 +66,7 @@ def test_what_cannot_be_made_any_more_is_kept_and_told_once(record: Record, tmp_
     with pytest.raises(hansard.Refused, match="2 changes of agent/ada could not be made"):
         space.flush()
     space.flush()
-    assert b'"old":"1"' in (tmp_path / "agent.ada.refused").read_bytes()
+    assert b'"old":"1"' in (tmp_path / "agent=2Fada.refused").read_bytes()
     assert other.view("a.md") == "one\n"
 
 
@@ -97,6 +97,91 @@ def test_a_journal_that_was_changed_in_its_middle_is_corrupt():
     first, second = line_of(Waiting("a", [], "x")), line_of(Waiting("b", [], "y"))
     with pytest.raises(Corrupt, match="at byte 0"):
         read(first.replace(b'"x"', b'"z"') + second, "j")
+
+
+def ids_waiting(folder: Path, space: str) -> list[str]:
+    """The ids of the changes that wait for a space."""
+    journal = Journal(folder, space)
+    journal.close()
+    return [each.change.id for each in journal.waiting]
+
+
+def test_no_two_spaces_have_one_journal(tmp_path: Path):
+    """However their names are made of slashes, dots and escapes."""
+    names = ["org", "agent/a/b", "agent/a.b", "agent/a=2Fb", "agent/ab", "user/a/b", "agent/" * 99]
+    for name in names:
+        journal = Journal(tmp_path, name)
+        assert not journal.waiting
+        journal.add(Waiting(name, [], "ada"))
+        journal.close()
+    assert [ids_waiting(tmp_path, name) for name in names] == [[name] for name in names]
+
+
+def old_journal(folder: Path, sent: int | None) -> bytes:
+    """A journal of agent/ada under the name that it had at first."""
+    lines = [line_of(Waiting(each, [], "ada")) for each in ("1", "2", "3")]
+    (folder / "agent.ada.journal").write_bytes(b"".join(lines))
+    if sent is not None:
+        (folder / "agent.ada.sent").write_text(str(len(b"".join(lines[:sent]))))
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize(("sent", "waits"), [(None, ["1", "2", "3"]), (1, ["2", "3"]), (3, [])])
+def test_what_waits_under_the_old_name_is_taken_up_once(
+    tmp_path: Path, sent: int | None, waits: list[str]
+):
+    """After what waits already, without what the log has; the old one is empty then, and usable."""
+    new = Journal(tmp_path, SPACE)
+    new.add(Waiting("0", [], "ada"))
+    new.close()
+    old_journal(tmp_path, sent)
+    for _ in range(2):
+        assert ids_waiting(tmp_path, SPACE) == ["0", *waits]
+    assert (tmp_path / "agent.ada.journal").stat().st_size == 0
+    assert (tmp_path / "agent.ada.sent").read_text() == "0"
+
+
+@pytest.mark.parametrize("point", range(5))
+def test_killed_while_it_is_taken_up_nothing_is_lost_or_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: int
+):
+    """Between any two of its writes to the disk."""
+    old_journal(tmp_path, 1)
+    left = [point]
+
+    class Killed(BaseException):
+        pass
+
+    def killing(owner: object, name: str) -> None:
+        was = getattr(owner, name)
+
+        def call(*args: object) -> object:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return was(*args)
+
+        patch.setattr(owner, name, call)
+
+    with monkeypatch.context() as patch:
+        for owner, name in ((os, "write"), (os, "fdatasync"), (os, "ftruncate"), (Journal, "_say")):
+            killing(owner, name)
+        if point < 4:
+            with pytest.raises(Killed):
+                Journal(tmp_path, SPACE)
+        else:
+            Journal(tmp_path, SPACE).close()
+    assert ids_waiting(tmp_path, SPACE) == ["2", "3"]
+
+
+def test_an_old_journal_that_is_open_elsewhere_is_not_taken_up(tmp_path: Path):
+    """Another process still writes to it; once it is closed, it is."""
+    old_journal(tmp_path, None)
+    other = Journal(tmp_path, SPACE, name="agent.ada")
+    with pytest.raises(hansard.Refused, match="another process"):
+        Journal(tmp_path, SPACE)
+    other.close()
+    assert ids_waiting(tmp_path, SPACE) == ["1", "2", "3"]
 
 
 @pytest.mark.slow

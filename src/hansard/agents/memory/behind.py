@@ -5,6 +5,10 @@ before it is acknowledged, and is sent from there, in order, as one commit.
     SPACE.sent      up to which byte of the journal the log has it, or it was refused
     SPACE.refused   a line a change that could not be made on the space as it stood by then
 
+SPACE is the space's name as a subject's token, one-to-one. It was the name with `.` for `/`, the
+same for agent/a/b and agent/a.b: what waits in a journal of such a name goes to the space that is
+opened first, since nothing in it tells of which it is.
+
 A change is its operations, which are worked out on the space as it stands when they are sent: what
 others wrote meanwhile in other files, or other lines, stays. Its id is that of its commit, so that
 what was sent before a kill is known again and not sent twice.
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import zlib
 from collections import deque
@@ -26,7 +31,7 @@ from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion, entry_of
 from hansard.agents.memory.store import BlamedLine, MemoryStore
-from hansard.bus import file_lock
+from hansard.bus import file_lock, subjects
 from hansard.bus.clock import Clock
 from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.domain import ids
@@ -50,7 +55,8 @@ LOOK_S = 1.0
 FLUSH_S = 60.0
 """How long `flush` waits if nothing else is said, in seconds."""
 
-_NAMES = str.maketrans({"/": "."})
+_OLD_NAMES = str.maketrans({"/": "."})
+"""How a space's name became that of its files at first."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -107,17 +113,30 @@ class Journal:
     the log.
     """
 
-    def __init__(self, folder: Path, space: str) -> None:
-        """Raises Refused where another process has it open; Corrupt, OSError."""
+    def __init__(self, folder: Path, space: str, *, name: str = "") -> None:
+        """`name`: that of its files, if it is not the space's own. Raises Refused where another
+        process has it open; Corrupt, OSError.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        name = space.translate(_NAMES)
-        self._path, self._mark = folder / f"{name}.journal", folder / f"{name}.sent"
-        self._refused = folder / f"{name}.refused"
+        files = name or subjects.token(space)
+        self._path, self._mark = folder / f"{files}.journal", folder / f"{files}.sent"
+        self._refused = folder / f"{files}.refused"
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         if not file_lock.take(self._fd):
             os.close(self._fd)
             message = f"another process has {self._path} open: end it, or give another folder"
             raise Refused(message)
+        try:
+            self._read()
+            _sync_folder(folder)
+            old = space.translate(_OLD_NAMES)
+            if not name and old != files:
+                self._take_up(folder, space, old)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
         raw = self._path.read_bytes()
         entries, end = read(raw, str(self._path))
         if end < len(raw):
@@ -126,14 +145,37 @@ class Journal:
         if sent > end:  # it was emptied, and killed before that was said
             sent = 0
             self._say(0)
-        _sync_folder(folder)
         self.waiting = deque(each for each in entries if each.end > sent)
         self._end = end
 
+    def _take_up(self, folder: Path, space: str, old: str) -> None:
+        """Have what waits in a journal of the old name. That is left, empty: a program of before
+        may open it. Killed on the way, what was taken already is known by its id.
+        """
+        try:
+            if not (folder / f"{old}.journal").stat().st_size:
+                return
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+                return
+            raise
+        before = Journal(folder, space, name=old)
+        try:
+            known = {each.change.id for each in self.waiting}
+            waits = [each.change for each in before.waiting]
+            self._write([change for change in waits if change.id not in known])
+            before._empty()
+            os.fsync(before._fd)  # before any of it goes to the log from here
+        finally:
+            before.close()
+
     def add(self, change: Waiting) -> None:
         """Have a change on disk. Raises OSError, and then nothing of it counts."""
-        line = line_of(change)
-        left = line
+        self._write([change])
+
+    def _write(self, changes: Sequence[Waiting]) -> None:
+        lines = [line_of(change) for change in changes]
+        left = b"".join(lines)
         try:
             while left:
                 left = left[os.write(self._fd, left) :]
@@ -141,15 +183,19 @@ class Journal:
         except OSError:
             os.ftruncate(self._fd, self._end)
             raise
-        self._end += len(line)
-        self.waiting.append(_Entry(change, self._end))
+        for change, line in zip(changes, lines, strict=True):
+            self._end += len(line)
+            self.waiting.append(_Entry(change, self._end))
 
     def done(self, entry: _Entry) -> None:
         """The log has the first that waits, or it was refused."""
         self.waiting.popleft()
         if self.waiting:
             self._say(entry.end)
-            return
+        else:
+            self._empty()
+
+    def _empty(self) -> None:
         os.ftruncate(self._fd, 0)
         self._end = 0
         self._say(0)

@@ -50,6 +50,7 @@ async def change(
     because: str = "",
     by: str = "person",
     claimed: Claimed | None = None,
+    trailer: str = "",
 ) -> int:
     """Have files of a space be so; the version that it has then. At most 500 files are one commit;
     more are several, after all of them were checked together.
@@ -62,6 +63,7 @@ async def change(
         because: Why.
         by: Who says so.
         claimed: Who made it elsewhere.
+        trailer: What follows `because` in the last commit alone: where it stands, all was made.
 
     Raises MemoryConflict, MemoryInvalid, BadValue, BadName, ExtraMissing.
     """
@@ -69,13 +71,17 @@ async def change(
     state = await workspace.memories.state(space)
     if len(texts) > CHANGE_FILES_MAX:
         _demand_valid(space, state, wanted)
+        # What is so already makes no commit: the last part must, for the trailer.
+        texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
     store = MemoryStore(workspace, space)
     actor = Actor(by, (claimed.author,) if claimed is not None else ())
     at = claimed.at if claimed is not None else None
     version = state.version
-    for part in _parts(texts):
+    parts = list(_parts(texts))
+    for number, part in enumerate(parts, 1):
         files_of = functools.partial(_changes, space, part, seen)
-        version = await store.change_files(files_of, actor, because, occurred_at=at)
+        why = because + trailer if number == len(parts) else because
+        version = await store.change_files(files_of, actor, why, occurred_at=at)
     return version
 
 
@@ -90,6 +96,12 @@ def _text(path: str, content: bytes | Link | None) -> _Text | None:
             return content.target, True
         case bytes():
             return spaces.text_of(path, content), False
+
+
+def _is_so(state: MemoryState, path: str, text: _Text | None) -> bool:
+    stood = state.files.get(path)
+    found = stood.digest if stood is not None else None
+    return found == (digest_of(text[0], link=text[1]) if text is not None else None)
 
 
 def _demand_valid(space: str, state: MemoryState, wanted: Wanted) -> None:

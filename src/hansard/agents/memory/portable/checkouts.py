@@ -3,12 +3,16 @@
 The folder's mark says of which version it is. A commit goes by the digests of that version, then
 brings what others changed into the folder, each file whole, and the mark last: killed anywhere, the
 same command is run again.
+
+What a folder does not show (`folders.is_left_out`) is written by a checkout, but the mark's name,
+and neither committed nor brought: it stays in the space as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Generator
 from pathlib import Path
@@ -24,8 +28,12 @@ from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
 from hansard.domain.memory.space import MemoryState
 
-MARK = ".hansard-checkout.json"
+MARK = folders.MARK
 MARK_BYTES_MAX = 64 * 1024
+
+_PART_BYTES = 8
+_PART = re.compile(rf"\.[0-9a-f]{{{2 * _PART_BYTES}}}{re.escape(folders.PARTIAL)}")
+"""What a file is called until it is whole."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -86,7 +94,7 @@ async def commit(
         _sweep(folder)
         before = await workspace.memories.at(mark.space, f"@{mark.version}")
         base = of_space(before.files)
-        stands = folders.read(folder, leave_out=[MARK])
+        stands = folders.read(folder)
         wanted = difference(base, harnesses.imported(stands, mark.harness, base))
         seen = {path: file.digest for path, file in before.files.items()}
         if wanted:
@@ -102,7 +110,8 @@ async def commit(
 def _sweep(folder: Path) -> None:
     """Take away what a commit that was killed left."""
     for left in folder.rglob(f".*{folders.PARTIAL}"):
-        left.unlink(missing_ok=True)
+        if _PART.fullmatch(left.name) and (left.is_symlink() or not left.is_dir()):
+            left.unlink(missing_ok=True)
 
 
 def read_mark(folder: Path) -> Mark:
@@ -143,7 +152,8 @@ def _bring(
     """Have a folder as a space is; what was brought, and what changed there since it was read."""
     brought: list[str] = []
     left: list[str] = []
-    wanted = harnesses.exported(of_space(now.files), harness).tree
+    tree = harnesses.exported(of_space(now.files), harness).tree
+    wanted = {path: content for path, content in tree.items() if not folders.is_left_out(path)}
     changes = difference(stands, wanted)
     for path in sorted(changes, key=lambda path: (changes[path] is not None, path)):
         content = changes[path]
@@ -173,7 +183,7 @@ def _replace(place: Path, content: bytes | Link) -> None:
     """Put a file in its place, whole."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f".{secrets.token_hex(8)}{folders.PARTIAL}")
+        part = place.with_name(f".{secrets.token_hex(_PART_BYTES)}{folders.PARTIAL}")
         try:
             if isinstance(content, Link):
                 part.symlink_to(content.target)

@@ -22,8 +22,11 @@ TREE_BYTES_MAX = 1 << 28
 """Of a folder that is read: a quarter of a gigabyte, all of it in memory."""
 
 DEPTH_MAX = 64
-FOLDERS_LEFT_OUT = (".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__")
+NAMES_LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", "__pycache__"})
 """What no harness takes for memory."""
+
+MARK = ".hansard-checkout.json"
+"""The file of a checkout that says what it was made of; nothing of a space is written there."""
 
 PARTIAL = ".hansard-partial"
 """What the name of a file or folder ends with until it is whole."""
@@ -43,9 +46,22 @@ class BadFolder(CallerError):
         self.remedy = remedy
 
 
+def is_mark(path: str) -> bool:
+    """Whether a path is where a checkout's mark stands, or would be below it."""
+    return path.partition("/")[0].casefold() == MARK
+
+
+def is_left_out(path: str) -> bool:
+    """Whether a folder does not show what stands at a path: `read` leaves it out, and nothing
+    follows from its absence.
+    """
+    names = path.split("/")
+    return is_mark(path) or any(n in NAMES_LEFT_OUT or n.endswith(PARTIAL) for n in names)
+
+
 def read(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, bytes | Link]:
-    """What stands in a folder, links as links. Folders of version control and of packages are left
-    out, and so are those paths of it that are named. Raises BadFolder.
+    """What stands in a folder, links as links, but what `is_left_out`, and those paths of it that
+    are named. Raises BadFolder.
     """
     if not folder.is_dir():
         raise BadFolder(folder, "is no folder", "name one that is there")
@@ -64,8 +80,7 @@ def read(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, bytes | 
             ) from error
         for entry in entries:
             path = above + entry.name
-            is_aside = entry.name in FOLDERS_LEFT_OUT and entry.is_dir()
-            if path in leave_out or is_aside or entry.name.endswith(PARTIAL):
+            if path in leave_out or is_left_out(path):
                 continue
             if entry.is_symlink():
                 found[path] = Link(str(Path(entry.path).readlink()))

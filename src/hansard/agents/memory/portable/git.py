@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -61,8 +61,13 @@ class GitChange(msgspec.Struct, frozen=True):
     files: dict[str, bytes | Link | None]
 
 
-def changes(repository: Path, revision: str = "HEAD") -> Iterator[GitChange]:
+def changes(
+    repository: Path, revision: str = "HEAD", *, done: Collection[str] = ()
+) -> Iterator[GitChange]:
     """The changes of a history, the oldest first; those that changed no file are left out. Blocks.
+
+    `done`: hashes of commits; only what follows the newest of them is given. A commit's hash covers
+    its whole line of first parents, so all before it is done with it.
 
     Raises BadFolder: no repository, no git, a commit that is missing, a file that is too large.
     """
@@ -77,8 +82,9 @@ def changes(repository: Path, revision: str = "HEAD") -> Iterator[GitChange]:
             repository, f"has more than {COMMITS_MAX:,} commits", "name a later revision"
         )
     with _cat(repository) as cat:
-        before: bytes | None = None
-        for commit in commits:
+        begin = max((at for at, each in enumerate(commits, 1) if each.decode() in done), default=0)
+        before = commits[begin - 1] if begin else None
+        for commit in commits[begin:]:
             header, _, message = cat(commit, b"commit").partition(b"\n\n")
             files = _files(repository, before, commit, cat)
             before = commit

@@ -9,8 +9,9 @@
 
 A space's tree is made of *units*: some files of the space, and what a harness is given of them.
 Importing takes a unit that is as it was made back to the very files that it was made of; what is
-new or changed is mapped by name alone, and stays where it stands if there is no exact way back. So
-nothing is lost in either direction, whatever a harness cannot say; what it cannot is told.
+new or changed is mapped by name alone, and stays where it stands if there is no exact way back.
+What a folder does not show (`folders.is_left_out`) is taken to be as it was made. So nothing is
+lost in either direction, whatever a harness cannot say; what it cannot is told.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from enum import StrEnum
 
 import msgspec
 
-from hansard.agents.memory.portable import subagent_forms
+from hansard.agents.memory.portable import folders, subagent_forms
 from hansard.agents.memory.portable.subagent_forms import Subagent
 from hansard.agents.memory.validation.json_files import tools_of
 from hansard.agents.memory.validation.trees import Link, Tree
@@ -89,7 +90,10 @@ def imported(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
     found: dict[str, bytes | Link] = {}
     rest = dict(folder)
     for unit in _units(space or {}, harness, []):
-        if unit.made and all(folder.get(path) == made for path, made in unit.made.items()):
+        if all(
+            folders.is_left_out(path) or folder.get(path) == made
+            for path, made in unit.made.items()
+        ):
             found |= unit.of
             for path in unit.made:
                 rest.pop(path, None)
@@ -122,6 +126,9 @@ def _units(space: Tree, harness: Harness, notes: list[str]) -> Iterator[_Unit]:
 def _unit(
     space: Tree, path: str, content: bytes | Link, harness: Harness, notes: list[str]
 ) -> _Unit | None:
+    if folders.is_mark(path):
+        notes.append(f"{path}: a checkout's own mark has that name; it stays in the space alone")
+        return _Unit({path: content}, {})
     same = _Unit({path: content}, {path: content})
     skills = _SKILLS.get(harness)
     if skills is not None and _SKILL.fullmatch(path):

@@ -8,7 +8,6 @@ import msgspec
 
 from hansard.agents.memory.portable import folders, git, harnesses
 from hansard.agents.memory.portable.changes import Claimed, change, difference
-from hansard.agents.memory.portable.checkouts import MARK
 from hansard.agents.memory.portable.folders import BadFolder
 from hansard.agents.memory.portable.git import GitChange
 from hansard.agents.memory.portable.harnesses import Harness
@@ -20,7 +19,7 @@ from hansard.domain.memory.events import MemoryChanged
 from hansard.domain.memory.space import BECAUSE_MAX
 
 TRAILER = "\n\nGit-Commit: "
-"""Before a commit's hash in why a change was made: it is imported once."""
+"""Before a commit's hash in why the last change of it was made: the commit is imported whole."""
 
 TOLD_MAX = 5
 """Most problems of a history that its error tells."""
@@ -56,11 +55,12 @@ async def import_folder(
     because: str = "",
     by: str = "person",
 ) -> Imported:
-    """Have a space have the files of a harness's folder, as one change; with `replace` no others.
+    """Have a space have the files of a harness's folder, as one change; with `replace` no others
+    but those that no folder shows (`folders.is_left_out`).
 
     Raises BadFolder, MemoryInvalid, MemoryConflict, BadValue, ExtraMissing.
     """
-    found = folders.read(folder, leave_out=[MARK])
+    found = folders.read(folder)
     state = await workspace.memories.state(space)
     base = of_space(state.files)
     wanted = difference(base, harnesses.imported(found, harness, base))
@@ -80,8 +80,14 @@ async def import_git(
     leave_out: bool = False,
     by: str = "import",
 ) -> Imported:
-    """Make each commit of a history a change, with its author and time as claimed. What is imported
-    already is left as it is, so that a killed import goes on where it stood.
+    """Make each commit of a history a change, with its author and time as claimed. It goes on after
+    the newest commit that a change of the space names, so that a killed import is run again and a
+    commit that changed nothing on the way is not made over what followed it.
+
+    A commit of more than 500 files is several changes, and only the last names it. A commit that
+    changed nothing is named nowhere: while none after it changed anything, it is made again, over
+    what was written since. Of a history that was rewritten, the commits from the first rewritten
+    one on are new: they are made on top, and files that only the old ones had stay.
 
     All is checked before the first change is made. `leave_out`: files that are not valid stay as
     they were, or away; else BadFolder tells of them. Raises as `import_folder`.
@@ -90,10 +96,9 @@ async def import_git(
     state = await workspace.memories.state(space)
     tree = of_space(state.files)
     left_out: list[str] = []
-    for each in git.changes(repository, revision):
-        if each.commit not in done:
-            _, told = _checked(each, tree)
-            left_out += told
+    for each in git.changes(repository, revision, done=done):
+        _, told = _checked(each, tree)
+        left_out += told
     if left_out and not leave_out:
         more = f" (and {len(left_out) - TOLD_MAX:,} more)" if len(left_out) > TOLD_MAX else ""
         fact = f"has files that are not valid{more}: {'. '.join(left_out[:TOLD_MAX])}"
@@ -114,13 +119,17 @@ async def _make(
     tree, version = of_space(state.files), state.version
     files: set[str] = set()
     changes = 0
-    for each in git.changes(repository, revision):
-        if each.commit in done:
-            continue
+    for each in git.changes(repository, revision, done=done):
         wanted, _ = _checked(each, tree)
-        because = f"{each.message[: BECAUSE_MAX - 100]}{TRAILER}{each.commit}"
-        claimed = Claimed(_author(each.author), each.at.isoformat())
-        after = await change(workspace, space, wanted, because=because, by=by, claimed=claimed)
+        after = await change(
+            workspace,
+            space,
+            wanted,
+            because=each.message[: BECAUSE_MAX - 100],
+            by=by,
+            claimed=Claimed(_author(each.author), each.at.isoformat()),
+            trailer=f"{TRAILER}{each.commit}",
+        )
         changes += after != version
         version = after
         files |= wanted.keys()
@@ -128,7 +137,7 @@ async def _make(
 
 
 async def _done(workspace: Workspace, space: str) -> set[str]:
-    """The commits that are imported already."""
+    """The commits that changes of a space name."""
     return {
         each.event.because.rpartition(TRAILER)[2]
         for each in await workspace.memories.history(space)

@@ -1,0 +1,158 @@
+"""A history of git is made once, whatever it changed and whoever is killed on the way."""
+
+import asyncio
+import subprocess
+
+import pytest
+
+from hansard.agents.memory.portable import changes, imports
+from hansard.testing.memory import Memory, workspace_of
+
+FILES = 700
+"""More than one change takes."""
+
+
+class Killed(BaseException):
+    """In place of the end of a process."""
+
+
+class Repository:
+    """A folder with a history."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.git("init", "--quiet", "--initial-branch=main")
+
+    def git(self, *arguments):
+        """Run git there."""
+        who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+        command = ["git", "-C", str(self.folder), *who, *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def commit(self, **texts):
+        """Commit a text a file."""
+        for name, text in texts.items():
+            (self.folder / f"{name}.md").write_text(f"{text}\n")
+        self.git("add", "-A")
+        self.git("commit", "--quiet", "--message", " ".join(texts.values()))
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """An empty one."""
+    return Repository(tmp_path)
+
+
+@pytest.fixture
+def workspace():
+    """One in memory."""
+    return workspace_of(Memory())
+
+
+def ran(work):
+    """What it comes to."""
+    return asyncio.run(work)
+
+
+async def texts(workspace):
+    """What stands at each path."""
+    state = await workspace.memories.state("org")
+    return {path: file.text.strip() for path, file in state.files.items()}
+
+
+async def edit(workspace, text):
+    """Somebody writes."""
+    await changes.change(workspace, "org", {"notes.md": f"{text}\n".encode()}, by="ann")
+
+
+@pytest.mark.parametrize("ones", [range(0), range(450, FILES)], ids=["new", "the last stand"])
+def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
+    repository, workspace, ones
+):
+    """It counts as imported once its last part is made; what stands already makes no part."""
+    repository.commit(**{f"n{number:04}": f"{number}" for number in range(FILES)})
+    append, left = workspace.log.append, [1]
+
+    async def killing(wanted):
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return await append(wanted)
+
+    async def work():
+        stand = {f"n{number:04}.md": f"{number}\n".encode() for number in ones}
+        await changes.change(workspace, "org", stand, by="ann")
+        if not ones:
+            workspace.log.append = killing
+            with pytest.raises(Killed):
+                await imports.import_git(workspace, "org", repository.folder)
+            workspace.log.append = append
+            assert len(await texts(workspace)) == 500
+        made = await imports.import_git(workspace, "org", repository.folder)
+        assert made.changes == 1
+        whole = await texts(workspace)
+        assert whole == {f"n{number:04}.md": f"{number}" for number in range(FILES)}
+        [last] = [
+            each.event.because
+            for each in await workspace.memories.history("org")
+            if imports.TRAILER in each.event.because
+        ]
+        assert last.startswith("0 1 2 ")
+        await changes.change(workspace, "org", {"n0000.md": b"newer\n"}, by="ann")
+        again = await imports.import_git(workspace, "org", repository.folder)
+        assert again.changes == 0
+        assert await texts(workspace) == whole | {"n0000.md": "newer"}
+
+    ran(work())
+
+
+def test_a_commit_that_changed_nothing_is_not_made_over_what_followed_it(repository, workspace):
+    """Nor over what others wrote since."""
+    repository.commit(notes="one")
+    repository.commit(notes="two")
+
+    async def work():
+        await edit(workspace, "one")
+        assert (await imports.import_git(workspace, "org", repository.folder)).changes == 1
+        for text in ("two", "three"):
+            await edit(workspace, text)
+            assert (await imports.import_git(workspace, "org", repository.folder)).changes == 0
+            assert await texts(workspace) == {"notes.md": text}
+        repository.commit(notes="four")
+        assert (await imports.import_git(workspace, "org", repository.folder)).changes == 1
+        assert await texts(workspace) == {"notes.md": "four"}
+
+    ran(work())
+
+
+def test_of_a_rewritten_history_the_new_commits_are_made_on_top(repository, workspace):
+    """From the last that both have; what only the old ones had stays."""
+    repository.commit(notes="one")
+    repository.commit(notes="two", old="old")
+
+    async def work():
+        assert (await imports.import_git(workspace, "org", repository.folder)).changes == 2
+        repository.git("reset", "--hard", "HEAD~1")
+        repository.commit(notes="other", new="new")
+        made = await imports.import_git(workspace, "org", repository.folder)
+        assert (made.changes, made.files) == (1, ["new.md", "notes.md"])
+        wanted = {"notes.md": "other", "new.md": "new", "old.md": "old"}
+        assert await texts(workspace) == wanted
+        assert (await imports.import_git(workspace, "org", repository.folder)).changes == 0
+
+    ran(work())
+
+
+def test_more_of_a_shallow_history_is_not_made_over_what_followed(repository, workspace, tmp_path):
+    """What comes before an imported commit is in it."""
+    repository.commit(notes="one")
+    repository.commit(notes="two")
+    shallow = tmp_path / "shallow"
+    repository.git("clone", "--quiet", "--depth=1", f"file://{repository.folder}", str(shallow))
+
+    async def work():
+        assert (await imports.import_git(workspace, "org", shallow)).changes == 1
+        assert (await imports.import_git(workspace, "org", repository.folder)).changes == 0
+        assert await texts(workspace) == {"notes.md": "two"}
+
+    ran(work())

@@ -1,0 +1,156 @@
+"""What a folder does not show stays in the space, whatever becomes of the folder."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from hansard.agents.memory.portable import changes, checkouts, folders, harnesses, imports
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.validation.trees import of_space
+from hansard.testing.memory import Memory, workspace_of
+from tests.memory.portable.test_harnesses import SKILL
+
+HIDDEN = {
+    "node_modules/left-pad.md": b"How we use it.\n",
+    "notes/.venv/x.md": b"v\n",
+    "notes/__pycache__": b"a file\n",
+    "skills/pay/.hg/x.md": b"hg\n",
+    "a.hansard-partial": b"half\n",
+    ".0.hansard-partial/x.md": b"half\n",
+    f".{'0' * 16}.hansard-partial": b"half\n",
+    checkouts.MARK: msgspec.json.encode(checkouts.Mark("user/eve", 1)),
+}
+SHOWN = {"AGENTS.md": b"a\n", "skills/pay/SKILL.md": SKILL, "notes/a.md": b"a\n"}
+
+
+@pytest.fixture
+def workspace():
+    """One in memory."""
+    return workspace_of(Memory())
+
+
+async def tree(workspace):
+    """What the space holds."""
+    return of_space((await workspace.memories.state("org")).files)
+
+
+@pytest.mark.parametrize("harness", Harness)
+def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
+    """In any form; and what is then changed or deleted in the folder is all that becomes of it."""
+    folder = tmp_path / "work"
+
+    async def work():
+        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        _, notes = await checkouts.checkout(workspace, "org", folder, harness)
+        assert sum(note.startswith(checkouts.MARK) for note in notes) == 1
+        made = await checkouts.commit(workspace, folder)
+        assert (made.space, made.version, made.changed, made.brought, made.left) == (
+            *("org", 1),
+            *([], [], []),
+        )
+        assert await tree(workspace) == HIDDEN | SHOWN
+        (folder / "AGENTS.md").write_text("b\n")
+        (folder / "notes/a.md").unlink()
+        (folder / "node_modules/left-pad.md").unlink()
+        made = await checkouts.commit(workspace, folder)
+        assert made.changed == ["AGENTS.md", "notes/a.md"]
+        wanted = HIDDEN | SHOWN | {"AGENTS.md": b"b\n"}
+        wanted.pop("notes/a.md")
+        assert await tree(workspace) == wanted
+
+    asyncio.run(work())
+
+
+def test_what_others_change_there_is_not_brought_and_holds_nothing_up(workspace, tmp_path):
+    """The folder is of the newest version all the same."""
+    folder = tmp_path / "work"
+
+    async def work():
+        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        await checkouts.checkout(workspace, "org", folder)
+        theirs = {"node_modules/left-pad.md": b"Newer.\n", "notes/.venv/x.md": None}
+        await changes.change(workspace, "org", theirs | {"AGENTS.md": b"c\n"}, by="eve")
+        made = await checkouts.commit(workspace, folder)
+        assert (made.version, made.changed, made.brought, made.left) == (2, [], ["AGENTS.md"], [])
+        assert checkouts.read_mark(folder).version == 2
+        assert (await tree(workspace))["node_modules/left-pad.md"] == b"Newer.\n"
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("harness", Harness)
+def test_a_folder_that_replaces_a_space_replaces_what_a_folder_shows(workspace, tmp_path, harness):
+    """What no folder shows is not taken for deleted."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/AGENTS.md").write_text("b\n")
+    (tmp_path / "in/node_modules").mkdir()
+    (tmp_path / "in/node_modules/other.md").write_text("x\n")
+
+    async def work():
+        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        await imports.import_folder(workspace, "org", tmp_path / "in", harness, replace=True)
+        found = await tree(workspace)
+        found.pop("CLAUDE.md", None)
+        assert found == HIDDEN | {"AGENTS.md": b"b\n"}
+
+    asyncio.run(work())
+
+
+def test_a_file_of_the_marks_name_is_neither_written_over_nor_taken_for_the_mark(
+    workspace, tmp_path
+):
+    """An exported folder is no checkout, whatever a space says; nor does a folder of that name, or
+    one of other case, stop a checkout.
+    """
+
+    async def work():
+        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        made = harnesses.exported(await tree(workspace), Harness.AGENTS_MD).tree
+        folders.write(tmp_path / "out", made)
+        with pytest.raises(folders.BadFolder, match="no checkout"):
+            await checkouts.commit(workspace, tmp_path / "out")
+        for path in (f"{checkouts.MARK}/x.md", checkouts.MARK.upper()):
+            other = {checkouts.MARK: None, path: b"x\n"}
+            await changes.change(workspace, "org", other, by="ann")
+            folder = tmp_path / path.replace("/", "-")
+            mark, _ = await checkouts.checkout(workspace, "org", folder)
+            assert checkouts.read_mark(folder) == mark
+            assert (await checkouts.commit(workspace, folder)).changed == []
+            assert (await tree(workspace))[path] == b"x\n"
+            await changes.change(workspace, "org", {path: None}, by="ann")
+
+    asyncio.run(work())
+
+
+def test_a_sweep_takes_what_a_commit_left_and_no_more(workspace, tmp_path):
+    """What a commit that was killed left has sixteen hexadecimal digits for its name."""
+    folder = tmp_path / "work"
+    mine, left = folder / ".mine.hansard-partial", folder / f".{'a' * 16}.hansard-partial"
+
+    async def work():
+        await changes.change(workspace, "org", SHOWN, by="ann")
+        await checkouts.checkout(workspace, "org", folder)
+        mine.write_text("x")
+        left.write_text("x")
+        await checkouts.commit(workspace, folder)
+
+    asyncio.run(work())
+    assert mine.exists()
+    assert not left.exists()
+
+
+def test_what_is_left_out_is_what_a_folder_does_not_show(tmp_path):
+    """One rule for both sides: of a tree that was written, the rest is read."""
+    every = HIDDEN | SHOWN | {"notes/node_modules.md": b"x", "a.hansard-partial.md": b"x"}
+    for path, content in every.items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    (tmp_path / "node_modules.d").symlink_to("notes")
+    (tmp_path / "skills/node_modules").symlink_to("../notes")
+    found = folders.read(tmp_path)
+    assert set(found) == {path for path in every if not folders.is_left_out(path)} | {
+        "node_modules.d"
+    }
+    assert all(folders.is_left_out(path) for path in HIDDEN)
