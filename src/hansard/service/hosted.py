@@ -57,7 +57,11 @@ FAULTS_MAX = 256
 
 TURNS_MAX = 1_000
 """Most operations of one session that are under way at a time, those that wait for the client, too.
+Besides them each open block and stream may be left once, see `ENDS`.
 """
+
+ENDS = frozenset(("exit", "shut"))
+"""The operations that end a block or a stream: a session at its limit may do them, too."""
 
 OVER = "this session has ended"
 
@@ -109,7 +113,12 @@ class Hosted:
         self._ledger = opened.engine.ledger
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, Turn] = {}
+        self.cancelled: set[int] = set()
+        """The turns whose end a request of the client waits for."""
+        self._is_closing = False
         self._open: dict[int, Loop | Stream | Block] = {}
+        self._leaving: set[int] = set()
+        """Of what is open, what is to be left by an operation that did not come to it yet."""
         self._known: FIFOCache[int, BaseException] = FIFOCache(FAULTS_MAX)
         self._claims: operations.Claims = set()
         self._number = 0
@@ -168,7 +177,7 @@ class Hosted:
 
     def begin(self, verb: str, request: Request) -> Turn:
         """Begin an operation. Raises BadValue, ServiceBusy."""
-        if len(self.turns) >= TURNS_MAX:
+        if len(self.turns) >= TURNS_MAX and verb not in ENDS:
             raise ServiceBusy("operations of this session open", TURNS_MAX, 1.0)
         scope = self._scope(request.scope)
         work = self._work(verb, request)
@@ -291,11 +300,11 @@ class Hosted:
         return value(turn, found)
 
     def _shut(self, number: int) -> Callable[[Turn], Awaitable[Answer]]:
-        stream = self._opened(number, Stream)
+        stream: Stream = self._left_once(number, Stream)
 
         async def work(turn: Turn) -> Answer:
             stream.proxy.turn = turn
-            self._open.pop(number, None)
+            self._forget(number)
             items: Any = stream.items
             await items.aclose()
             return wire.Value(end=True)
@@ -360,11 +369,11 @@ class Hosted:
         return work
 
     def _exit(self, left: Left) -> Callable[[Turn], Awaitable[Answer]]:
-        block = self._opened(left.context, Block)
+        block: Block = self._left_once(left.context, Block)
 
         async def work(turn: Turn) -> Answer:
             del turn
-            self._open.pop(left.context, None)
+            self._forget(left.context)
             error = self.error(left)
             if error is None and hasattr(block.inside, "result"):
                 block.inside.result = wire.load(left.result)
@@ -398,7 +407,25 @@ class Hosted:
             raise BadValue("request", f"{number} is no open {kind.__name__.lower()}", "open one")
         return found
 
+    def _left_once(self, number: int, kind: type[Any]) -> Any:
+        """What is open and is left now. Raises BadValue where it is being left already."""
+        found = self._opened(number, kind)
+        if number in self._leaving:
+            raise BadValue("request", f"{number} is being left already", "use the client")
+        self._leaving.add(number)
+        return found
+
+    def _forget(self, number: int) -> None:
+        self._open.pop(number, None)
+        self._leaving.discard(number)
+
     # ------------------------------------------------------------ its end
+
+    def begin_close(self) -> None:
+        """It is to be closed. Raises BadValue where it is being closed already."""
+        if self._is_closing:
+            raise BadValue("request", "the session is being closed already", "use the client")
+        self._is_closing = True
 
     async def close(self, error: BaseException | None) -> None:
         """The client leaves in order. Raises what stands in the way; an error of the program, of

@@ -36,7 +36,7 @@ from hansard.domain.value_types import reading_context
 from hansard.service import workspace_requests
 from hansard.service.arrivals import PACED_FROM, Arrivals
 from hansard.service.decoys import Decoys
-from hansard.service.hosted import Hosted
+from hansard.service.hosted import ENDS, Hosted
 from hansard.service.nonces import Nonces
 from hansard.service.questions import Questions
 
@@ -50,6 +50,9 @@ SESSIONS_MAX = 64
 
 TURNS_MAX = 256
 """Most requests of one principal that are under way at a time."""
+
+FREES = ENDS | {"cancel", "close"}
+"""The requests that end what is under way or open: a principal at its limit may make them, too."""
 
 RETRY_AFTER_S = 1.0
 """After so long one whose requests are too many may ask again, in seconds."""
@@ -225,27 +228,45 @@ class Service:
             return self._beat(who, request)
         if where.verb == AGAIN or self.questions.knows(who.name, request.nonce):
             return self.questions.answer(who.name, request.nonce, PENDING_S)
-        if self._under_way[who.name] + self.questions.under_way(who.name) >= TURNS_MAX:
-            raise ServiceBusy("requests under way", TURNS_MAX, RETRY_AFTER_S)
-        if not where.instance:
-            if not self._nonces.news(who.name, request.nonce):
-                return self._again(who, request.nonce)
-            task = self._spawn(self._outside(where.verb, who, request))
-            self.questions.begin(who.name, request.nonce, task)
-            return self.questions.answer(who.name, request.nonce, PENDING_S)
+        if where.instance:
+            return self._begin_within(where.verb, who, request)
+        self._check_room(who)
+        if not self._nonces.news(who.name, request.nonce):
+            return self._again(who, request.nonce)
+        task = self._spawn(self._outside(where.verb, who, request))
+        self.questions.begin(who.name, request.nonce, task)
+        return self.questions.answer(who.name, request.nonce, PENDING_S)
+
+    def _begin_within(
+        self, verb: str, who: Principal, request: Request
+    ) -> Coroutine[Any, Any, bytes | None] | None:
+        """What is to be done about a session's request; None for nothing.
+
+        Its number and what it tells of scopes count whether it is refused as one too many or not:
+        the requests after it go by them. What frees places is never one too many; each can be
+        under way once for each operation, block, stream or session that it ends.
+        """
         hosted = self._hosted(who, request)
         if not hosted.takes(request.n):
             return None
         hosted.note(request.scopes)
-        match where.verb:
+        if verb not in FREES:
+            self._check_room(who)
+        match verb:
             case "cancel":
                 return self._cancel(hosted, request.turn)
             case "close":
                 left = wire.read(request.data, Left)
+                hosted.begin_close()
                 return self._close(request.session, hosted, left)
             case _:
-                turn = hosted.begin(where.verb, request)
+                turn = hosted.begin(verb, request)
                 return self._word(request.session, hosted, turn)
+
+    def _check_room(self, who: Principal) -> None:
+        """Raise ServiceBusy where a principal has as much under way as it may."""
+        if self._under_way[who.name] + self.questions.under_way(who.name) >= TURNS_MAX:
+            raise ServiceBusy("requests under way", TURNS_MAX, RETRY_AFTER_S)
 
     def _again(self, who: Principal, nonce: str) -> Coroutine[Any, Any, bytes] | None:
         """The answer that an opening had, given again."""
@@ -309,13 +330,21 @@ class Service:
         return wire.encode(Value())
 
     async def _cancel(self, hosted: Hosted, number: int) -> bytes:
-        """End a turn, and wait for its end; its last word."""
+        """End a turn, and wait for its end; its last word. Raises BadValue where that is under way
+        already: else as many could wait for one turn as its client likes.
+        """
         turn = hosted.turns.get(number)
         if turn is None or turn.task is None:
             return wire.encode(Value())
-        turn.task.cancel()
-        await asyncio.wait({turn.task})
-        hosted.turns.pop(number, None)
+        if number in hosted.cancelled:
+            raise BadValue("request", f"turn {number} is being ended already", "use the client")
+        hosted.cancelled.add(number)
+        try:
+            turn.task.cancel()
+            await asyncio.wait({turn.task})
+        finally:
+            hosted.cancelled.discard(number)
+            hosted.turns.pop(number, None)
         return wire.encode(Value())
 
     async def _close(self, name: str, hosted: Hosted, left: Left) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -235,6 +236,24 @@ class SessionLink:
         """
         if self.lost is not None:
             raise self.lost
+        request = Request(
+            token=self._link.credentials.token,
+            session=self.opened.session,
+            turn=turn,
+            scope=scope,
+            busy=busy,
+            data=msgspec.Raw(wire.encode(data)),
+        )
+        try:
+            return told(await self._waited(self._numbered(verb, request, began)))
+        except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
+            self.lose(await self._link.why(error))
+            raise self.lost from error  # type: ignore[misc] # `lose` has set it
+
+    async def _numbered(self, verb: str, request: Request, began: list[int] | None) -> bytes:
+        """Send a request with its number and the notes. It takes them as it goes: one that was
+        cancelled before leaves them to the next.
+        """
         with self._lock:  # the numbers go up in the order of sending, and so do the notes
             self._numbers += 1
             notes = tuple(self._notes)
@@ -242,30 +261,21 @@ class SessionLink:
             number = self._numbers
         if began is not None:
             began.append(number)
-        request = Request(
-            token=self._link.credentials.token,
-            session=self.opened.session,
-            n=number,
-            turn=turn,
-            scope=scope,
-            busy=busy,
-            scopes=notes,
-            data=msgspec.Raw(wire.encode(data)),
-        )
+        numbered = msgspec.structs.replace(request, n=number, scopes=notes)
         try:
-            return told(await self._sent(verb, wire.encode(request), FOR_EVER_S))
+            return await self._sent(verb, wire.encode(numbered), FOR_EVER_S)
         except TooLarge:
             with self._lock:
                 self._notes.extendleft(reversed(notes))
             raise
-        except (NoAnswer, NoResponders, BrokerError, AccessRefused) as error:
-            self.lose(await self._link.why(error))
-            raise self.lost from error  # type: ignore[misc] # `lose` has set it
 
     async def _sent(self, verb: str, payload: bytes, timeout_s: float) -> bytes:
         mine = self._link.credentials
         subject = wire.within(mine.workspace, mine.role, mine.principal, self.opened.instance, verb)
-        work = self._link.requests.ask(subject, payload, timeout_s)
+        return await self._link.requests.ask(subject, payload, timeout_s)
+
+    async def _waited(self, work: Coroutine[Any, Any, bytes]) -> bytes:
+        """What a request comes to, for as long as the session lives."""
         task = asyncio.get_running_loop().create_task(work)
         self._waiting.add(task)
         try:
@@ -300,7 +310,7 @@ class SessionLink:
         if self.lost is not None:
             return False
         try:
-            answer = told(await self._sent("beat", self._sign(), BEAT_ANSWER_S_MAX))
+            answer = told(await self._waited(self._sent("beat", self._sign(), BEAT_ANSWER_S_MAX)))
         except NoResponders:
             self.lose(ServiceGone(ENDED))
         except HansardError as error:
@@ -325,7 +335,7 @@ class SessionLink:
         while self.lost is None:
             await asyncio.sleep(wire.BEAT_S)
             try:
-                answer = told(await self._sent("beat", payload, BEAT_ANSWER_S_MAX))
+                answer = told(await self._waited(self._sent("beat", payload, BEAT_ANSWER_S_MAX)))
             except NoResponders:
                 self.lose(ServiceGone(ENDED))
             except (NoAnswer, BrokerError) as error:
