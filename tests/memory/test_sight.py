@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.portable.harnesses import Harness, exported
-from hansard.agents.memory.reading import revert_ops, texts_of
+from hansard.agents.memory.reading import texts_of, undo_of
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Rankers, search
@@ -173,7 +173,9 @@ def changed(sees: Sight, state: MemoryState, seen: MemoryState, ops: list[Op]) -
 def undone(sees: Sight, history: Sequence[MemoryEventAt], seen: MemoryState, event: str) -> object:
     """What a revert comes to."""
     did(sees.demand_whole("org", history, event))
-    return revert_ops("org", history, seen, event)
+    undo = undo_of("org", history, event)
+    did(sees.demand_returned("org", event, undo.label))
+    return undo.ops(seen)
 
 
 def plain(found: dict[str, Any]) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.memory.search.static_vectors import StaticVectors
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.upkeep import reflect as upkeep
-from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Probe
+from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Compacted, Probe
 from hansard.agents.memory.upkeep.proposals import LAST
 from hansard.agents.memory.upkeep.proposals import make as made
 from hansard.agents.memory.upkeep.reflect import RUNS_MAX, asked_for
@@ -32,6 +32,7 @@ from hansard.client.connect import connect_async
 from hansard.client.reflection import Reflected
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
+from hansard.domain.label import Label, join
 from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, space_name
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryState
@@ -393,16 +394,19 @@ async def compact(
     async with reading() as workspace:
         state = await MemoryStore(workspace, space).state()
         found = memory_search.compact(space, state, **terms)
+        label = _label_of(state, found.compacted)
         if function is not None:
             tree = memory_search.texts_of(state)
+            label = join(*(state.files[path].label for path in tree))
             given = named(function)(found.compacted.findings, tree)
             told = await given if inspect.isawaitable(given) else given
             found = memory_search.compact(space, state, told, **terms)
         if apply and found.compacted.changes:
-            found.version = await _made(workspace, space, state, found.compacted.changes, by)
+            changes = found.compacted.changes
+            found.version = await _made(workspace, space, state, changes, by, label)
         elif propose and found.compacted.changes:
             changes = found.compacted.changes
-            found.proposed = await upkeep.propose(workspace, space, by, state, changes)
+            found.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
     output.show(found, _compaction, json=json)
 
 
@@ -459,18 +463,33 @@ def _judged(found: Judged) -> Iterator[Part]:
     yield output.pairs([(name, getattr(found, name)) for name in found.__struct_fields__])
 
 
+def _label_of(state: MemoryState, made: Compacted) -> Label:
+    """The label of what a compaction without a function rests on: of the files that it changes, and
+    of those that have the lines which it takes out of these.
+    """
+    spots = [
+        spot
+        for finding in made.findings
+        if any(spot.path in made.changes for spot in finding.spots)
+        for spot in finding.spots
+    ]
+    read = {*made.changes, *(spot.path for spot in spots)}
+    return join(*(state.files[path].label for path in read if path in state.files))
+
+
 async def _made(
-    workspace: Workspace, space: str, state: MemoryState, changes: Changes, by: str
+    workspace: Workspace, space: str, state: MemoryState, changes: Changes, by: str, label: Label
 ) -> int:
-    """Make a compaction's change of files as they stood; the version that the space is at. Raises
-    MemoryConflict where one was changed since.
+    """Make a compaction's change of files as they stood, under the label of what it rests on; the
+    version that the space is at. Raises MemoryConflict where one was changed since.
     """
     ops = [
         drafts.delete(path) if text is None else drafts.create(path, text)
         for path, text in changes.items()
     ]
     seen = {path: state.files[path].digest for path in changes if path in state.files}
-    return await MemoryStore(workspace, space).change(ops, by, "compaction", seen=seen)
+    store = MemoryStore(workspace, space)
+    return await store.change(ops, by, "compaction", seen=seen, label=label.stored)
 
 
 def _paths(found: MemoryPaths) -> Iterator[Part]:

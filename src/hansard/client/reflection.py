@@ -18,6 +18,7 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.label import Label, join
+from hansard.domain.label import text as text_of
 from hansard.domain.memory.events import MemoryProposal, MemoryReflected
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ async def reflect(
     Args:
         record: The workspace's.
         space: The space that is told: `agent/<name>`, `user/<principal>` or `org`.
-        files: Its files as they stand, by path.
+        files: Its files as they stand, by path; what comes of it is labelled as they are, too.
         propose: Makes proposals of runs and files; what users asked to be remembered if not given.
         limit: So many runs at most.
         run: Only this run, if given.
@@ -139,6 +140,7 @@ async def reflect(
         waiting = [run]
     else:
         waiting = await upkeep.unreflected(workspace, space, limit=1_000_000)
+    files = _needed(files, propose, ask)
     taken = waiting[:limit]
     for each in begun if not taken else begun[1:]:
         await record.cancel(each, by=AGENT, because=CUT)
@@ -147,7 +149,7 @@ async def reflect(
     labels = {"space": space} | ({"of": run} if run is not None else {})
     mine = begun[0] if begun else None
     async with record.run(upkeep.WORKFLOW, agent=AGENT, labels=labels, run=mine) as session:
-        runs, label = await _read(workspace, taken)
+        runs, label = await _read(workspace, taken, space, files)
         session.engine.ledger.shown(label.stored)
         text = ""
         if ask is not None:
@@ -164,16 +166,26 @@ async def reflect(
         event = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
         )
+        # What was answered before it was cut may rest on files that have changed since.
+        label = session.engine.ledger.label
         await upkeep.record(workspace, space, AGENT, event, label)
-    shown = str(label) if label.stored else ""
-    left = len(waiting) - len(taken)
-    return Reflected(space, taken, proposals, session.run, shown, left)
+    return Reflected(space, taken, proposals, session.run, text_of(label), len(waiting[limit:]))
 
 
-async def _read(workspace: Workspace, taken: list[str]) -> tuple[list[RunTold], Label]:
-    """Runs as a reflection is given them, and the label of all that stands in them."""
+def _needed(files: dict[str, str], propose: Propose, ask: Ask | None) -> dict[str, str]:
+    """The files that proposals are made of: what users asked for goes by the notes alone."""
+    if ask is not None or propose is not asked_for:
+        return files
+    return {path: text for path, text in files.items() if path == upkeep.NOTES}
+
+
+async def _read(
+    workspace: Workspace, taken: list[str], space: str, files: dict[str, str]
+) -> tuple[list[RunTold], Label]:
+    """Runs as a reflection is given them, and the label of all that stands in them and in files."""
     found = [await upkeep.told(workspace, run) for run in taken]
-    return [told for told, _ in found], join(*(label for _, label in found))
+    label = await upkeep.label_of(workspace, space, files)
+    return [told for told, _ in found], join(label, *(label for _, label in found))
 
 
 async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:

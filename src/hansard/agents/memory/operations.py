@@ -29,7 +29,7 @@ from hansard.agents.memory.reading import (
     MemoryNews,
     MemoryVersion,
     entry_of,
-    revert_ops,
+    undo_of,
 )
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
@@ -49,7 +49,7 @@ from hansard.bus.errors import NotFound
 from hansard.domain.agent import MessageAdded, StatedFact
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.label import text
+from hansard.domain.label import Label, text
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import AGENT, ORG, USER, FileChange, digest_of, space_name
 from hansard.domain.memory.paths import AGENTS, MemoryKind
@@ -454,10 +454,14 @@ class MemoryFlows(JointSteps):
         return (yield from self._make(call, wanted, trouble))
 
     def _make(
-        self, call: Call, wanted: WantedChange, trouble: Exception | None = None
+        self,
+        call: Call,
+        wanted: WantedChange,
+        trouble: Exception | None = None,
+        used: Label | None = None,
     ) -> Flow[Any]:
         """Make a change, once whoever is to be asked has granted it. What is in its way is its
-        step's outcome.
+        step's outcome. used: the label of what it comes from, besides the agent's.
         """
         space, ops = wanted.space, wanted.ops
         touched = dict.fromkeys(path for op in ops for path in (op["path"], op.get("to")) if path)
@@ -475,6 +479,7 @@ class MemoryFlows(JointSteps):
             works.append(
                 MemoryWrite(self.engine, call, wanted, self._sight, frozen, trouble, self._now)
             )
+            works[-1].used = used
             return works[-1]
 
         try:
@@ -533,16 +538,25 @@ class MemoryFlows(JointSteps):
         given = call.arguments
         named, event = given["space"], given["change"]
         history = yield Io(functools.partial(self._memories.history, named))
-        state = yield from self._state(named)
-        ops: list[Op] = []
-        trouble: Exception | None = None
+        because = given["because"] or f"revert of {event}"
         try:
             yield Io(functools.partial(self._sight.demand_whole, named, history, event))
-            ops = revert_ops(named, history, state, event)
-        except (NotFound, MemoryConflict) as error:
+            undo = undo_of(named, history, event)
+            yield Io(functools.partial(self._sight.demand_returned, named, event, undo.label))
+        except NotFound as error:
+            return (yield from self._make(call, WantedChange(named, [], because), error))
+        what = f"what the undoing of change {event!r:.80} of {named} brings back"
+        yield from demand_cleared(self.engine, call, undo.label, what)
+        state = yield from self._state(named)
+        ops: list[Op] = []
+        trouble: MemoryConflict | None = None
+        try:
+            ops = undo.ops(state)
+        except MemoryConflict as error:
             trouble = error
-        because = given["because"] or f"revert of {event}"
-        return (yield from self._make(call, WantedChange(named, ops, because), trouble))
+        seen = {path: file.digest for path, file in state.files.items()}
+        wanted = WantedChange(named, ops, because, seen=seen)
+        return (yield from self._make(call, wanted, trouble, undo.label))
 
 
 def _says(stated: StatedFact, said: str) -> bool:

@@ -12,9 +12,10 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import utc
 from hansard.bus.states.memories import MemoryEventAt, by_of
 from hansard.domain.brief import Brief
+from hansard.domain.label import Label, join
 from hansard.domain.label import text as label_text
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import FileOp, MemoryChanged
+from hansard.domain.memory.events import FileChange, FileOp, MemoryChanged
 from hansard.domain.memory.merging import merged
 from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
@@ -174,14 +175,47 @@ def texts_of(
     return texts
 
 
-def revert_ops(
-    space: str, history: Sequence[MemoryEventAt], state: MemoryState, wanted: str
-) -> list[Op]:
-    """The operations that undo a change, named by its version ('@3'), or the id of its event or
-    commit. What was changed since in other lines stays.
+class Undo(msgspec.Struct, frozen=True):
+    """What undoes a change of a space.
 
-    Raises NotFound; MemoryConflict where a file was changed since in the same lines, moved, deleted
-    or made again.
+    Attributes:
+        space: Whose.
+        files: Each file that was changed, with what it was before (None where it was created), and
+            what the change made of it (None where it was deleted).
+    """
+
+    space: str
+    files: tuple[tuple[FileChange, MemoryFile | None, MemoryFile | None], ...]
+
+    @property
+    def label(self) -> Label | None:
+        """Of all texts that it brings back. What stands tells less: of a file that was deleted,
+        there is nothing that still has its label.
+        """
+        return join(*(stood.label for _, stood, _ in self.files if stood is not None)).stored
+
+    def ops(self, state: MemoryState) -> list[Op]:
+        """The operations that undo it where the space stands so. What was changed since in other
+        lines stays.
+
+        Raises MemoryConflict where a file was changed since in the same lines, moved, deleted or
+        made again; it has the text that was to come back, so only who is cleared for `label` may
+        be told.
+        """
+        ops: list[Op] = []
+        for file, stood, made in self.files:
+            stands = state.files.get(file.path)
+            text = _without(stood, made, stands)
+            if text is None and (stands is None or stands.digest != file.after or stood):
+                mine = stood.text if stood is not None else ""
+                raise MemoryConflict(self.space, file.path, file.after, mine, stands)
+            ops += _undone(stood, file.path, text)
+        return ops
+
+
+def undo_of(space: str, history: Sequence[MemoryEventAt], wanted: str) -> Undo:
+    """What undoes a change, named by its version ('@3'), or the id of its event or commit. Raises
+    NotFound.
     """
     before = spaces.initial()
     for each in history:
@@ -191,18 +225,15 @@ def revert_ops(
         if not isinstance(each.event, MemoryChanged):
             break
         after = spaces.fold(before, [each.event], by_of(each.stored, each.id))
-        ops: list[Op] = []
-        for file in each.event.files:
-            stood, made = before.files.get(file.was or file.path), after.files.get(file.path)
-            if file.op is FileOp.CREATED:
-                stood = None
-            stands = state.files.get(file.path)
-            text = _without(stood, made, stands)
-            if text is None and (stands is None or stands.digest != file.after or stood):
-                mine = stood.text if stood is not None else ""
-                raise MemoryConflict(space, file.path, file.after, mine, stands)
-            ops += _undone(stood, file.path, text)
-        return ops
+        files = tuple(
+            (
+                file,
+                before.files.get(file.was or file.path) if file.op is not FileOp.CREATED else None,
+                after.files.get(file.path),
+            )
+            for file in each.event.files
+        )
+        return Undo(space, files)
     raise NotFound(f"change {wanted!r} of {space}", "see 'hansard memory log'")
 
 

@@ -149,11 +149,22 @@ class Sight:
         for each in await self.history(space, history):
             if wanted in (each.id, each.stored.commit.id) and each.event is stood[each.id]:
                 return
-        raise NotFound(f"change {wanted!r:.80} of {space}", SEE_HISTORY)
+        raise _no_change(space, wanted)
+
+    async def demand_returned(self, space: str, wanted: str, label: Label | None) -> None:
+        """Raise NotFound, as for no change, where undoing one would bring back a text that the role
+        is not cleared for: a file that was deleted is one that there never was.
+        """
+        if self.is_limited and label is not None and not _flows(label, await self._cleared()):
+            raise _no_change(space, wanted)
 
 
 async def _all() -> Confidentiality:
     return Confidentiality.SECRET
+
+
+def _no_change(space: str, wanted: str) -> NotFound:
+    return NotFound(f"change {wanted!r:.80} of {space}", SEE_HISTORY)
 
 
 EVERYTHING = Sight(FREE, _all)

@@ -16,8 +16,8 @@ from hansard.agents.memory.reading import (
     MemoryEntry,
     MemoryVersion,
     entry_of,
-    revert_ops,
     texts_of,
+    undo_of,
 )
 from hansard.agents.memory.sight import EVERYTHING, Sight
 from hansard.agents.memory.write import Validate, checked, packed, validated, validating
@@ -251,7 +251,7 @@ class MemoryStore:
             events = checked(self.space, seen, wanted, validate, refusals, self._scrub, whole=state)
             if not events:
                 return None
-            await self._demand_unasked(state, files)
+            await self._demand_unasked(state, files, label)
             stored, blobs = packed(files)
             for blob in blobs:
                 await self._workspace.blobs.put(blob)
@@ -275,13 +275,22 @@ class MemoryStore:
         return (await self._memories.state(self.space)).version
 
     async def revert(self, change: str, by: str | Actor, because: str = "") -> int:
-        """Undo a change, by its version ('@3') or the id of its event or commit; the version that
-        the space is at. Raises NotFound, MemoryConflict where a file was changed since.
+        """Undo a change, by its version ('@3') or the id of its event or commit, under the label of
+        what it brings back; the version that the space is at. Raises NotFound, MemoryConflict
+        where a file was changed since, or meanwhile.
         """
         history = await self._memories.history(self.space)
         await self._sight.demand_whole(self.space, history, change)
-        ops = revert_ops(self.space, history, await self.state(), change)
-        return await self.change(ops, by, because or f"revert of {change}")
+        undo = undo_of(self.space, history, change)
+        await self._sight.demand_returned(self.space, change, undo.label)
+        state = await self.state()
+        return await self.change(
+            undo.ops(state),
+            by,
+            because or f"revert of {change}",
+            seen={path: file.digest for path, file in state.files.items()},
+            label=undo.label,
+        )
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
         """Add an item to a file's list; the version that the space is at."""
@@ -297,13 +306,15 @@ class MemoryStore:
 
         return await self._through(decide) is not None
 
-    async def _demand_unasked(self, state: MemoryState, files: Sequence[FileChange]) -> None:
+    async def _demand_unasked(
+        self, state: MemoryState, files: Sequence[FileChange], label: Label | None
+    ) -> None:
         """Raise Blocked where a change of somebody who is not trusted is to be asked about."""
         if not self._sight.is_limited:
             return
         head = await self._workspace.log.at(await self._workspace.log.head())
         changed = [path for each in files for path in (each.path, each.was) if path]
-        if state.asks(head.stamp, self._sight.label(), changed):
+        if state.asks(head.stamp, join(self._sight.label(), label), changed):
             reason = f"changes of {self.space} are asked about: make it in a session, which asks"
             raise Blocked("memory", reason, "record.memory")
 

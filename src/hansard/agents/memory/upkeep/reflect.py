@@ -21,7 +21,13 @@ from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import Label, join
 from hansard.domain.memory import paths, space
-from hansard.domain.memory.events import MemoryProposal, MemoryReflected, digest_of, stream_of
+from hansard.domain.memory.events import (
+    MemoryChanged,
+    MemoryProposal,
+    MemoryReflected,
+    digest_of,
+    stream_of,
+)
 from hansard.domain.run import RunStatus
 
 WORKFLOW = "memory-reflect"
@@ -218,15 +224,29 @@ def checked(
     return tuple(made)
 
 
+async def label_of(workspace: Workspace, name: str, files: Mapping[str, str]) -> Label:
+    """The label of texts by path, taken from a space's files: where one is not what stands there
+    now, of all that the space ever held. Raises BadName.
+    """
+    stands = (await workspace.memories.state(name)).files
+    known = {path: stands[path] for path in files.keys() & stands.keys()}
+    if all(path in known and known[path].text == text for path, text in files.items()):
+        return join(*(file.label for file in known.values()))
+    history = await workspace.memories.history(name)
+    changes = (each for each in history if isinstance(each.event, MemoryChanged))
+    return join(*(each.stored.commit.label for each in changes))
+
+
 async def propose(
     workspace: Workspace,
     name: str,
     by: str,
     state: space.MemoryState,
     changes: Mapping[str, str | None],
+    label: Label | None = None,
 ) -> bool:
     """Put on record what a compaction would have in files as they stood: their texts, or None where
-    they go.
+    they go. label: of all that the compaction rests on; of all files, if it is not given.
     """
     files = state.files
     proposals = tuple(
@@ -240,7 +260,8 @@ async def propose(
         )
         for path, text in changes.items()
     )
-    label = join(*(files[path].label for path in changes if path in files))
+    if label is None:
+        label = join(*(file.label for file in files.values()))
     return await record(workspace, name, by, MemoryReflected(runs=(), proposals=proposals), label)
 
 
