@@ -285,6 +285,163 @@ async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, si
         await blank.close()
 
 
+PASSWORD = "<label>Password <input type=password id=pw></label>"
+LATE = (
+    FORM.replace(PASSWORD, "<span id=here></span>")
+    + f"<script>function later() {{ here.innerHTML = '{PASSWORD}' }}</script>"
+)
+"""The form, on a page that is slow: its second field comes when the test says so."""
+
+
+async def filled_in(record, page, url, then, run=None):
+    """A run that fills in both fields, then does something; without that it ends there."""
+    async with record.run("go", agent="ada", role="agent", run=run) as session:
+        browser = session.browser(page, timeout_s=3.0)
+        await browser.goto(url)
+        await browser.act("user", at="#user", method="fill", arguments=["Ada"])
+        await browser.act("pw", at="#pw", method="fill", arguments=["12345"])
+        await then(browser)
+
+
+async def stopped(browser):
+    """The program ends here."""
+    raise InterruptedError
+
+
+async def begun_run(record, page, url, then=stopped):
+    """The id of a run that was stopped."""
+    with pytest.raises(InterruptedError):
+        await filled_in(record, page, url, then)
+    [(run, _), *_] = await record.runs()
+    return run
+
+
+async def test_nothing_is_done_to_a_page_that_is_not_where_the_record_is(page, site, chromium):
+    """However often it is tried: what could not be done again is still to be done, in its order."""
+    other = await chromium.new_page()
+
+    async def log_in(browser):
+        browser.timeout_s = SHORT_S
+        for _ in range(2):
+            with pytest.raises(hansard.ElementNotFound, match="'pw'"):
+                await browser.act("log in", at="text=Log in")
+            assert await other.inner_text("#count") == "0"
+        await other.evaluate("later()")
+        browser.timeout_s = 3.0
+        await browser.act("log in", at="text=Log in")
+
+    async with testing.record_async() as record:
+        run = await begun_run(record, page, site(FORM))
+        await filled_in(record, other, site(LATE), log_in, run)
+    assert await other.inner_text("#count") == "1"
+    assert await other.inner_text("#sent") == "3 5"
+    await other.close()
+
+
+async def test_an_address_is_the_way_out_of_a_page_that_is_behind(page, site, chromium):
+    """It is opened, and what was to be done on the page before is not done on this one."""
+    other = await chromium.new_page()
+
+    async def elsewhere(browser):
+        browser.timeout_s = SHORT_S
+        with pytest.raises(hansard.ElementNotFound, match="'pw'"):
+            await browser.act("log in", at="text=Log in")
+        with pytest.raises(hansard.PageGone, match="cannot be opened"):
+            await browser.goto("file:///none")
+        with pytest.raises(hansard.ElementNotFound, match="'pw'"):
+            await browser.act("log in", at="text=Log in")
+        browser.timeout_s = 3.0
+        await browser.goto(site(FORM, "other.html"))
+        await browser.act("log in", at="text=Log in")
+
+    async with testing.record_async() as record:
+        run = await begun_run(record, page, site(FORM))
+        await filled_in(record, other, site(LATE), elsewhere, run)
+    assert await other.inner_text("#sent") == "0 0"
+    await other.close()
+
+
+async def test_an_address_is_opened_after_what_is_done_once(page, site, chromium):
+    """As the error says that is raised before it; the once is not done again."""
+    other = await chromium.new_page()
+
+    async def sent(browser):
+        await browser.act("log in", at="text=Log in")
+        if browser.page is page:
+            raise InterruptedError
+        with pytest.raises(hansard.PageGone, match="go on with `goto`"):
+            await browser.act("log in", at="text=Log in", effects="idempotent")
+        await browser.goto(site(FORM))
+        await browser.act("user", at="#user", method="fill", arguments=["Eve"])
+
+    async with testing.record_async() as record:
+        run = await begun_run(record, page, site(FORM), sent)
+        await filled_in(record, other, site(FORM), sent, run)
+    assert await other.input_value("#user") == "Eve"
+    assert await other.inner_text("#count") == "0"
+    await other.close()
+
+
+OFFER = """<button onclick="count.textContent = +count.textContent + 1">Add insurance</button>
+<p id=count>0</p><label>Name <input id=name></label>"""
+
+
+async def test_an_optional_action_that_is_done_once_is_done_once(page, site):
+    """Also where what follows cannot be done: it did not stand in the way."""
+    async with testing.record_async() as record:
+        async with record.run("go", agent="ada", role="agent") as session:
+            browser = session.browser(page, timeout_s=3.0)
+            await browser.goto(site(OFFER))
+            await browser.act("add it if offered", at="text=Add insurance", optional=True)
+            await browser.act("name", at="#name", method="fill", arguments=["Ada"])
+            run = session.run
+        cache = await record.actions(run)
+        assert [each.effects for each in cache.actions[1:]] == ["once", "idempotent"]
+        site(OFFER.partition("<label>")[0])
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=1.0)
+            told = await session.run_actions(cache, once=[1])
+    assert "entry 2 was not done" in told.error
+    assert await page.inner_text("#count") == "1"
+
+
+BANNERS = """<div id=over></div><label>A <input id=a oninput="if (LATE) show()"></label>
+<p id=box></p><p id=count>0</p><script>
+const fields = '<label>B <input id=b oninput="if (LATE) show()"></label>'
+  + '<label>C <input id=c></label>'
+function show() { over.innerHTML = '<button onclick="leave()">Leave</button>'; box.innerHTML = '' }
+function leave() {
+  over.innerHTML = ''; box.innerHTML = fields; count.textContent = +count.textContent + 1
+}
+if (LATE) box.innerHTML = fields
+else show()
+</script>"""
+
+
+async def test_a_banner_that_comes_late_is_left_once(page, site):
+    """It was not there in its turn, so that what is done once was not done yet: that is not so any
+    more when it comes back.
+    """
+    async with testing.record_async() as record:
+        async with record.run("go", agent="ada", role="agent") as session:
+            browser = session.browser(page, timeout_s=3.0)
+            await browser.goto(site(BANNERS.replace("LATE", "false")))
+            await browser.act("leave", at="text=Leave", optional=True)
+            for field in ("a", "b", "c"):
+                await browser.act(field, at=f"#{field}", method="fill", arguments=["x"])
+            run = session.run
+        cache = await record.actions(run)
+        assert cache.actions[1].effects == "once"
+        site(BANNERS.replace("LATE", "true"))
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=1.0)
+            told = await session.run_actions(cache, once=[1])
+    said = [each.message for each in told.actions[1:]]
+    assert said[:3] == ["not there", "fill done", "fill done"]
+    assert said[3].startswith("entry 4 was not done")
+    assert await page.inner_text("#count") == "1"
+
+
 TICKS = "<script>setInterval(() => { p.textContent = Math.random() }, 5)</script>"
 
 

@@ -13,6 +13,7 @@ import pytest
 import hansard
 from hansard import testing
 from hansard.agents.actions.experience_folder import read_folder, write_folder
+from hansard.client.browser.browser import AsyncBrowser
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest
 from tests.experience import journeys
@@ -417,3 +418,87 @@ async def test_a_page_that_is_gone_ends_a_doing(page, site, taught):
             await page.close()
             with pytest.raises(hansard.PageGone):
                 await session.run_experience(experience, task=TASK, once="allow")
+
+
+LEADS = FORM.replace("said.textContent", "location = '{address}'; said.textContent")
+"""The form, whose button leads to another page."""
+
+
+async def test_what_leads_to_another_host_is_no_success(page, site, taught):
+    """An invariant is asked about the page that an action led to, not the one that it left."""
+
+    async def other_host(route):
+        await route.fulfill(body="<title>x</title>", content_type="text/html")
+
+    await page.route("https://elsewhere.example/**", other_host)
+    async with testing.record_async() as record:
+        address = site(LEADS.replace("{address}", "https://elsewhere.example/x"))
+        _, told = await done(record, page, address, taught.confirmed())
+    assert page.url == "https://elsewhere.example/x"
+    assert not told.success
+    assert told.failure is not None
+    assert (told.failure.kind, told.failure.check) == ("invariant", "at a file")
+    assert "'elsewhere.example'" in told.failure.why
+
+
+async def test_checks_after_an_action_and_at_the_end_see_where_it_led(page, site, taught):
+    """Its element may be gone, and is not told."""
+    seen = []
+
+    @hansard.check_function("postcondition")
+    def thanked(step):
+        seen.append((step.url.rpartition("/")[2], step.element, step.matches))
+        return step.method == "fill" or step.url.endswith("/thanks.html")
+
+    @hansard.check_function("complete")
+    def at_thanks(step):
+        return step.url.endswith("/thanks.html")
+
+    async with testing.record_async() as record:
+        address = site(LEADS.replace("{address}", site("<p>Thanks", "thanks.html")))
+        experience = taught.confirmed()
+        _, told = await done(record, page, address, experience, checks=[thanked, at_thanks])
+        assert told.success, told.error
+        assert seen == [("page.html", None, 0), ("thanks.html", None, 0)]
+        _, told = await done(record, page, site(FORM), experience, checks=[at_thanks])
+        assert told.failure is not None
+        assert told.failure.check == "at_thanks"
+
+
+async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
+    page, site, taught, monkeypatch
+):
+    """Its steps are those of now, and what was asked is answered as it was."""
+    act = AsyncBrowser._act
+
+    async def before(self, **arguments):
+        told = await act(self, **arguments)
+        del told["url"]
+        return told
+
+    async with testing.record_async() as record:
+        experience = taught.confirmed()
+
+        async def work(run=None):
+            await page.goto(site(FORM))
+            async with record.run("again", agent="host", role="host", run=run) as session:
+                session.browser(page, timeout_s=1.0)
+                told.append(await session.run_experience(experience, task=TASK, once="allow"))
+                if run is None:
+                    raise InterruptedError
+
+        told: list[Any] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncBrowser, "_act", before)
+            with pytest.raises(InterruptedError):
+                await work()
+        assert await sent(page) == 1
+        [(run, _)] = await record.runs()
+        asked = (await record.state(run)).agents["host"].steps
+        assert b'"url"' not in b"".join(
+            bytes(each.result) for each in asked.values() if each.tool.startswith("browser.act")
+        )
+        await work(run)
+        assert await sent(page) == 0
+        assert (await record.state(run)).agents["host"].steps == asked
+        assert [each.success for each in told] == [True, True]

@@ -84,6 +84,8 @@ class PageAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         page: Where it was.
         changed: `address`, `page` or nothing.
         checks: What had to hold.
+        url: Where the page was afterwards; empty where nothing was done, and in records that were
+            made before this was told.
     """
 
     success: bool
@@ -96,6 +98,7 @@ class PageAction(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     page: PageMark | None = None
     changed: str = ""
     checks: list[ActionCheck] = []
+    url: str = ""
 
 
 class _Done(NamedTuple):
@@ -131,6 +134,7 @@ class AsyncBrowser:
         self.timeout_s = timeout_s
         self._session = session
         self._behind: list[_Done] = []
+        self._stopped = False
         self._held: dict[tuple[int, str], Found] = {}
         self._secrets = HeldSecrets()
 
@@ -302,7 +306,9 @@ class AsyncBrowser:
         async def run(**given: Any) -> Any:
             nonlocal ran
             ran = True
-            await self._catch_up()
+            # An address is the way out of a page that cannot be brought to where it stood.
+            if name != "browser.goto" or not (self._stopped or self._not_again()):
+                await self._catch_up()
             return self._secrets.without(await body(**given))
 
         result = await self._session.call(spec(name, effects, run, arguments, kind), (), arguments)
@@ -314,35 +320,51 @@ class AsyncBrowser:
         """An action that the record answered was not done to this page."""
         if name == "browser.goto":
             self._behind.clear()
+            self._stopped = False
         self._behind.append(done)
 
-    async def _catch_up(self) -> None:
-        """Do to this page what the record answered for. Raises PageGone."""
+    def _not_again(self) -> str:
+        """Why what the record answered for cannot be done to this page; empty where it can."""
         if any(each.effects is Effects.ONCE for each in self._behind):
-            message = (
+            return (
                 "the page is behind the record: an action that is done once was done before this "
                 "page was opened, and is not done again; go on with `goto`, or begin another run"
             )
+        given = [value for each in self._behind for value in each.arguments.get("arguments", ())]
+        if any(isinstance(value, Secret) for value in given):
+            return (
+                "the page is behind the record, and a secret was filled in before: "
+                "go on with `goto`, or begin another run"
+            )
+        return ""
+
+    async def _catch_up(self) -> None:
+        """Do to this page what the record answered for. Raises PageGone, and what an action raises:
+        that one and those after it are still to be done then.
+        """
+        message = self._not_again()
+        if message:
             raise PageGone(message)
         behind, self._behind = self._behind, []
-        for each in behind:
-            if any(isinstance(value, Secret) for value in each.arguments.get("arguments", ())):
-                message = (
-                    "the page is behind the record, and a secret was filled in before: "
-                    "go on with `goto`, or begin another run"
-                )
-                raise PageGone(message)
-            await each.body(**each.arguments)
+        for done, each in enumerate(behind):
+            try:
+                await each.body(**each.arguments)
+            except BaseException:
+                self._behind[:0] = behind[done:]
+                self._stopped = True
+                raise
+        self._stopped = False
 
     # What is done
 
     async def _goto(self, url: str) -> str:
-        self._behind.clear()
         try:
             await self.page.goto(url, timeout=self.timeout_s * 6e3)
         except Exception as error:
             message = f"{elements.pattern(url)!r:.300} cannot be opened: {_first(error)}"
             raise PageGone(message) from error
+        self._behind.clear()
+        self._stopped = False
         return elements.pattern(self.page.url)
 
     async def _turn(self, action: str) -> str:
@@ -419,6 +441,7 @@ class AsyncBrowser:
             ),
             changed=changed,
             checks=wanted,
+            url=elements.pattern(self.page.url),
         )
         plain: dict[str, Any] = msgspec.to_builtins(act)
         return plain

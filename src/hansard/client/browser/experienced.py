@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -216,6 +216,15 @@ def values_of(experience: Experience, task: str, params: Params) -> dict[str, st
     return found | dict(params)
 
 
+class _Did(NamedTuple):
+    """What was done: of an action on an element what was recorded, and where it led; the address
+    is part of the step's answer, so that a run that goes on is told the same.
+    """
+
+    act: PageAction | None
+    url: str
+
+
 class ExperienceReplay:
     """One doing of an experience."""
 
@@ -248,6 +257,7 @@ class ExperienceReplay:
         self._refusals: list[CheckFailure] = []
         self._model_calls = 0
         self._finished = False
+        self._url = ""
 
     @property
     def _browser(self) -> AsyncBrowser:
@@ -294,6 +304,7 @@ class ExperienceReplay:
 
     async def _all(self) -> dict[str, Any]:
         self._actions.clear()
+        self._url = ""
         error, failure = await self._by_graph()
         free = self._doing.free if error else None
         if free is None:
@@ -325,7 +336,7 @@ class ExperienceReplay:
                 name, found, failure = await self._named(failure)
             if name == END:
                 failure = await self._asked(
-                    "end", END, self._guard.complete, Situation(url="", done=0)
+                    "end", END, self._guard.complete, Situation(url=self._url, done=0)
                 )
                 return (_said(failure) if failure else ""), failure
             if not name:
@@ -489,7 +500,7 @@ class ExperienceReplay:
             if refused is not None:
                 return refused
         try:
-            act = await self._act(name, action, found)
+            did = await self._act(name, action, found)
         except ActionFailed as failed:
             self._finished = True
             why = CheckFailure(check=f"{name} after", kind="postcondition", why=failed.message)
@@ -499,11 +510,12 @@ class ExperienceReplay:
             why = CheckFailure(check=f"{name} is there", kind="precondition", why=str(gone))
             return await self._asked("before", name, lambda: why, now)
         self._finished = True
-        after = now_after(now)
+        after = now_after(now, did.url)
+        self._url = after.url or self._url
         moved = self._guard.after(name, after)
         refused = await self._asked("after", name, lambda: moved, after)
-        if refused is None and act is not None and found.get("asked"):
-            await self._found_elsewhere(name, act, found)
+        if refused is None and did.act is not None and found.get("asked"):
+            await self._found_elsewhere(name, did.act, found)
         return refused
 
     async def _found_elsewhere(self, name: str, act: PageAction, found: Mapping[str, Any]) -> None:
@@ -526,13 +538,11 @@ class ExperienceReplay:
             now = healed(self._experience, self._healed)
             self._version = await self._heal(self._version, now, name, self._clean(why)[:300])
 
-    async def _act(
-        self, name: str, action: CachedAction, found: dict[str, Any]
-    ) -> PageAction | None:
-        """Do it; of an action on an element what was recorded."""
+    async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> _Did:
+        """Do it."""
         if action.action_type == caches.TOOL:
             await _called(self._doing.tools[action.method or ""], action.action_params)
-            return None
+            return _Did(None, "")
         browser = self._browser
         posts = any(
             isinstance(each, PostconditionCheck) and each.node == name
@@ -540,12 +550,10 @@ class ExperienceReplay:
         )
         held = [ActionCheck(kind="filled", value="")] if posts else []
         if action.action_type == caches.GOTO:
-            await browser.goto(str(action.arguments[0]))
-            return None
+            return _Did(None, await browser.goto(str(action.arguments[0])))
         if action.action_type in (caches.RELOAD, caches.BACK, caches.FORWARD):
-            await browser.turn(action.action_type)
-            return None
-        return await browser.done(
+            return _Did(None, await browser.turn(action.action_type))
+        act = await browser.done(
             {
                 "instruction": action.instruction or "",
                 "method": action.method,
@@ -562,6 +570,7 @@ class ExperienceReplay:
             },
             action.effects,
         )
+        return _Did(act, act.url)
 
     async def _asked(
         self,
@@ -702,10 +711,11 @@ def _text(argument: caches.Argument) -> str:
     return argument if isinstance(argument, str) else f"secret {argument.get('$secret')}"
 
 
-def now_after(before: Situation) -> Situation:
-    """The situation after an action, as far as it is known without another look."""
-    changed: Situation = msgspec.structs.replace(before, done=before.done + 1, value=None)
-    return changed
+def now_after(before: Situation, url: str) -> Situation:
+    """The situation after an action: the address that it led to, or the one before where that is
+    not on record; what it was done to may be gone.
+    """
+    return Situation(url=url or before.url, done=before.done + 1, frame=before.frame)
 
 
 def healed(experience: Experience, nodes: Mapping[str, ProcedureNode]) -> Experience:

@@ -166,6 +166,7 @@ class Replay:
         self._model_calls = 0
         self._moved: dict[bytes, CachedAction] = {}
         self._done: list[ReplayedAction] = []
+        self._late: set[int] = set()
 
     async def run(self) -> Replayed:
         """Do all of it, as one composite step whose calls are its own."""
@@ -215,6 +216,7 @@ class Replay:
         error = ""
         self._done.clear()
         self._moved.clear()
+        self._late.clear()
         for entry in entries:
             begun = time.perf_counter()
             done = await self._tried(entry)
@@ -256,12 +258,25 @@ class Replay:
         """
         if entry.effects != "idempotent":
             return False
-        optional = {each.xpath: each for each in entries if each.optional}
-        for each in optional.values():
+        for each in self._out_of_turn(entries):
             done = await self._tried(each)
+            if not done.success or done.strategy:
+                self._late.add(each.step_index)
             if done.success and done.strategy:
                 return True
         return False
+
+    def _out_of_turn(self, entries: list[CachedAction]) -> list[CachedAction]:
+        """The optional entries, one of each element, that may be done now: what may be done again,
+        and what is done once where it was not there in its turn, and was not begun since.
+        """
+        missed = {each.step_index for each in self._done if not each.strategy} - self._late
+        optional = [
+            each
+            for each in entries
+            if each.optional and (each.effects == "idempotent" or each.step_index in missed)
+        ]
+        return list({each.xpath: each for each in optional}.values())
 
     async def _entry(self, entry: CachedAction) -> ReplayedAction:
         index = entry.step_index
