@@ -163,12 +163,12 @@ async def reflect(
 
         found = await proposed(space, taken, text)
         proposals = [msgspec.convert(each, MemoryProposal) for each in found]
-        event = MemoryReflected(
+        told = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
         )
         # What was answered before it was cut may rest on files that have changed since.
         label = session.engine.ledger.label
-        await upkeep.record(workspace, space, AGENT, event, label)
+        await upkeep.record(workspace, space, AGENT, told, label)
     return Reflected(space, taken, proposals, session.run, text_of(label), len(waiting[limit:]))
 
 
