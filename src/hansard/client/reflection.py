@@ -166,8 +166,7 @@ async def reflect(
         told = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
         )
-        # What was answered before it was cut may rest on files that have changed since.
-        label = session.engine.ledger.label
+        label = session.engine.ledger.label  # what was answered before a cut may rest on more
         await upkeep.record(workspace, space, AGENT, told, label)
     return Reflected(space, taken, proposals, session.run, text_of(label), len(waiting[limit:]))
 
