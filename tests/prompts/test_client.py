@@ -62,6 +62,41 @@ async def test_a_call_says_which_versions_it_was_given(lab: Lab):
 
 
 @twins
+async def test_a_fork_is_no_further_run_of_its_prompt(lab: Lab):
+    """Three forks are given the prompt anew, and fail: the report has one run, which completed."""
+    async with lab.connect() as record:
+        await record.add_prompt("rag", TEXT)
+        text = (await record.prompt("rag@1")).format(query="q", context="c")
+
+        async def play(run, *, fails):
+            async with record.run("w", run=run) as session:
+
+                @session.tool(effects="pure", kind="model")
+                async def ask(messages):
+                    return "yes"
+
+                await ask(text)
+                if fails:
+                    message = "changed"
+                    raise RuntimeError(message)
+
+        await play("r", fails=False)
+        types = {
+            stored.position: [event.type for event in stored.commit.events]
+            for stored in await record.commits("r")
+        }
+        [cut] = [at - 1 for at, each in types.items() if "step.requested.v1" in each]
+        for _ in range(3):
+            fork = await record.fork("r", at=cut)
+            with pytest.raises(RuntimeError, match="changed"):
+                await play(fork, fails=True)
+        assert (await record.sql("SELECT count(DISTINCT run) FROM prompt_uses")).rows == [(4,)]
+        report = await record.prompt_report("rag")
+        found = {row.metric: (row.runs, row.n, row.value) for row in report.rows}
+        assert found["completion_rate"] == (1, 1, 1.0)
+
+
+@twins
 async def test_what_cannot_be_formatted_says_why(lab: Lab):
     """Unknown prompts, versions and aliases; variables; a retired version; nothing is written."""
     async with lab.connect() as record:

@@ -359,19 +359,23 @@ def _difference(row: dict[str, Any]) -> str:
 
 
 def _no_interval(row: dict[str, Any]) -> str:
+    if row["design"] == "two samples":
+        return "no arm has any spread" if row["se"] == 0 else "an arm of one cluster has no spread"
     if row["se"] == 0:
         return "all tasks differ by the same, so nothing can be said of their spread"
     return f"{counted(row['clusters'] or 0, 'cluster')}: too few for a spread"
 
 
 def _exact(row: dict[str, Any]) -> str:
-    if row["mcnemar_p"] is None:
+    if row["design"] == "two samples":
         return ""
     name = "exact McNemar" if row["single"] else "exact sign test of tasks"
     sides = f"{row['above']:,} higher, {row['below']:,} lower"
     if row["wins"] is not None:
         sides = f"{row['wins']:,} won, {row['losses']:,} lost"
-    return f"Tasks: {sides}, {row['ties']:,} even; {name} p {chance(row['mcnemar_p'])}. "
+    p = row["mcnemar_p"]  # None where tasks hang together
+    exact = f"; {name} p {chance(p)}" if p is not None else ""
+    return f"Tasks: {sides}, {row['ties']:,} even{exact}. "
 
 
 def _reach(row: dict[str, Any]) -> str:
@@ -383,7 +387,9 @@ def _reach(row: dict[str, Any]) -> str:
             f"; to find {number(row['smallest'])}, the least that matters, takes "
             f"{counted(row['tasks_required'], 'task')}"
         )
-    return shown + "."
+    bounds = ["without Holm's correction"] if row["family"] > 1 else []
+    bounds += ["at one look, at the end"] if row["stop"] == "sequential" else []
+    return f"{shown} ({', '.join(bounds)})." if bounds else f"{shown}."
 
 
 def _curves(part: Part, by: str | None) -> Iterator[Block]:

@@ -12,6 +12,7 @@ from hansard.inspect.comparison_words import (
     NO_VERDICT,
     chance,
     decides,
+    decisive,
     interval,
     looks,
     number,
@@ -147,7 +148,7 @@ def _otherwise(shown: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Itera
 def _size(row: dict[str, Any]) -> str:
     if row["difference"] is None:
         return "has no task with a value in both arms"
-    shown = interval(row["low"], row["high"], signed=True)
+    shown = interval(*decisive(row), signed=True)
     return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}"
 
 

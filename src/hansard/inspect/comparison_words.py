@@ -79,9 +79,16 @@ def decides(row: dict[str, Any]) -> str:
     p = f"{'Holm' + chr(39) + 's ' if over else ''}p {chance(row['holm_p'])}{over}"
     if row["verdict"] != "cannot tell":
         return f", by {p}"
-    if row["low"] is not None and (row["low"] > 0 or row["high"] < 0):
+    low, high = decisive(row)
+    if low is not None and (low > 0 or high < 0):
         return f": its interval excludes 0, but {p} is above {row['alpha']:g}"
     return f": {p} is above {row['alpha']:g}"
+
+
+def decisive(row: dict[str, Any]) -> tuple[Any, Any]:
+    """The interval that belongs to the p which decides: of a sequential plan, at any look."""
+    which = "always_" if row["stop"] == "sequential" else ""
+    return row[f"{which}low"], row[f"{which}high"]
 
 
 def ranks(row: dict[str, Any]) -> str:
