@@ -39,10 +39,7 @@ from hansard.bus.jetstream.wire import (
     EXPECTED_SUBJECT,
     FIRST,
     HEADER_LINE,
-    LOST_RACE,
     ORIGIN,
-    STORE_FAILED,
-    UNFINISHED,
     Message,
     NoAnswer,
     NotSent,
@@ -60,10 +57,6 @@ from hansard.bus.log import (
     StreamAt,
     VersionFree,
 )
-
-PASSING = LOST_RACE | UNFINISHED | {STORE_FAILED}
-"""Rejections after which the same may be sent again, if nothing is seen that explains them (and
-for a failure to store: if it names the subject, see `Rejected.passing`)."""
 
 
 class _Entry(msgspec.Struct):
