@@ -35,12 +35,12 @@ class Seen:
             self.singles.append(subject)
             return await publish(broker, subject, *rest)
 
-        async def group(broker: Any, messages: Any) -> int:
+        async def group(broker: Any, messages: Any, known: Any) -> int:
             self.batches.append([subject for subject, _, _ in messages])
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
             try:
-                return await publish_all(broker, messages)
+                return await publish_all(broker, messages, known)
             finally:
                 self.at_once -= 1
 

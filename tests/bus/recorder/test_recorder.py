@@ -31,6 +31,7 @@ from eventsourcing.utils import Environment
 
 import hansard
 from hansard.bus import subjects
+from hansard.bus.jetstream._known import Known
 from hansard.bus.jetstream.calls import api, publish
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.portal import portal
@@ -560,6 +561,6 @@ def test_a_message_that_is_not_its_subject_s_is_refused(factory_of):
     newer = msgspec.msgpack.encode((9, b"m", "x", False, 1, "t", b""))
     for version, body in ((5, _wire.event_body(event, b"m")), (6, b"text"), (7, newer)):
         subject = f"{prefix}.event.{event.originator_id}.{version}"
-        factory.datastore.run(lambda c, s=subject, b=body: publish(c.writes, s, b, b""))
+        factory.datastore.run(lambda c, s=subject, b=body: publish(c.writes, s, b, b"", Known()))
         with pytest.raises(InternalError, match=rf"\.{version}'"):
             recorder.select_events(event.originator_id, gt=version - 1)

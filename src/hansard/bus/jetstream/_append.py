@@ -141,11 +141,12 @@ class Appender:
         if entry.headers is not FIRST:
             return None
         began = time.monotonic()
+        above = self._reads.known.of(self._stream).position
         try:
             answer = self._blocking.publish(entry.subject, entry.body, entry.headers)
             if answer is None:
                 return None
-            position = acknowledged(answer).seq
+            position = acknowledged(answer, above).seq
         except (Rejected, NotSent):
             return None  # the loop meets the same, and knows what it means
         except NoAnswer as error:
@@ -318,7 +319,7 @@ class Appender:
 
     async def _publish_all(self, entries: list[_Entry]) -> int:
         messages = [(entry.subject, entry.body, entry.headers) for entry in entries]
-        return await publish_all(self._broker, messages, 2 * self._broker.options.request_timeout_s)
+        return await publish_all(self._broker, messages, self._reads.known.of(self._stream))
 
     async def _found(self, entries: list[_Entry]) -> dict[str, Stored]:
         names = [entry.subject for entry in entries]

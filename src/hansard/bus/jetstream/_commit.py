@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from hansard.bus.jetstream._known import Known
 from hansard.bus.jetstream.calls import publish, publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected
@@ -39,10 +40,13 @@ class _Waiting(msgspec.Struct):
 
 
 class Committer:
-    """Publishes commits of one process. Only `send` is called from outside."""
+    """Publishes commits of one process to the log that `known` describes. Only `send` is called
+    from outside.
+    """
 
-    def __init__(self, broker: Broker, *, group: bool) -> None:
+    def __init__(self, broker: Broker, known: Known, *, group: bool) -> None:
         self._broker = broker
+        self._known = known
         self._group = group
         self._waiting: deque[_Waiting] = deque()
         self._singles = 0
@@ -57,7 +61,7 @@ class Committer:
         the outcome open; others are not affected.
         """
         if not self._group or headers is not FIRST:
-            return (await publish(self._broker, subject, body, headers)).seq
+            return (await publish(self._broker, subject, body, headers, self._known)).seq
         if self._singles >= SINGLES_MAX or self._waiting or self._crowded:
             position = await self._queue(subject, body)
             if position is not None:
@@ -65,7 +69,7 @@ class Committer:
         else:
             self._singles += 1
         try:
-            return (await publish(self._broker, subject, body, headers)).seq
+            return (await publish(self._broker, subject, body, headers, self._known)).seq
         finally:
             self._singles -= 1
             if self._waiting:
@@ -143,7 +147,7 @@ class Committer:
         try:
             while group:
                 messages = [(entry.subject, entry.body, FIRST) for entry in group]
-                sending = loop.create_task(publish_all(self._broker, messages))
+                sending = loop.create_task(publish_all(self._broker, messages, self._known))
                 await asyncio.sleep(0)
                 if settle is not None:
                     settle()

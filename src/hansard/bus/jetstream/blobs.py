@@ -71,12 +71,12 @@ class JetStreamBlobs:
         times.
         """
         subject = subjects.blob_subject(self._workspace, sha256, number)
-        options = self._broker.options
+        known = self._direct.known.of(self._stream)
         patience: Patience | None = None
         began = time.monotonic()
         while True:
             try:
-                await publish(self._broker, subject, body, FIRST, options.request_timeout_s)
+                await publish(self._broker, subject, body, FIRST, known)
             except Rejected as error:
                 if not error.lost_race:
                     doing = f"storing blob {sha256}"
@@ -87,5 +87,6 @@ class JetStreamBlobs:
                 await patience.again(error)
             else:
                 break
-        if options.host is not None:
-            options.host.check(self._stream)
+        host = self._broker.options.host
+        if host is not None:
+            host.check(self._stream)

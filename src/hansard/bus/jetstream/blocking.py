@@ -54,6 +54,8 @@ class Blocking:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._inbox = ""
+        self._reply = b""  # the subject of the answer that is awaited: one for each publish
+        self._publishes = 0
         self._rest = b""
         self._used_s = 0.0
         self._retry_s = 0.0
@@ -78,7 +80,10 @@ class Blocking:
             if self._socket is None:
                 self._want()
                 return None
-            return self._exchange(self._socket, command(subject, self._inbox, headers, payload))
+            self._publishes += 1
+            reply = f"{self._inbox}{self._publishes:x}"
+            self._reply = reply.encode()
+            return self._exchange(self._socket, command(subject, reply, headers, payload))
         except OSError as error:
             self._drop()
             raise NoAnswer(f"a publish to {subject!r}: {error!r}") from error
@@ -105,7 +110,9 @@ class Blocking:
                 raise TimeoutError(nothing)
 
     def _take(self, sock: socket.socket, data: bytes) -> bytes | None:
-        """Take in what came; the body of the answer, if that is in it."""
+        """Take in what came; the body of the answer to the current publish, if that is in it. An
+        answer on another subject is late or doubled, and belongs to an earlier one.
+        """
         if not data:
             message = "the server closed the connection"
             raise ConnectionResetError(message)
@@ -119,13 +126,14 @@ class Blocking:
                     raise ConnectionError(f"an answer of {size} bytes")
                 if len(data) < after + size + 2:
                     break
-                body = data[after : after + size]
-                if words[0] == b"HMSG":
-                    split = int(words[-2])
-                    if status(body[:split])[0] == 503:  # noqa: PLR2004 -- no responders
-                        raise NoResponders(words[1].decode())
-                    body = body[split:]
-                answer, after = body, after + size + 2
+                body, after = data[after : after + size], after + size + 2
+                if words[1] == self._reply and answer is None:
+                    answer = body
+                    if words[0] == b"HMSG":
+                        split = int(words[-2])
+                        if status(body[:split])[0] == 503:  # noqa: PLR2004 -- no responders
+                            raise NoResponders(words[1].decode())
+                        answer = body[split:]
             elif line == b"PING":
                 sock.sendall(_PONG)
             elif line.startswith(b"-ERR"):

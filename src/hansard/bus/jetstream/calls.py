@@ -10,8 +10,8 @@ from uuid import uuid4
 import msgspec
 
 from hansard.bus.errors import BrokerError
+from hansard.bus.jetstream._known import Known
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S
 from hansard.bus.jetstream.wire import HEADER_LINE, Ack, NoAnswer, NoResponders, acknowledged
 
 BATCH_MESSAGES_MAX = 1_000
@@ -40,15 +40,21 @@ async def publish(
     subject: str,
     payload: bytes,
     headers: bytes,
-    timeout_s: float = REQUEST_TIMEOUT_S,
+    known: Known,
+    waits: int = 1,
 ) -> Ack:
-    """Publish to a stream. Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders."""
-    return acknowledged((await broker.request(subject, payload, headers, timeout_s))[1])
+    """Publish to the stream that `known` describes, and wait for `waits` times the broker's request
+    timeout. Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders.
+    """
+    above = known.position
+    wait_s = waits * broker.options.request_timeout_s
+    _, answer = await broker.request(subject, payload, headers, wait_s)
+    ack = acknowledged(answer, above)
+    known.reach(ack.seq)
+    return ack
 
 
-async def publish_all(
-    broker: Broker, messages: list[Outgoing], timeout_s: float = 2 * REQUEST_TIMEOUT_S
-) -> int:
+async def publish_all(broker: Broker, messages: list[Outgoing], known: Known) -> int:
     """Publish 1 to 1,000 messages, all or none; returns the sequence of the first.
 
     The others follow without a gap. Each call is a batch of its own: the id is random, because
@@ -65,7 +71,7 @@ async def publish_all(
         await broker.send_all(before)
     subject, payload, headers = messages[-1]
     end = b"%b%d\r\nNats-Batch-Commit: 1\r\n%b" % (place, len(messages), headers[rest:])
-    ack = await publish(broker, subject, payload, end, timeout_s)
+    ack = await publish(broker, subject, payload, end, known, waits=2)
     if ack.count != len(messages) or ack.batch != batch:
         raise NoAnswer(f"{ack.count} of {len(messages)} messages of a batch were acknowledged")
     return ack.seq - ack.count + 1

@@ -444,8 +444,8 @@ class Broker:
 
     async def plain_socket(self) -> tuple[socket.socket, str] | None:
         """A connection of its own, made as this one was, as a socket whose calls wait for at most
-        `request_timeout_s`; and an inbox subject that it is subscribed to. None where none can be
-        had: over TLS, or by another nats-py than was expected. Raises Unreachable.
+        `request_timeout_s`; and the prefix of inbox subjects that it is subscribed to. None where
+        none can be had: over TLS, or by another nats-py than was expected. Raises Unreachable.
         """
         client = _Client()
         if not client.takes_commands:
@@ -454,11 +454,11 @@ class Broker:
         for name in ("error_cb", "disconnected_cb", "reconnected_cb", "closed_cb"):
             arguments[name] = _ignored
         timeout_s = self.options.request_timeout_s
-        inbox = f"{self.options.inbox_prefix}.{uuid4().hex}"
+        inbox = f"{self.options.inbox_prefix}.{uuid4().hex}."
         try:
             async with asyncio.timeout(self.options.connect_timeout_s):
                 await client.connect(**{**arguments, "allow_reconnect": False})
-                await client.subscribe(inbox, future=cast("Any", _Sink(_unheard)))
+                await client.subscribe(inbox + "*", future=cast("Any", _Sink(_unheard)))
                 await client.flush()
                 taken = await client.taken()
         except (NatsError, OSError, ImportError, ValueError, AttributeError) as error:

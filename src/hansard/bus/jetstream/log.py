@@ -62,7 +62,9 @@ class JetStreamLog:
         self._writes = writes
         self._reads = reads
         direct = Direct(reads)
-        self._committer = Committer(writes, group=durability == "strict")
+        self._committer = Committer(
+            writes, direct.known.of(subjects.log_stream(workspace)), group=durability == "strict"
+        )
         decode = Message.screened if screened else Message.commit
         if writes.options.host is not None:
             for name in (subjects.log_stream(workspace), subjects.blob_stream(workspace)):

@@ -185,16 +185,21 @@ class Ack(msgspec.Struct):
 _ack = msgspec.json.Decoder(Ack)
 
 
-def acknowledged(data: bytes) -> Ack:
-    """The acknowledgement in an answer. Raises Rejected, or NoAnswer if it is not one."""
+def acknowledged(data: bytes, above: int = 0) -> Ack:
+    """Return the acknowledgement in the answer to a publish.
+
+    `above` is a position that the stream had reached before the publish was sent. Raises Rejected;
+    NoAnswer where the answer is no acknowledgement, or none of a message sent since.
+    """
     try:
         ack = _ack.decode(data)
     except msgspec.DecodeError as error:
         raise NoAnswer(f"not an acknowledgement: {data[:80]!r}") from error
     if ack.error is not None:
         raise Rejected(ack.error.err_code or ack.error.code, ack.error.description)
-    if ack.seq < 1:
-        raise NoAnswer(f"an acknowledgement without a sequence: {data[:80]!r}")
+    first = ack.seq - (ack.count or 1) + 1
+    if first <= above:
+        raise NoAnswer(f"position {first} was acknowledged, and the stream was at {above} before")
     return ack
 
 

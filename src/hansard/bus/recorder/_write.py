@@ -195,21 +195,19 @@ class _Insert:
         return [*self._events, (subject, tracking_body(tracking, self._mark), condition)]
 
     async def _publish(self, messages: list[Outgoing]) -> int:
+        known = self._points.known.of(self._writer.place.stream)
         if len(messages) == 1:
             subject, body, headers = messages[0]
-            wait_s = self._broker.options.request_timeout_s
-            return (await publish(self._broker, subject, body, headers, wait_s)).seq
-        return await publish_all(self._broker, messages, 2 * self._broker.options.request_timeout_s)
+            return (await publish(self._broker, subject, body, headers, known)).seq
+        return await publish_all(self._broker, messages, known)
 
     def _stored(self, first: int) -> list[int]:
         host = self._broker.options.host
         if host is not None:
             host.check(self._writer.place.stream)
-        last = first + len(self._events) - (self._tracking is None)
         known = self._points.known.of(self._writer.place.stream)
         for subject, body, _ in self._events[:1]:
             known.note(first, subject, len(body))
-        known.position = max(known.position, last)
         if self._tracking is not None:
             self._writer.remember(self._tracking, first + len(self._events))
         return list(range(first, first + len(self._events)))

@@ -1,0 +1,191 @@
+"""An acknowledgement counts for the publish that it answers, and for no other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pytest
+from eventsourcing.persistence import StoredEvent
+from eventsourcing.utils import Environment
+
+from hansard.bus.errors import AppendUnknown
+from hansard.bus.jetstream import JetStreamLog, open_log
+from hansard.bus.log import Stored
+from hansard.bus.recorder import Factory
+from hansard.domain.ids import AgentStream, KeyStream
+from tests.bus.ack_relay import AckRelay, Repeat
+from tests.bus.brokers import Nats, append, running, until
+
+pytestmark = pytest.mark.slow
+
+LOG, BLOBS, SNAPSHOTS = "hansard.lab.", "hansard_blob.lab.", "hansard_snap.lab."
+RECORDERS = "hansard_recorder."
+ALICE = AgentStream("r1", "researcher", "alice")
+ANSWER_S = 0.4
+"""How long a publish waits for its answer here: one answer is lost in each test."""
+
+GROUP = 24
+"""Callers at once, enough to share a batch."""
+
+each_repeat = pytest.mark.parametrize("repeat", [*Repeat])
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[Nats]:
+    """A server of the test's own."""
+    with running(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+def relay(nats: Nats) -> Iterator[AckRelay]:
+    """A relay before that server."""
+    relay = AckRelay(nats.port)
+    yield relay
+    relay.close()
+
+
+async def relayed(nats: Nats, relay: AckRelay) -> JetStreamLog:
+    """A log over the relay."""
+    urls = (f"nats://127.0.0.1:{relay.port}",)
+    runtime = msgspec.structs.replace(nats.options(request_timeout_s=ANSWER_S), urls=urls)
+    return await open_log(runtime, "lab", "strict", admin=nats.options("admin"))
+
+
+async def in_thread(log: JetStreamLog, version: int) -> list[Stored]:
+    """Append over the thread's own connection as a writer does: the loop resolves an unknown
+    outcome, and sends what the thread could not. The first one waits for the connection.
+    """
+    wanted = append(ALICE, version)
+    loop = asyncio.get_running_loop()
+    while True:
+        tried_s = loop.time()
+        try:
+            stored = await asyncio.to_thread(log.append_here, wanted)
+        except AppendUnknown:
+            return [await log.append_again(wanted, tried_s)]
+        if stored is not None or version > 1:
+            return [stored or await log.append(wanted)]
+        await asyncio.sleep(0.01)
+
+
+async def alone(log: JetStreamLog, version: int) -> list[Stored]:
+    """Append over the loop."""
+    return [await log.append(append(ALICE, version))]
+
+
+async def together(log: JetStreamLog, version: int) -> list[Stored]:
+    """Append to two streams in one atomic batch."""
+    return await log.append_all([append(KeyStream("r1", key), version) for key in ("j", "k")])
+
+
+async def grouped(log: JetStreamLog, version: int) -> list[Stored]:
+    """Append for many callers at once, who share batches."""
+    keys = [KeyStream("r1", f"k{number}") for number in range(GROUP)]
+    return await asyncio.gather(*(log.append(append(key, version)) for key in keys))
+
+
+@each_repeat
+@pytest.mark.parametrize("path", [in_thread, alone, together, grouped])
+async def test_every_acknowledged_commit_is_in_the_log(
+    nats: Nats,
+    relay: AckRelay,
+    path: Callable[[JetStreamLog, int], Awaitable[list[Stored]]],
+    repeat: Repeat,
+):
+    """A repeated acknowledgement is not taken for the next publish, whichever way a commit goes:
+    each commit that was reported as stored is read back at its position, once.
+    """
+    log = await relayed(nats, relay)
+    acknowledged = await path(log, 1)
+    relay.arm(LOG, repeat)
+    for version in range(2, 6):
+        acknowledged += await path(log, version)
+    stored = {each.position: each.commit.id async for each in log.follow(until=await log.head())}
+    assert relay.dropped == 1
+    assert stored == {each.position: each.commit.id for each in acknowledged}
+    assert len(acknowledged) == len({each.commit.id for each in acknowledged})
+    await log.close()
+
+
+@each_repeat
+async def test_a_bulk_load_is_in_the_log(nats: Nats, relay: AckRelay, repeat: Repeat):
+    """The same for batches of an import."""
+    log = await relayed(nats, relay)
+    wanted = [append(ALICE, version, text="x" * 100_000) for version in range(1, 130)]
+    relay.arm(LOG, repeat)
+    await log.append_bulk(wanted)
+    found = await log.read(ALICE)
+    assert relay.dropped == 1
+    assert [each.commit.id for each in found] == [each.commit.id for each in wanted]
+    await log.close()
+
+
+@each_repeat
+async def test_every_stored_blob_is_whole(nats: Nats, relay: AckRelay, repeat: Repeat):
+    """The same for large payloads: what `put` reported as stored is read back."""
+    log = await relayed(nats, relay)
+    bodies = [bytes([number]) * 600_000 for number in range(4)]
+    digests = [await log.blobs.put(bodies[0])]
+    relay.arm(BLOBS, repeat)
+    digests += [await log.blobs.put(body) for body in bodies[1:]]
+    assert relay.dropped == 1
+    for digest, body in zip(digests, bodies, strict=True):
+        assert await log.blobs.get(digest, len(body)) == body
+    await log.close()
+
+
+@each_repeat
+async def test_a_snapshot_that_was_lost_is_missing_and_no_more(
+    nats: Nats, relay: AckRelay, repeat: Repeat
+):
+    """Nobody waits for a snapshot: one that never arrived is missing, the others are stored as they
+    were sent, and commits are not affected.
+    """
+    log = await relayed(nats, relay)
+    names = [f"{SNAPSHOTS}test.{number}" for number in range(4)]
+    relay.arm(SNAPSHOTS, repeat)
+    for name in names:
+        assert await log.snapshots.put(name, name.encode())
+        acknowledged = await log.append(append(KeyStream("r1", name[-1]), 1))
+        await until(lambda: _is_settled(log, names[0]))
+        assert (await log.at(acknowledged.position)).commit == acknowledged.commit
+    found = await log.snapshots.get_many(names)
+    assert relay.dropped == 1
+    assert found == {name: name.encode() for name in names if name != names[1]}
+    await log.close()
+
+
+async def _is_settled(log: JetStreamLog, name: str) -> bool:
+    return name in await log.snapshots.get_many([name])
+
+
+def test_every_recorded_event_is_in_the_stream(nats: Nats, relay: AckRelay):
+    """The same for the recorders of the eventsourcing library, for one event and for several."""
+    place = uuid4().hex
+    variables = {
+        "PERSISTENCE_MODULE": "hansard.bus.recorder",
+        "NATS_URL": f"nats://127.0.0.1:{relay.port}",
+        "NATS_USER": "admin",
+        "NATS_PASSWORD": "admin",
+    }
+    factory = Factory(Environment(place, variables))
+    try:
+        recorder = factory.application_recorder()
+        origin = uuid4()
+
+        def insert(version: int, count: int = 1) -> None:
+            many = range(version, version + count)
+            recorder.insert_events([StoredEvent(origin, each, "topic", b"state") for each in many])
+
+        insert(1)
+        relay.arm(RECORDERS, Repeat.NEXT_SUBJECT)
+        for version, count in ((2, 1), (3, 1), (4, 2), (6, 1)):
+            insert(version, count)
+        found = recorder.select_events(origin)
+        assert relay.dropped == 1
+        assert [each.originator_version for each in found] == list(range(1, 7))
+    finally:
+        factory.close()
