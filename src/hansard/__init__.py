@@ -15,9 +15,20 @@ each of them stands here for type checkers, for its import and in the list of al
 import importlib as _importlib
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
+if not TYPE_CHECKING:  # seen by a type checker, it would make every misspelt name an Any
+
+    def __getattr__(name: str) -> object:
+        module = _MODULE.get(name)
+        if module is None:
+            message = f"module 'hansard' has no attribute {name!r}"
+            raise AttributeError(message)
+        value = getattr(_importlib.import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+if TYPE_CHECKING:
     from hansard._version import __version__
     from hansard.agents.access.carried import Lowered
     from hansard.agents.access.views import View
@@ -171,7 +182,7 @@ if TYPE_CHECKING:
         ServiceFailed,
         ServiceGone,
     )
-    from hansard.client.record import AsyncRecord, sessions
+    from hansard.client.record import AsyncRecord, current_session, sessions
     from hansard.client.record_sync import Record
     from hansard.client.reports import (
         AuditOptions,
@@ -517,7 +528,7 @@ _HOME = {
         "ServiceFailed",
         "ServiceGone",
     ),
-    "hansard.client.record": ("AsyncRecord", "sessions"),
+    "hansard.client.record": ("AsyncRecord", "current_session", "sessions"),
     "hansard.client.record_sync": ("Record",),
     "hansard.client.restricted.record": ("AsyncRestrictedRecord",),
     "hansard.client.restricted.record_sync": ("RestrictedRecord",),
@@ -1025,6 +1036,7 @@ __all__ = [
     "check_function",
     "connect",
     "connect_async",
+    "current_session",
     "deny",
     "host_in",
     "log_context",
@@ -1038,16 +1050,6 @@ __all__ = [
     "tool",
     "value_type",
 ]
-
-
-def __getattr__(name: str) -> "Any":
-    module = _MODULE.get(name)
-    if module is None:
-        message = f"module 'hansard' has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(_importlib.import_module(module), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

@@ -168,6 +168,12 @@ def lacking(
     del whole
 
 
+def current() -> None:
+    """The current session has the type that its caller names."""
+    assert_type(hansard.current_session(), hansard.CommonSession)
+    assert_type(hansard.current_session(hansard.AsyncSession), hansard.AsyncSession)
+
+
 def misspelt(record: hansard.Record, session: hansard.Session) -> None:
     """An option that there is not is an error, wherever options are taken."""
     record.open("w", modes="strict")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
@@ -180,3 +186,4 @@ def misspelt(record: hansard.Record, session: hansard.Session) -> None:
     session.message("user", "x", token=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     session.hand_off("bob", becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     hansard.connect(data_dirs=".")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue] -- there is no such option
+    hansard.conect()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- there is no such name

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -34,6 +34,7 @@ from hansard.agents.actions.experience_bundles import (
 from hansard.agents.actions.versions import label_of_runs
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.callables import is_coroutine_function
+from hansard.agents.errors import ToolError
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
@@ -49,7 +50,7 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
-from hansard.agents.steps.scope import kept
+from hansard.agents.steps.scope import ambient, kept
 from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
@@ -128,6 +129,34 @@ def sessions() -> list[CommonSession | AsyncCommonSession]:
     first. A call of a `@hansard.tool` outside of any block goes to the only one of them.
     """
     return kept()
+
+
+S = TypeVar("S", bound=CommonSession | AsyncCommonSession)
+
+
+@overload
+def current_session() -> CommonSession: ...
+@overload
+def current_session(kind: type[S]) -> S: ...
+def current_session(kind: type[Any] = CommonSession) -> Any:
+    """Return the session that a call of a `@hansard.tool` would go to here: that of the innermost
+    block, else the only one that `record.open` opened.
+
+    Args:
+        kind: The class that the caller relies on, such as `hansard.AsyncSession`.
+
+    Raises:
+        ToolError: No session is current, several are open outside any block, or the current one is
+            not of this class.
+    """
+    session = ambient("hansard.current_session()")
+    if not isinstance(session, kind):
+        message = (
+            f"the current session is a {type(session).__name__}, not a {kind.__name__}: call "
+            f"hansard.current_session(hansard.{type(session).__name__})"
+        )
+        raise ToolError(message)
+    return session
 
 
 def clean(defaults: Defaults, method: str, **names: object) -> Scrub | None:
