@@ -84,6 +84,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         run: HANSARD_RUN: which run to resume or replay, as set by `hansard run resume RUN --
             COMMAND`.
         mode: HANSARD_MODE: how, as set by `hansard run replay`.
+        resume: HANSARD_RESUME: whether a `hansard.Session()` that names no run resumes the one that
+            the same program left unfinished (1, the default) or begins a new one (0).
+        debug: HANSARD_DEBUG: keep the frames of this package in the traceback of an exception that
+            ends a session (1), or hide them (0, the default).
         settle: HANSARD_SETTLE: what becomes of a step in doubt where the program has no policy:
             `ask` asks at the terminal (`hansard.ask_person`), as `hansard run resume` sets it;
             `stop` (default) leaves it to a person.
@@ -124,6 +128,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     credentials: str | None = None
     run: str | None = None
     mode: str | None = None
+    resume: bool = True
+    debug: bool = False
     settle: str | None = None
     workflow: str | None = None
     agent: str | None = None

@@ -4,19 +4,23 @@ given. Whoever has a record asks that one instead.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hansard.agents import opening as agents
 from hansard.agents.flow import Unbroken
-from hansard.agents.opening import Opened
+from hansard.agents.opening import Opened, Options
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import portal, refuse_in_loop
+from hansard.bus.states.replay import fold_life
 from hansard.client.ended import ended
 from hansard.client.options import (
+    INTERACTIVE,
     BeginOptions,
     Defaults,
     SessionOptions,
@@ -24,12 +28,19 @@ from hansard.client.options import (
     wanted,
 )
 from hansard.client.protocol.errors import NotOffered
+from hansard.client.unfinished import ProgramStart, Unfinished
 from hansard.domain.choices import check_options
+from hansard.domain.ids import RunStream
+from hansard.domain.run import RunStatus
+from hansard.settings import Settings
 
 INSTEAD = (
     "these settings name a restricted agent's credentials, with which record.run(...) of "
     "hansard.connect() gives its session; or unset HANSARD_CREDENTIALS"
 )
+
+NEVER_RESUMED = (INTERACTIVE, "pytest")
+"""Programs of which one start says nothing about what the next is meant to do."""
 
 RULES = ("gate", "redact", "secrets", "settle")
 
@@ -48,9 +59,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     async def open(
         self, post: Callable[[Callable[[], None]], None], pending: Callable[[], Any]
-    ) -> tuple[Workspace, Opened, str | None]:
-        """The workspace, the session in it, and where its end is told. Raises as `connect` and
-        `record.run`, and NotOffered.
+    ) -> tuple[Workspace, Opened, str | None, Unfinished | None]:
+        """Open the workspace and the session in it; return also the file that its end is reported
+        to, and the file that lets a restart resume the run. Raises as `connect` and `record.run`,
+        and NotOffered.
         """
         from hansard.client import opening  # noqa: PLC0415 -- who tests in memory needs no broker
 
@@ -67,12 +79,56 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         asked = wanted(defaults, self.workflow, begins, program_name())
         agent, role = defaults.acting(self.agent, self.role)
         workspace = await opening.open_workspace(settings)
+        note: Unfinished | None = None
+        named = asked.run
         try:
+            if program_name() not in NEVER_RESUMED:
+                note, asked = await _resumable(workspace, settings, asked, begins, agent, role)
             opened = await agents.open_agent(workspace, agent, role, asked, post, pending)
         except BaseException:
+            if note is not None:
+                note.close(is_done=False)
             await workspace.close()
             raise
-        return workspace, opened, settings.report
+        if asked.run != named:
+            _announce(workspace, opened)
+        return workspace, opened, settings.report, note
+
+
+async def _resumable(
+    workspace: Workspace,
+    settings: Settings,
+    asked: Options,
+    begins: Mapping[str, Any],
+    agent: str,
+    role: str,
+) -> tuple[Unfinished | None, Options]:
+    """Return the file that lets a restart resume the run, and the options that open the run: a new
+    one, or the one that this program left unfinished.
+    """
+    workflow = asked.workflow or asked.otherwise
+    start = ProgramStart(settings, workflow, agent, role)
+    if asked.run is not None:
+        return start.join(asked.run), asked
+    if asked.mode is not None or any(value is not None for value in begins.values()):
+        return None, asked  # the caller describes a new run
+    for found in start.unfinished():
+        life = fold_life(await workspace.states.commits(RunStream(found.run)))
+        if settings.resume and life.status in {RunStatus.OPEN, RunStatus.FAILED}:
+            return found, replace(asked, run=found.run)
+        found.close(is_done=True)
+    run = workspace.clock.new_id()
+    return start.begin(run), replace(asked, begins=run)
+
+
+def _announce(workspace: Workspace, opened: Opened) -> None:
+    """Say on stderr that a run is resumed, and how to begin a new one."""
+    steps = len(opened.engine.ledger.state.steps)
+    sys.stderr.write(
+        f"hansard: resuming run {opened.run}, which this program left unfinished ({steps} steps "
+        f"recorded; {workspace.command} run show {opened.run}). To begin a new run: set "
+        "HANSARD_RESUME=0, or use hansard.Session(resume=False).\n"
+    )
 
 
 _BEGINS = frozenset(BeginOptions.__annotations__)
@@ -80,12 +136,20 @@ _SETTINGS = frozenset(SessionOptions.__annotations__) - _BEGINS - {*RULES}
 
 
 async def _end(
-    workspace: Workspace, opened: Opened, report: str | None, error: BaseException | None
+    workspace: Workspace,
+    opened: Opened,
+    report: str | None,
+    note: Unfinished | None,
+    error: BaseException | None,
 ) -> None:
-    """End the session, and let go of the workspace."""
+    """End the session and close the workspace. A run that completed is not resumed by a restart."""
+    is_done = False
     try:
         await ended(workspace, opened, report, error)
+        is_done = error is None
     finally:
+        if note is not None:
+            note.close(is_done=is_done)
         await workspace.close()
 
 
@@ -95,11 +159,11 @@ def begun(asked: Asked) -> tuple[Any, ...]:
     """
     refuse_in_loop()
     gateway = portal()
-    workspace, opened, report = gateway.run(asked.open(gateway.post, gateway.future))
-    return opened.engine, opened.arm, gateway, partial(_end, workspace, opened, report)
+    workspace, opened, report, note = gateway.run(asked.open(gateway.post, gateway.future))
+    return opened.engine, opened.arm, gateway, partial(_end, workspace, opened, report, note)
 
 
 async def begun_async(asked: Asked) -> tuple[Any, ...]:
     """What a session of the async client is made of, once it is open. Raises as `Asked.open`."""
-    workspace, opened, report = await asked.open(lambda call: call(), Unbroken)
-    return opened.engine, opened.arm, partial(_end, workspace, opened, report)
+    workspace, opened, report, note = await asked.open(lambda call: call(), Unbroken)
+    return opened.engine, opened.arm, partial(_end, workspace, opened, report, note)

@@ -28,6 +28,7 @@ from hansard.bus.server import private_copy
 from hansard.bus.server.hosting import Host
 from hansard.bus.server.lease import Durability, Login
 from hansard.client.open_tables import OpenTables, Tables
+from hansard.client.tracebacks import show_own_frames
 from hansard.domain.choices import chosen
 from hansard.settings import Settings, SettingsError
 
@@ -44,7 +45,9 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     told = dict(given)
     if told.get("credentials") is not None:
         told["credentials"] = os.fspath(told["credentials"])
-    return readable(configuration.load(os.environ, **told), _log.warning)
+    settings = configuration.load(os.environ, **told)
+    show_own_frames(shown=settings.debug)
+    return readable(settings, _log.warning)
 
 
 def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:

@@ -190,6 +190,9 @@ class RunOptions(RecordOptions, BeginOptions, total=False):
 class SessionOptions(BrokerSettings, Policies, BeginOptions, total=False):
     """What `Session` takes besides a workflow, an agent, a role and a workspace."""
 
+    resume: bool | None
+    """False: begin a new run, though this program left one unfinished. True by default."""
+
 
 def program_name() -> str:
     """The workflow of a program that names none: its file's name without the ending, of a package

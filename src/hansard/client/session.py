@@ -73,6 +73,7 @@ from hansard.client.browser.teaching import Teaching
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
 from hansard.client.resumable import AsyncResumable
+from hansard.client.tracebacks import explain
 from hansard.domain import ids
 from hansard.domain.actions.cache import ActionCache, CachedAction
 from hansard.domain.actions.kept import ActionsHealed
@@ -164,6 +165,15 @@ class _Session(Brief):
         ending = None if self._closed else self._ending
         self._closed = True
         return ending
+
+    def _explain(self, error: BaseException | None) -> None:
+        """Make the exception that ends the session's block readable."""
+        if error is not None and error.__traceback__ is not None and not self.mode.reads_only:
+            explain(error, self.run, self._last_step())
+
+    def _last_step(self) -> str:
+        """Name the agent's last step for people."""
+        return f"agent {self.agent!r} joined it"
 
     def _brief(self) -> dict[str, Any]:
         return {
@@ -808,6 +818,7 @@ class AsyncCommonSession(OnLoop):
         """
         ending = self._closing()
         if ending is not None:
+            self._explain(error)
             await ending(error)
 
     async def view(self, at: object = None, *, key: bytes | None = None) -> View:
@@ -1005,6 +1016,13 @@ class Trusted(_Session):
         """The join of the labels of all that this agent was shown."""
         label: Label = self.engine.ledger.label
         return label
+
+    def _last_step(self) -> str:
+        steps = self.engine.ledger.state.steps
+        if not steps:
+            return super()._last_step()
+        number = max(steps)
+        return f"{self.agent}#{number} ({steps[number].tool})"
 
     @property
     def saved(self) -> Saved:

@@ -55,6 +55,7 @@ class CommonSession(OnPortal):
         """
         ending = self._closing()
         if ending is not None:
+            self._explain(error)
             self._portal.run(ending(error))
 
     def view(self, at: object = None, *, key: bytes | None = None) -> View:

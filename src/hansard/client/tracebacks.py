@@ -1,0 +1,98 @@
+"""What a person reads of an exception that ends a session: their own frames, and how to go on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from hansard.client.options import INTERACTIVE, program_name
+from hansard.domain.errors import HansardError
+
+_OURS = os.fspath(Path(__file__).parents[1]) + os.sep
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+
+_NOTE = "hansard: "
+"""Begins each note of ours. Where one says already how to go on, no second one is added."""
+
+_shown: bool = False
+
+
+def show_own_frames(*, shown: bool) -> None:
+    """Keep the frames of this package in tracebacks (`HANSARD_DEBUG`), or hide them."""
+    global _shown  # noqa: PLW0603 -- as the level of a log, one choice a process
+    _shown = shown
+
+
+def explain(error: BaseException, run: str, step: str) -> None:
+    """Add a note to an exception that ends a session: the run, its last step, and the command that
+    resumes it. Hide the frames of this package, unless the exception is a fault of it.
+
+    Args:
+        error: The exception.
+        run: The run's id.
+        step: The agent's last step, as a person reads it (`bob#8, pay`).
+    """
+    resume = f"hansard run resume {shlex.quote(run)} -- {_command()}"
+    note = f"this ended run {run} after {step}. Resume it: {resume}"
+    if not any(each.startswith(_NOTE) for each in getattr(error, "__notes__", ())):
+        error.add_note(f"{_NOTE}{note}")
+    if not _shown:
+        for each in _chain(error):
+            hide_own_frames(each)
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Unlink this package's frames from a traceback, and those of the standard library that it
+    calls itself through. Nothing is hidden of an exception that this package raised by mistake.
+    """
+    traces = [*_traces(error.__traceback__)]
+    ours = [trace.tb_frame.f_code.co_filename.startswith(_OURS) for trace in traces]
+    if not any(ours) or (ours[-1] and not isinstance(error, HansardError)):
+        return
+    hidden = list(ours)
+    for index, trace in enumerate(traces):
+        if trace.tb_frame.f_code.co_filename.startswith(_STDLIB) and index and hidden[index - 1]:
+            others = (at for at in range(index, len(traces)) if not _is_stdlib(traces[at]))
+            hidden[index] = ours[next(others, index)]
+    kept = [trace for trace, is_hidden in zip(traces, hidden, strict=True) if not is_hidden]
+    if kept:
+        error.__traceback__ = kept[0]
+        for trace, following in zip(kept, [*kept[1:], None], strict=True):
+            trace.tb_next = following
+
+
+def _is_stdlib(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_STDLIB)
+
+
+def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, its causes and contexts, and the members of groups, each once."""
+    seen: set[int] = set()
+    open_: list[BaseException | None] = [error]
+    while open_:
+        each = open_.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        open_ += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            open_ += each.exceptions
+
+
+def _command() -> str:
+    """The command line that started this program."""
+    if program_name() == INTERACTIVE:
+        return "COMMAND"
+    return shlex.join(["python", *sys.argv])

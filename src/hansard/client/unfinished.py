@@ -1,0 +1,120 @@
+"""Runs that a program left unfinished, so that starting it again resumes them.
+
+While a `Session()` that names no run is open, a small file beside the record holds the run's id and
+what identifies the start of the program; the process holds a lock on it (flock). The file goes when
+the run completes. A file that nobody locks therefore belongs to a run that failed, or whose process
+is dead, and the next start of the same program resumes that run. The record decides whether it can.
+
+Same program: the same file, arguments, workspace, workflow, agent and role, and the same count of
+earlier sessions in the process, so that the third of three resumes the third.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from hansard.bus import file_lock
+from hansard.bus.loggers import logger
+from hansard.settings import Settings
+
+_log = logger(__name__)
+
+FOLDER = "unfinished"
+
+FILES_MAX = 1_000
+"""Files that one start reads at most, the newest first."""
+
+_counted: Counter[str] = Counter()
+"""How many sessions of each program identity this process has opened."""
+
+_held: set[str] = set()
+"""Identities with a session open in this process: further ones are independent runs."""
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """The content of a file: a run, and the digest of the program start that began it."""
+
+    run: str
+    start: str
+
+
+class Unfinished:
+    """The file of one run, locked by this process until `close`."""
+
+    def __init__(self, path: Path, fd: int, run: str, identity: str) -> None:
+        self.path, self.run = path, run
+        self._fd, self._identity = fd, identity
+        _held.add(identity)
+
+    def close(self, *, is_done: bool) -> None:
+        """Release the lock; remove the file if the run need not be resumed."""
+        if is_done:
+            self.path.unlink(missing_ok=True)
+        _held.discard(self._identity)
+        file_lock.release(self._fd)
+
+
+class ProgramStart:
+    """One start of a program: the files of its unfinished runs, and the file of a new one."""
+
+    def __init__(self, settings: Settings, workflow: str, agent: str, role: str) -> None:
+        self._folder = Path(settings.data_dir).absolute() / FOLDER / settings.workspace
+        program = (os.path.realpath(sys.argv[0]), *sys.argv[1:])
+        self._identity = _digest(str(self._folder), *program, workflow, agent, role)
+        self._is_alone = self._identity not in _held
+        self._start = _digest(self._identity, str(_counted[self._identity]))
+        self._suffix = _digest(agent, role)[:16]
+        _counted[self._identity] += 1
+
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Yield this program's unfinished runs, each locked, the newest first. Runs of a live
+        process are left out; while a session of the same program is open here, there are none.
+        """
+        if self._is_alone:
+            for path in sorted(self._folder.glob(f"*.{self._suffix}"), reverse=True)[:FILES_MAX]:
+                found = self._locked(path)
+                if found is not None:
+                    yield found
+
+    def begin(self, run: str) -> Unfinished | None:
+        """Create and lock the file of a new run. Return None and log why if that fails."""
+        if not self._is_alone:
+            return None
+        path = self._path(run)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            file_lock.take(fd)
+            os.write(fd, msgspec.json.encode(_Note(run, self._start)))
+        except OSError as error:
+            _log.warning("cannot prepare to resume this run", run=run, error=str(error))
+            return None
+        return Unfinished(path, fd, run, self._identity)
+
+    def join(self, run: str) -> Unfinished | None:
+        """Lock the file of a run that the caller named, so that no other start resumes it."""
+        return None if os.sep in run else self._locked(self._path(run), is_named=True)
+
+    def _path(self, run: str) -> Path:
+        return self._folder / f"{run}.{self._suffix}"
+
+    def _locked(self, path: Path, *, is_named: bool = False) -> Unfinished | None:
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+            note = msgspec.json.decode(file.read(), type=_Note)
+            is_free = (is_named or note.start == self._start) and file_lock.take(file.fileno())
+            if is_free and os.fstat(file.fileno()).st_nlink:  # not removed since it was opened
+                return Unfinished(path, os.dup(file.fileno()), note.run, self._identity)
+        return None
+
+
+def _digest(*parts: str) -> str:
+    text = "\0".join(parts)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,209 @@
+"""A program that is started again: which run it resumes, and what its failure says."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.faults import _warm
+
+PROGRAM = """
+import os, signal, sys, time
+import hansard
+
+@hansard.tool(effects="once")
+def pay(name: str, n: int) -> int:
+    with open("ledger", "a") as file:
+        file.write(f"{name}{n}\\n")
+    return n
+
+def work(name: str) -> None:
+    with hansard.Session() as session:
+        print(session.run, flush=True)
+        for n in range(3):
+            pay(name, n)
+            if os.environ.get("AT") == f"{name}{n}":
+                match os.environ["END"]:
+                    case "raise":
+                        raise KeyError(name)
+                    case "kill":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    case "wait":
+                        print("waiting", flush=True)
+                        time.sleep(60)
+
+for name in os.environ.get("NAMES", "a"):
+    work(name)
+"""
+
+Start = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Start the program in a folder of its own, with arguments and variables."""
+    (tmp_path / "pay.py").write_text(PROGRAM)
+
+    def started(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return _warm.run(
+            ["pay.py", *arguments],
+            cwd=tmp_path,
+            env={
+                "HANSARD_DATA_DIR": str(tmp_path / "record"),
+                "PATH": "/usr/bin:/bin",
+                **variables,
+            },
+            timeout=60,
+        )
+
+    return started
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a program is started with."""
+    return {"HANSARD_DATA_DIR": str(folder / "record"), "PATH": "/usr/bin:/bin"}
+
+
+def ledger(folder: Path) -> list[str]:
+    """The effects in the world, in order."""
+    return (folder / "ledger").read_text().split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["raise", "kill"])
+def test_a_restart_resumes_the_unfinished_run(start: Start, tmp_path: Path, end: str):
+    """A bare `Session()` whose run failed, or whose process was killed, goes on with that run: no
+    effect twice, and one line on stderr names the run and the way to a new one. A run that
+    completed is not resumed.
+    """
+    first = start(AT="a1", END=end)
+    assert first.returncode != 0
+    second = start()
+    assert second.stdout == first.stdout
+    [line] = [line for line in second.stderr.splitlines() if line.startswith("hansard: resuming")]
+    assert first.stdout.strip() in line
+    assert "HANSARD_RESUME=0" in line
+    assert ledger(tmp_path) == ["a0", "a1", "a2"]
+    third = start()
+    assert third.stdout != first.stdout
+    assert "resuming" not in third.stderr
+    assert ledger(tmp_path)[3:] == ["a0", "a1", "a2"]
+
+
+@pytest.mark.slow
+def test_only_the_same_start_of_the_program_resumes(start: Start):
+    """Other arguments are another task; `HANSARD_RESUME=0` begins a new run and forgets the old
+    one; the second session of a program resumes the second's run and not the first's.
+    """
+    failed = start(NAMES="ab", AT="b1", END="raise").stdout.split()
+    assert start("other").stdout.strip() not in failed
+    again = start(NAMES="ab").stdout.split()
+    assert again[0] not in failed
+    assert again[1] == failed[1]
+    failed = start(AT="a1", END="raise").stdout.split()
+    chosen = start(HANSARD_RESUME="0", AT="a1", END="raise").stdout.split()
+    assert chosen != failed
+    assert start().stdout.split() == chosen
+    assert start().stdout.split() not in (failed, chosen)
+
+
+@pytest.mark.slow
+def test_the_run_of_a_live_process_is_left_alone(start: Start, tmp_path: Path):
+    """A second process of the same program begins a run of its own while the first one lives."""
+    (tmp_path / "pay.py").write_text(PROGRAM)
+    alive = subprocess.Popen(
+        [sys.executable, "pay.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"AT": "a1", "END": "wait"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert alive.stdout is not None
+        run = alive.stdout.readline().strip()
+        assert alive.stdout.readline().strip() == "waiting"
+        assert start().stdout.strip() != run
+    finally:
+        alive.send_signal(signal.SIGKILL)
+        alive.communicate()
+    assert start().stdout.strip() == run
+
+
+@pytest.mark.slow
+def test_a_run_that_somebody_finished_is_not_resumed(start: Start, tmp_path: Path):
+    """The record decides: a run that was cancelled from outside is over."""
+    run = start(AT="a1", END="kill").stdout.strip()
+    with hansard.connect(data_dir=tmp_path / "record") as record:
+        record.cancel(run, because="no longer needed")
+    assert start().stdout.strip() != run
+
+
+def fails(folder: Path) -> BaseException:
+    """An exception that a tool raised, and that ended its session's block."""
+
+    @hansard.tool(effects="pure")
+    def wrong() -> None:
+        raise LookupError("nothing there")
+
+    with (
+        pytest.raises(LookupError) as caught,
+        hansard.connect(data_dir=folder) as record,
+        record.run("w", run="r1", agent="bob", role="r"),
+    ):
+        wrong()
+    return caught.value
+
+
+def frames(error: BaseException) -> list[str]:
+    """The names of the functions in a traceback."""
+    trace, names = error.__traceback__, []
+    while trace is not None:
+        names.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    return names
+
+
+def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The exception that ends a session names the run, its last step and the command that resumes
+    it, and shows the program's own frames alone; `HANSARD_DEBUG=1` shows all.
+    """
+    monkeypatch.setattr(sys, "argv", ["digest.py", "--all"])
+    error = fails(tmp_path)
+    [note] = error.__notes__
+    assert note == (
+        "hansard: this ended run r1 after bob#1 (wrong). "
+        "Resume it: hansard run resume r1 -- python digest.py --all"
+    )
+    assert frames(error) == ["fails", "wrong"]
+    monkeypatch.setenv("HANSARD_DEBUG", "1")
+    assert "execute" in frames(fails(tmp_path))
+
+
+def test_the_current_session_is_found(tmp_path: Path):
+    """Inside a block it is that block's, of the class that is named; outside it is an error that
+    says what to do.
+    """
+    with pytest.raises(hansard.ToolError, match="no session is current"):
+        hansard.current_session()
+    with (
+        hansard.connect(data_dir=tmp_path) as record,
+        record.run("w", agent="a", role="r") as session,
+    ):
+        assert hansard.current_session() is session
+        assert hansard.current_session(hansard.Session) is session
+        with pytest.raises(hansard.ToolError, match=r"current_session\(hansard.Session\)"):
+            hansard.current_session(hansard.AsyncSession)
+
+    async def inside() -> None:
+        async with (
+            hansard.connect_async(data_dir=tmp_path) as record,
+            record.run("w", agent="a", role="r") as session,
+        ):
+            assert hansard.current_session(hansard.AsyncSession) is session
+
+    asyncio.run(inside())
