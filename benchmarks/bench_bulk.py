@@ -22,6 +22,7 @@ from nats.aio.client import Client
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._world import EXPECT_FREE
+from hansard.bus.jetstream._known import Known
 from hansard.bus.jetstream.calls import publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import FIRST
@@ -60,7 +61,7 @@ async def rendered_batches(broker: Broker, messages: list[Message]) -> None:
     """Atomic batches with nothing left to do but to send them."""
     for start in range(0, len(messages), BATCH):
         batch = [(subject, body, FIRST) for subject, body in messages[start : start + BATCH]]
-        await publish_all(broker, batch)
+        await publish_all(broker, batch, Known())
 
 
 async def measure(found: Findings) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.codec import encode, record
+from hansard.bus.jetstream._known import Known
 from hansard.bus.jetstream.calls import api, publish
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
@@ -48,7 +49,7 @@ def publish_raw(home: Path, *messages: tuple[str, bytes]) -> None:
 
     async def work(broker: Broker) -> None:
         for subject, body in messages:
-            await publish(broker, subject, body, b"")
+            await publish(broker, subject, body, b"", Known())
 
     administer(home, work)
 
