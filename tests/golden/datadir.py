@@ -44,8 +44,11 @@ Tables = dict[str, dict[str, Any]]
 OWN_TIME = {"projected_at", "delay_ms"}
 """Columns that say when the tables were made, not what is recorded."""
 
-OWN_TIME_TABLES = {"progress", "lag"}
-"""Tables and views that say how far the projector is."""
+OWN_TIME_TABLES = {"progress", "lag", "schema_version"}
+"""Tables and views about the file itself: how far it is projected, and its schema."""
+
+GONE = {"migrations"}
+"""Tables of earlier versions that held nothing of a record, and no longer exist."""
 
 PAST_EACH = 3
 """The state of each third run is asked for in the past, too ..."""
@@ -182,7 +185,7 @@ def tables(ask: Ask, known: Tables | None = None) -> Tables:
             if column not in OWN_TIME and table not in OWN_TIME_TABLES:
                 columns.setdefault(table, []).append(column)
     else:
-        columns = {table: each["columns"] for table, each in known.items()}
+        columns = {table: each["columns"] for table, each in known.items() if table not in GONE}
     return {table: _digest(ask, table, names) for table, names in columns.items()}
 
 

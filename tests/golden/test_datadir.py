@@ -17,7 +17,7 @@ import pytest
 
 import hansard
 from hansard.domain.events import REGISTRY
-from tests.golden.datadir import ANSWERS, WORKSPACE, answers_of, missing, unpacked, verified
+from tests.golden.datadir import ANSWERS, GONE, WORKSPACE, answers_of, missing, unpacked, verified
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ OTHERWISE = {"experiment_plans"}
 decides any more (`primary_metric`).
 """
 
-OURS = {"event_types", "migrations"}
+OURS = {"event_types", *GONE}
 """Tables that hold nothing of a record."""
 
 
@@ -106,7 +106,7 @@ def test_it_is_read_as_it_was(
     then: Answers, now: Callable[[str], Answers], workspace: str, part: str
 ):
     """Nothing that was said is gone or different: findings, rows of tables, states at points. The
-    steps of the schema, and which words tell of which event, are the version's, not the record's.
+    version of the schema, and which words describe which event, are not part of the record.
     """
     told = then[workspace][part]
     if part == "tables":

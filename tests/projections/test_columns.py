@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections import store as stores
 from hansard.projections.columns import dictionary
-from hansard.projections.migrations import migrations
 from hansard.projections.store import Store
 
 COMMENTS = """
@@ -54,19 +52,3 @@ def test_what_is_everywhere_is_in_more_than_one_place(comments):
     everywhere = dictionary()["everywhere"]
     places = {name: sum(column == name for _, column, _ in comments) for name in everywhere}
     assert [name for name, count in places.items() if count == 1] == []
-
-
-@pytest.mark.thorough(quick="tests/projections/test_store.py::test_an_older_file_is_migrated")
-def test_a_file_that_is_brought_up_says_what_a_new_one_does(tmp_path: Path, comments, monkeypatch):
-    """Also of the columns that stood there before."""
-    path = tmp_path / "older.duckdb"
-    with monkeypatch.context() as older:
-        older.setattr(stores, "migrations", lambda: migrations()[:-1])
-        older.setattr(stores, "newest_step", lambda: len(migrations()) - 1)
-        before = Store(path)
-        before.all("COMMENT ON COLUMN runs.run IS NULL")
-        before.close()
-    again = Store(path)
-    assert again.all("SELECT max(number) FROM migrations") == [(len(migrations()),)]
-    assert again.all(COMMENTS) == comments
-    again.close()

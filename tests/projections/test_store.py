@@ -1,6 +1,7 @@
-"""The file: its schema's steps, who may write it, and what it says of itself."""
+"""The file of tables: its schema, who may write it, and what it says of itself."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,12 @@ import pytest
 from hansard.domain import run
 from hansard.domain.errors import BadName
 from hansard.domain.ids import RunStream
-from hansard.projections import store as stores
-from hansard.projections.errors import Behind, Held, Newer, ProjectionError, Unusable
-from hansard.projections.migrations import Migration, migrations
+from hansard.projections import table_schema
+from hansard.projections.errors import Behind, Held, Newer, Older, ProjectionError, Unusable
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store
 from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
+from hansard.projections.table_schema import VERSION, schema_digest
 from tests.projections.support import Messages, fill
 
 
@@ -27,69 +28,76 @@ def _some() -> Messages:
     return messages
 
 
-def test_migrations_follow_on_each_other():
-    """Numbered from 1 without a hole, each with a name."""
-    assert [step.number for step in migrations()] == list(range(1, len(migrations()) + 1))
-    assert all(step.name and step.sql for step in migrations())
-
-
 def test_a_file_written_by_a_newer_version_is_refused(tmp_path: Path):
     """It is not touched, and the message has both numbers and the remedies."""
     path = tmp_path / "t.duckdb"
     Store(path).close()
     with duckdb.connect(path) as con:
-        con.execute("INSERT INTO migrations VALUES (99, 'later')")
+        con.execute("UPDATE schema_version SET version = 99, digest = 'later'")
     with pytest.raises(Newer, match=r"schema 99, this version knows up to \d+: upgrade") as newer:
         Store(path)
-    assert (newer.value.found, newer.value.known) == (99, len(migrations()))
+    assert (newer.value.found, newer.value.known) == (99, VERSION)
     assert newer.value.path == path
 
 
-COMMENTED = """
-    SELECT column_name FROM duckdb_columns()
-    WHERE table_name = 'runs' AND column_name = 'run' AND comment IS NOT NULL
-"""
+MADE_OTHERWISE = {
+    "another schema": "UPDATE schema_version SET digest = 'other'",
+    "an older version": "UPDATE schema_version SET version = 1, digest = 'older'",
+    "a version that kept no digest": "DROP TABLE schema_version",
+}
 
 
 @pytest.mark.slow
-def test_an_older_file_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What it lacks is added to it, the meaning of a column that stood there before, too; its rows
-    and position stay; twice is once.
+@pytest.mark.parametrize("change", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
+def test_a_file_of_another_schema_is_emptied_for_a_rebuild(tmp_path: Path, change: str):
+    """Its rows may lack what this schema adds: the writer starts from the log's beginning, and the
+    rebuilt file is kept by the next one.
     """
     path, messages = tmp_path / "t.duckdb", _some()
     store = Store(path)
     fill(store, messages.all)
-    store.all("COMMENT ON COLUMN runs.run IS NULL")
+    store.all(change)
     store.close()
-    sql = "ALTER TABLE runs ADD COLUMN grade INTEGER; UPDATE runs SET grade = 7;"
-    more = (*migrations(), Migration(len(migrations()) + 1, "grades", sql))
-    monkeypatch.setattr(stores, "migrations", lambda: more)
-    monkeypatch.setattr(stores, "newest_step", lambda: len(more))
-    for _ in range(2):
-        store = Store(path)
-        assert store.all("SELECT DISTINCT grade FROM runs") == [(7,)]
-        assert store.all("SELECT max(number) FROM migrations") == [(len(more),)]
-        assert store.all(COMMENTED) == [("run",)]
-        assert store.progress.position == 4
-        store.close()
-
-
-def test_a_migration_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """A step is done whole or not at all."""
-    path = tmp_path / "t.duckdb"
-    Store(path).close()
-    sql = "ALTER TABLE runs ADD COLUMN grade INTEGER; SELECT nonsense;"
-    more = (*migrations(), Migration(len(migrations()) + 1, "bad", sql))
-    with monkeypatch.context() as patched:
-        patched.setattr(stores, "migrations", lambda: more)
-        patched.setattr(stores, "newest_step", lambda: len(more))
-        with pytest.raises(duckdb.Error):
-            Store(path)
     store = Store(path)
-    assert "grade" not in dict(store.all("SELECT column_name, 1 FROM duckdb_columns()"))
+    assert (store.progress.position, store.all("SELECT count(*) FROM runs")) == (0, [(0,)])
+    fill(store, messages.all)
     store.close()
+    store = Store(path)
+    assert (store.progress.position, store.all("SELECT count(*) FROM runs")) == (4, [(4,)])
+    assert store.all("FROM schema_version") == [(VERSION, schema_digest())]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "file", ["schema/20_helpers.sql", "schema/columns.toml", "tables/00_events.sql"]
+)
+def test_a_change_of_the_schema_changes_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+):
+    """So a file of tables follows each change, and nobody has to raise a number for it."""
+    here, digest = Path(table_schema.__file__).parent, schema_digest.__wrapped__
+    for folder in ("schema", "tables"):
+        shutil.copytree(here / folder, tmp_path / folder)
+    monkeypatch.setattr(table_schema, "_HERE", tmp_path)
+    assert digest() == schema_digest()
+    with (tmp_path / file).open("a") as changed:
+        changed.write("-- more\n")
+    assert digest() != schema_digest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
+def test_a_reader_does_not_change_a_file_of_another_schema(tmp_path: Path, change: str):
+    """It is refused with the remedy, and the rows are still there."""
+    path = tmp_path / "t.duckdb"
+    store = Store(path)
+    fill(store, _some().all)
+    store.all(change)
+    store.close()
+    with pytest.raises(Older, match=r"another version of Hansard made it.* 'hansard rebuild'"):
+        Store(path, read_only=True)
+    with duckdb.connect(path) as con:
+        assert con.execute("SELECT count(*) FROM runs").fetchall() == [(4,)]
 
 
 def test_what_is_no_projection_is_refused(tmp_path: Path):
@@ -106,7 +114,7 @@ def test_what_is_no_projection_is_refused(tmp_path: Path):
 
 
 def test_a_store_that_is_read_writes_nothing(tmp_path: Path):
-    """Several readers at once; a write is refused; an older schema is not migrated by them."""
+    """Several readers at once; a write is refused."""
     path = tmp_path / "t.duckdb"
     Store(path).close()
     readers = [Store(path, read_only=True) for _ in range(2)]
@@ -243,24 +251,3 @@ def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
     assert place.standing() is None
     WriteLock(place).close()
     assert place.standing() == ProjectorStatus(os.getpid(), running=False)
-
-
-@pytest.mark.thorough(quick="tests/projections/test_store.py::test_an_older_file_is_migrated")
-def test_a_file_that_lacks_what_a_migration_adds_begins_anew(tmp_path: Path):
-    """Rows of an older schema are not kept with holes: the file is made empty, to be filled from
-    the log; one of today's schema is left as it is.
-    """
-    messages = Messages()
-    messages.add(RunStream("r"), 1, [run.RunStarted(workflow="w")])
-    store = Store(tmp_path / "t.duckdb")
-    fill(store, messages.all)
-    store.close()
-    again = Store(store.path)
-    assert (again.progress.position, again.all("SELECT count(*) FROM runs")) == (1, [(1,)])
-    again.all("DELETE FROM migrations WHERE number > 1")
-    again.close()
-    older = Store(store.path)
-    assert (older.progress.position, older.all("SELECT count(*) FROM runs")) == (0, [(0,)])
-    fill(older, messages.all)
-    assert older.all("SELECT run FROM runs") == [("r",)]
-    older.close()

@@ -3,7 +3,7 @@
 Four things are looked at, each after the newest event that both runs share: the tools' code (as
 declared where they were called), the models that were asked, the prompts (messages of the roles
 `system` and `developer`, of the whole window), and effects that a fork withheld. The view `forks`
-says the same of each fork and its parent (`projections/schema/0020_forks.sql`).
+says the same of each fork and its parent (`projections/schema/33_forks.sql`).
 """
 
 from __future__ import annotations

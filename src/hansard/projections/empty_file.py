@@ -1,9 +1,9 @@
-"""The file with all tables and nothing in them, made once and kept for whoever begins next.
+"""A database file with empty tables, created once and kept in the user's cache folder.
 
-The thousand statements that make one take a second, and each new workspace, role and copy begins
-with one. It is kept in the user's cache folder (`~/.cache/hansard`, or what the platform or
-XDG_CACHE_HOME says), under a name made of all that it follows from, with its SHA-256 at its end.
-Where it is missing, damaged or cannot be kept there, it is made.
+The statements that create one take half a second, and each new workspace, role and copy starts with
+one. The cache folder is `~/.cache/hansard`, or what the platform or XDG_CACHE_HOME says; the file's
+name is made of all that it follows from, and its SHA-256 is at its end. Where it is missing or
+damaged or cannot be kept there, it is created.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 
 import platformdirs
 
-from hansard.projections import columns
 from hansard.projections.table_files import PRIVATE_DIR, new_file
 
 OLD_S = 30 * 24 * 3600.0
@@ -27,7 +26,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def empty_file(make: Callable[[], bytes], *of: object) -> bytes:
-    """The bytes of such a file; `make` makes them of what is said of columns, and of these."""
+    """Return the bytes of such a file, made by `make` of these values alone."""
     folder = platformdirs.user_cache_path("hansard")
     if not folder.is_absolute():  # a user without a home
         return make()
@@ -41,7 +40,7 @@ def empty_file(make: Callable[[], bytes], *of: object) -> bytes:
 
 
 def _name(of: tuple[object, ...]) -> str:
-    return hashlib.sha256(repr((of, columns.dictionary())).encode()).hexdigest()[:32]
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:32]
 
 
 def _read(path: Path) -> bytes | None:

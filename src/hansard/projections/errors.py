@@ -4,7 +4,7 @@
     ├── Held                another projector has the file: wait for it, or stop it
     ├── Newer               the file was written by a newer version of Hansard
     ├── Unusable            the file cannot be opened or is no projection: rebuild it
-    │   └── Older           the file was written by an older version, and is only to be read
+    │   └── Older           another schema made the file, and it is opened for reading only
     ├── NoRoom              the disk takes nothing: make room, what projects goes on by itself
     ├── OtherLog            the file was made of another log: rebuild it
     │   └── Ahead           the file knows more than the log: the log lost commits, or is another
@@ -39,12 +39,12 @@ class Held(ProjectionError):
 
 
 class Newer(ProjectionError):
-    """The file has migrations behind it that this version does not know; nothing was changed."""
+    """A newer version of Hansard made the file; nothing was changed."""
 
     def __init__(self, path: Path, found: int, known: int) -> None:
         super().__init__(
             f"{str(path)!r} has schema {found}, this version knows up to {known}: "
-            "upgrade hansard, or make the file anew with 'hansard rebuild'"
+            "upgrade hansard, or rebuild the file with 'hansard rebuild'"
         )
         self.path = path
         self.found = found
@@ -87,7 +87,7 @@ def unusable(path: Path, error: Exception) -> ProjectionError:
 
 
 class Older(Unusable):
-    """The file has fewer migrations behind it than this version; whoever writes it adds them."""
+    """Another schema made the file, which is opened for reading only; who writes it rebuilds it."""
 
 
 class OtherLog(ProjectionError):

@@ -54,12 +54,13 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
 async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
     """Make the tables anew up to where the old ones are, compare, and throw them away.
 
-    Raises as `rebuild`, Unusable where there are none, Ahead where the log does not reach so far.
+    Raises as `rebuild`, Unusable where there are none, Older where another schema made them, Ahead
+    where the log does not reach so far.
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
     with _taken(place) as hold:
-        store = await asyncio.to_thread(Store, place.path)  # migrated, so that both have one schema
+        store = await asyncio.to_thread(Store, place.path, read_only=True)
         try:
             position = store.progress.position
             before = await asyncio.to_thread(store.digests)

@@ -222,7 +222,7 @@ class Projector:
 
     @classmethod
     async def open(cls, source: Source, place: TableFiles) -> Projector:
-        """Take the tables, made or migrated. Raises Held, Newer, Unusable."""
+        """Open the tables for writing, as `Store` does. Raises Held, Newer, Unusable."""
         hold, made = WriteLock(place), list[LiveStore]()
         try:
             await to_its_end(lambda: made.append(LiveStore(hold)))

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from hansard.bus.loggers import logger
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.integrity.membership import TELLING, Told
 from hansard.projections._arrow import Shape
@@ -28,7 +29,6 @@ from hansard.projections._loaders import LABELLED, fillers
 from hansard.projections.columns import meaning
 from hansard.projections.empty_file import empty_file
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
-from hansard.projections.migrations import Migration, migrations, newest_step
 from hansard.projections.rows import (
     KNOWN_AS,
     LABEL,
@@ -42,6 +42,7 @@ from hansard.projections.rows import (
     digest,
 )
 from hansard.projections.table_files import new_file, private, wal
+from hansard.projections.table_schema import VERSION, schema_digest, schema_sql
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""
@@ -62,6 +63,8 @@ FORKED = "run.forked.v1"
 
 FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 """What DuckDB says of values that it cannot take; all else is about the file or the machine."""
+
+_log = logger(__name__)
 
 _PROBLEMS = Shape(
     {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
@@ -90,8 +93,13 @@ class Store:
     """One workspace's tables, open for writing or only for reading. Not for two threads at once."""
 
     def __init__(self, path: Path, *, read_only: bool = False, partial: bool = False) -> None:
-        """Open the file; for writing it is made or migrated. `partial` is one whose events are not
-        whole: its rows hold what is known. Raises Unusable, Newer.
+        """Open the file. For writing, it is created where it is missing, and emptied where another
+        schema made it. `partial`: its events are not whole, so any column may lack its value.
+
+        Raises:
+            Newer: a newer version of Hansard made the file.
+            Older: another schema made the file, and it is opened for reading only.
+            Unusable: the file cannot be opened, or holds no tables of Hansard.
         """
         self.path = path
         self._partial = partial
@@ -101,13 +109,12 @@ class Store:
             import duckdb as _  # noqa: PLC0415, F401 -- has Arrow taken, which rows come in
 
             self._begin()
-        self._con = self._connect(read_only=read_only)
+        self._con = _connect(self.path, read_only=read_only)
         try:
-            self._migrate(read_only=read_only)
+            if not self._is_current(read_only=read_only):
+                self._restart()
             if not read_only:
                 private(wal(self.path))
-            if partial and not read_only:
-                self._allow_unknown()
             self.progress = self._progress()
             self._forked: set[str] = set()
             if not read_only:
@@ -119,7 +126,7 @@ class Store:
             raise
 
     def _begin(self) -> None:
-        """Put a file with the tables and nothing in them where there is none. Raises Unusable."""
+        """Create the file with empty tables, unless it exists. Raises Unusable."""
         if self.path.exists():
             for each in (self.path, wal(self.path)):
                 private(each)
@@ -128,27 +135,12 @@ class Store:
         try:
             wal(self.path).unlink(missing_ok=True)
             with new_file(part) as file:
-                file.write(_blank(migrations(), partial=self._partial))
+                file.write(_blank(partial=self._partial))
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(self.path)
         except OSError as error:
             raise unusable(self.path, error) from error
-
-    def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-        config: dict[str, Any] = {
-            "memory_limit": MEMORY_MAX,
-            "threads": THREADS_MAX,
-            "python_enable_replacements": "false",  # of a name that is no table, none of ours
-        }
-        try:
-            con = duckdb.connect(self.path, read_only=read_only, config=config)
-        except duckdb.Error as error:
-            raise unusable(self.path, error) from error
-        con.execute("SET TimeZone = 'UTC'").fetchall()
-        if not read_only:
-            con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
-        return con
 
     def close(self) -> None:
         """Work DuckDB's log into the file and close it."""
@@ -310,65 +302,30 @@ class Store:
 
     # ------------------------------------------------------------ schema
 
-    def _migrate(self, *, read_only: bool) -> None:
-        """Bring the file to this version's schema, or see that it has it where it is only read.
-        Raises Newer, Older, Unusable.
-        """
-        found = self._schema()
-        newest = newest_step()
-        if found > newest:
-            raise Newer(self.path, found, newest)
-        if read_only and found < newest:
-            raise Older(self.path, f"it has schema {found} of {newest} and is only read")
-        if found == newest:
-            return
-        known = migrations()
-        if found and any(step.refills for step in known[found:]):
-            found = self._empty()
-        for step in known[found:]:
-            self._run("BEGIN")
-            for statement in duckdb.extract_statements(step.sql):
-                self._con.execute(statement).fetchall()
-            if step is known[-1]:
-                self._comment()
-            self._con.execute(
-                "INSERT INTO migrations VALUES ($1, $2)", [step.number, step.name]
-            ).fetchall()
-            self._run("COMMIT")
-
-    def _schema(self) -> int:
-        """The newest step that the file was made by. Raises Unusable."""
+    def _is_current(self, *, read_only: bool) -> bool:
+        """Return whether this version's schema made the file. Raises Newer, Older, Unusable."""
         try:
-            return int(self.all("SELECT coalesce(max(number), 0) FROM migrations")[0][0])
-        except duckdb.CatalogException:
-            if self.all("SELECT table_name FROM duckdb_tables()"):  # of all that there is
+            version, made_by = self.all("SELECT version, digest FROM schema_version")[0]
+        except duckdb.ProgrammingError:
+            tables = {name for (name,) in self.all("SELECT table_name FROM duckdb_tables()")}
+            if tables and not {"events", "progress"} <= tables:
                 raise Unusable(self.path, "it holds other tables") from None
-            return 0
+            version, made_by = 0, ""  # empty, or made before the schema was kept in the file
+        if version > VERSION:
+            raise Newer(self.path, version, VERSION)
+        if made_by != schema_digest() and read_only:
+            raise Older(self.path, "another version of Hansard made it")
+        return bool(made_by == schema_digest())
 
-    def _comment(self) -> None:
-        """Have each column say what it means."""
-        for relation, column in self.all(_NAMED):
-            told = meaning(relation, column)
-            if told is not None:
-                text = told.replace("'", "''")
-                self._run(f"""COMMENT ON COLUMN "{relation}"."{column}" IS '{text}'""")
-
-    def _allow_unknown(self) -> None:
-        """Let NULL stand in whatever column is filled from events' data."""
-        self._run("BEGIN")
-        for name, column in self.all(_DEMANDED):
-            self._run(f'ALTER TABLE "{name}" ALTER COLUMN "{column}" DROP NOT NULL')
-        self._run("COMMIT")
-
-    def _empty(self) -> int:
-        """Begin anew: the log has what the tables are to hold, and the rows that stand do not.
-        Killed in between, there is no file, and that is a beginning, too.
+    def _restart(self) -> None:
+        """Replace the file by one with empty tables, to be filled from the log again. Killed in
+        between, there is no file, which is a valid start, too.
         """
+        _log.info("tables of another schema are rebuilt from the log", path=str(self.path))
         self._con.close()
         self.path.unlink()
         self._begin()
-        self._con = self._connect(read_only=False)
-        return len(migrations())
+        self._con = _connect(self.path, read_only=False)
 
     # ------------------------------------------------------------ reading
 
@@ -406,7 +363,7 @@ class Store:
     def tables(self) -> list[str]:
         """The names of the tables that follow from the log alone."""
         found = self.all("SELECT table_name FROM duckdb_tables() WHERE NOT temporary ORDER BY 1")
-        return [name for (name,) in found if name not in {"progress", "migrations"}]
+        return [name for (name,) in found if name not in {"progress", "schema_version"}]
 
     def digests(self) -> dict[str, Digest]:
         """Each table in short: equal rows, however written, give equal digests. Of `progress` it is
@@ -508,26 +465,61 @@ def _without(rows: list[Row], bad: int, fault: duckdb.Error) -> tuple[list[Row],
     return rest, Problem(position, None, stream, reason)
 
 
-class _First(Store):
-    """The first of all: its tables are made statement by statement."""
-
-    def _begin(self) -> None:
-        pass
+def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    """Open a DuckDB file. Raises Unusable, NoRoom."""
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY_MAX,
+        "threads": THREADS_MAX,
+        "python_enable_replacements": "false",  # an unknown table is never a variable of ours
+    }
+    try:
+        con = duckdb.connect(path, read_only=read_only, config=config)
+    except duckdb.Error as error:
+        raise unusable(path, error) from error
+    con.execute("SET TimeZone = 'UTC'").fetchall()
+    if not read_only:
+        con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
+    return con
 
 
 @cache
-def _blank(steps: tuple[Migration, ...], *, partial: bool) -> bytes:
-    """A file with the tables of these steps and nothing in them; read once a process."""
+def _blank(*, partial: bool) -> bytes:
+    """Return the bytes of a file with empty tables; read once a process."""
 
     def make() -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "blank.duckdb")
-            _First(path, partial=partial).close()
+            con = _connect(path, read_only=False)
+            try:
+                _create(con, partial=partial)
+            finally:
+                con.close()
             return path.read_bytes()
 
-    from duckdb import __version__  # noqa: PLC0415 -- who only reads waits for none of it
+    from duckdb import __version__  # noqa: PLC0415 -- slow to import, and readers need none of it
 
-    return empty_file(make, __version__, steps, partial)
+    return empty_file(make, __version__, schema_digest(), partial)
+
+
+def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> None:
+    """Create every table, view and macro, with the meaning of each column as its comment."""
+
+    def run(statement: Any, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return con.execute(statement, list(parameters)).fetchall()
+
+    run("BEGIN")
+    for statement in duckdb.extract_statements(schema_sql()):
+        run(statement)
+    for relation, column in run(_NAMED):
+        text = meaning(relation, column)
+        if text is not None:
+            quoted = text.replace("'", "''")
+            run(f"""COMMENT ON COLUMN "{relation}"."{column}" IS '{quoted}'""")
+    if partial:
+        for table, column in run(_DEMANDED):
+            run(f'ALTER TABLE "{table}" ALTER COLUMN "{column}" DROP NOT NULL')
+    run("INSERT INTO schema_version VALUES ($1, $2)", [VERSION, schema_digest()])
+    run("COMMIT")
 
 
 _TELLING = (
@@ -538,7 +530,7 @@ _DEMANDED = (
     "SELECT c.table_name, c.column_name FROM duckdb_columns() AS c JOIN duckdb_tables() AS t "
     "ON t.table_oid = c.table_oid AND t.database_oid = c.database_oid "
     "WHERE NOT c.is_nullable AND NOT t.internal AND NOT t.temporary "
-    "AND t.table_name NOT IN ('migrations', 'progress', 'events', 'problems')"
+    "AND t.table_name NOT IN ('schema_version', 'progress', 'events', 'problems')"
 )
 _NAMED = (
     "SELECT table_name, column_name FROM duckdb_columns() "

@@ -31,7 +31,6 @@ import msgspec
 
 from hansard.bus.file_lock import take
 from hansard.projections.errors import Behind, ProjectionError
-from hansard.projections.migrations import newest_step
 from hansard.projections.table_files import (
     COPY_BYTES,
     PRIVATE_DIR,
@@ -43,6 +42,7 @@ from hansard.projections.table_files import (
     new_folder,
     wal,
 )
+from hansard.projections.table_schema import schema_digest
 
 if TYPE_CHECKING:  # whoever only asks waits for no DuckDB here
     from hansard.projections.store import Progress, Store
@@ -78,14 +78,14 @@ POLL_S = 0.005
 
 class PublishedSnapshot(msgspec.Struct, frozen=True):
     """The tables at a position. `head` is the newest position of the log that was known then;
-    `messages` and `chain` are as in Progress.
+    `schema` is the digest of their schema; `messages` and `chain` are as in Progress.
     """
 
     folder: Path
     position: int
     head: int
     digest: str
-    schema: int
+    schema: str
     messages: int = 0
     chain: str | None = None
 
@@ -99,7 +99,7 @@ class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
     position: int
     head: int
     digest: str
-    schema: int
+    schema: str
     messages: int = 0
     chain: str | None = None
 
@@ -112,7 +112,7 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
     """The newest whole generation that this version can read; None where there is none."""
     for _, folder in sorted(_folders(place), reverse=True):
         found = _read(folder)
-        if found is not None and found.schema == newest_step():
+        if found is not None and found.schema == schema_digest():
             return found
     return None
 
@@ -301,7 +301,7 @@ class Publisher:
             progress.position,
             max(head, progress.position),
             progress.digest,
-            newest_step(),
+            schema_digest(),
             progress.messages,
             progress.chain,
         )

@@ -25,9 +25,9 @@ from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
 from hansard.domain.roles.model import Masking, RoleDefined
 from hansard.domain.roles.view import KEY_BYTES_MIN
-from hansard.projections.migrations import newest_step
 from hansard.projections.roles.feed import Seen
 from hansard.projections.table_files import PRIVATE_FILE, TableFiles
+from hansard.projections.table_schema import schema_digest
 
 FORMAT = "3"
 """Changes with how events are shown or what is kept, so that tables of before are made anew."""
@@ -62,7 +62,7 @@ def under(rules: RoleDefined, key: bytes | None) -> str:
     Hansard make others.
     """
     kinds = "\n".join(sorted(REGISTRY))
-    schema = b"%d" % newest_step()
+    schema = schema_digest().encode()
     return digest(FORMAT.encode(), _encoder.encode(rules), key or b"", kinds.encode(), schema)
 
 

@@ -1,0 +1,402 @@
+-- Tables of the record: runs, agents, steps and what agents wrote. Every table has a comment here and
+-- every column one in columns.toml; docs/sql.md is generated from both.
+
+CREATE TABLE schema_version (
+    version INTEGER NOT NULL,
+    digest VARCHAR NOT NULL
+);
+COMMENT ON TABLE schema_version IS 'One row: the schema that this file was made by; a file of another schema is rebuilt from the log.';
+
+CREATE TABLE progress (
+    position BIGINT NOT NULL,
+    logged_at TIMESTAMP,
+    head BIGINT NOT NULL,
+    projected_at TIMESTAMP,
+    digest VARCHAR NOT NULL,
+    messages BIGINT,
+    chain VARCHAR
+);
+COMMENT ON TABLE progress IS 'One row: up to where the log is projected. Every answer holds as of this position.';
+INSERT INTO progress VALUES (0, NULL, 0, NULL, '', NULL, NULL);
+
+CREATE VIEW lag AS
+SELECT
+    position, head, head - position AS behind, logged_at, projected_at,
+    date_diff('millisecond', logged_at, projected_at) AS delay_ms
+FROM progress;
+COMMENT ON VIEW lag IS 'One row: how far the tables were behind the log when they were written last.';
+
+CREATE TABLE events (
+    position BIGINT NOT NULL,
+    event_index INTEGER NOT NULL,
+    id VARCHAR NOT NULL,
+    type VARCHAR NOT NULL,
+    stream VARCHAR NOT NULL,
+    run VARCHAR,
+    agent VARCHAR,
+    role VARCHAR,
+    version BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL,
+    logged_at TIMESTAMP NOT NULL,
+    written_at TIMESTAMP NOT NULL,
+    occurred_at VARCHAR,
+    actor VARCHAR NOT NULL,
+    on_behalf_of VARCHAR[],
+    epoch BIGINT NOT NULL,
+    commit_id VARCHAR NOT NULL,
+    causation VARCHAR,
+    correlation VARCHAR,
+    traceparent VARCHAR,
+    tx VARCHAR,
+    origin_log VARCHAR,
+    origin_position BIGINT,
+    data JSON NOT NULL,
+    known_as VARCHAR,
+    lifted JSON
+);
+COMMENT ON TABLE events IS 'Every event of the record, known type or not, in the order of the log.';
+
+CREATE TABLE problems (
+    position BIGINT NOT NULL,
+    event_index INTEGER,
+    subject VARCHAR NOT NULL,
+    reason VARCHAR NOT NULL
+);
+COMMENT ON TABLE problems IS 'What the log holds that is not as Hansard writes it. Empty in a sound log.';
+
+CREATE TABLE runs (
+    run VARCHAR NOT NULL,
+    workflow VARCHAR,
+    status VARCHAR NOT NULL,
+    experiment VARCHAR,
+    arm VARCHAR,
+    task VARCHAR,
+    trial BIGINT,
+    started_at TIMESTAMP,
+    ended_at TIMESTAMP,
+    error_type VARCHAR,
+    error VARCHAR,
+    conversation VARCHAR,
+    program VARCHAR,
+    labels JSON,
+    parent VARCHAR,
+    effects VARCHAR,
+    resumed BIGINT NOT NULL,
+    first_position BIGINT NOT NULL,
+    last_position BIGINT NOT NULL,
+    probe VARCHAR
+);
+COMMENT ON TABLE runs IS 'One row a run, as its life tells.';
+
+CREATE TABLE agents (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    epoch BIGINT NOT NULL,
+    outcome VARCHAR,
+    error_type VARCHAR,
+    error VARCHAR,
+    written_by VARCHAR,
+    began_at TIMESTAMP,
+    left_at TIMESTAMP,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL
+);
+COMMENT ON TABLE agents IS 'One row an agent of a run.';
+
+CREATE TABLE steps (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    step BIGINT NOT NULL,
+    tool VARCHAR,
+    kind VARCHAR,
+    effects VARCHAR,
+    status VARCHAR NOT NULL,
+    attempts BIGINT NOT NULL,
+    duration_ms DOUBLE,
+    input_tokens DOUBLE,
+    output_tokens DOUBLE,
+    cost DOUBLE,
+    usage JSON,
+    arguments JSON,
+    result JSON,
+    error_type VARCHAR,
+    error VARCHAR,
+    rule VARCHAR,
+    call_id VARCHAR,
+    key VARCHAR,
+    parent_step BIGINT,
+    scope VARCHAR,
+    after BIGINT[],
+    reused_step BIGINT,
+    verdict VARCHAR,
+    settled_by VARCHAR,
+    inherited BOOLEAN NOT NULL,
+    requested_at TIMESTAMP,
+    ended_at TIMESTAMP,
+    requested_version BIGINT,
+    outcome_version BIGINT,
+    requested_position BIGINT,
+    outcome_position BIGINT,
+    fingerprint_result VARCHAR,
+    fingerprint_full VARCHAR,
+    withheld VARCHAR,
+    prompts STRUCT(prompt VARCHAR, version BIGINT, alias VARCHAR)[],
+    reused_from STRUCT(run VARCHAR, agent VARCHAR, step BIGINT, event VARCHAR, "key" VARCHAR)
+);
+COMMENT ON TABLE steps IS 'One row a step: a call of an agent to the world. A fork has rows of its own only for what happened in it.';
+
+CREATE TABLE attempts (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    step BIGINT NOT NULL,
+    attempt BIGINT NOT NULL,
+    error_type VARCHAR,
+    error VARCHAR,
+    retry_in_ms DOUBLE,
+    duration_ms DOUBLE,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE attempts IS 'One row a failed attempt that another followed.';
+
+CREATE TABLE messages (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    message_role VARCHAR NOT NULL,
+    text VARCHAR,
+    content JSON,
+    name VARCHAR,
+    tool_call_id VARCHAR,
+    tool_calls BIGINT,
+    tokens BIGINT,
+    input_tokens DOUBLE,
+    output_tokens DOUBLE,
+    cost DOUBLE,
+    usage JSON,
+    fields JSON,
+    step BIGINT,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE messages IS 'One row a message in an agent''s context window, in order of version. Before a fork, the parent''s count (see lineage).';
+
+CREATE TABLE compactions (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    version BIGINT NOT NULL,
+    compaction VARCHAR NOT NULL,
+    message_role VARCHAR,
+    text VARCHAR,
+    content JSON,
+    messages BIGINT,
+    stands_for VARCHAR[],
+    remaining VARCHAR[],
+    tokens BIGINT,
+    tokens_before BIGINT,
+    tokens_after BIGINT,
+    digest VARCHAR,
+    step BIGINT,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE compactions IS 'One row a summary that took the place of messages in an agent''s context window. The messages stay in messages; compacted says which they are.';
+
+CREATE TABLE usage (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    of VARCHAR NOT NULL,
+    step BIGINT,
+    version BIGINT NOT NULL,
+    metric VARCHAR NOT NULL,
+    amount DOUBLE NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE usage IS 'One row an amount that was used up: by a step''s last attempt or by a message.';
+
+CREATE TABLE decisions (
+    decision VARCHAR NOT NULL,
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    question VARCHAR NOT NULL,
+    selected VARCHAR NOT NULL,
+    score DOUBLE,
+    runner_up DOUBLE,
+    threshold DOUBLE,
+    margin DOUBLE,
+    confidence DOUBLE,
+    because VARCHAR,
+    alternatives BIGINT NOT NULL,
+    inputs VARCHAR[],
+    after BIGINT[],
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE decisions IS 'One row a decision.';
+
+CREATE TABLE alternatives (
+    decision VARCHAR NOT NULL,
+    run VARCHAR NOT NULL,
+    number BIGINT NOT NULL,
+    id VARCHAR NOT NULL,
+    score DOUBLE,
+    reason VARCHAR,
+    rejected_because VARCHAR,
+    selected BOOLEAN NOT NULL
+);
+COMMENT ON TABLE alternatives IS 'One row an alternative of a decision.';
+
+CREATE TABLE checkpoints (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    name VARCHAR NOT NULL,
+    data JSON,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE checkpoints IS 'One row a checkpoint.';
+
+CREATE TABLE resources (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    uri VARCHAR NOT NULL,
+    operation VARCHAR NOT NULL,
+    step BIGINT,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE resources IS 'One row a use of a resource.';
+
+CREATE TABLE handoffs (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    receiver VARCHAR NOT NULL,
+    because VARCHAR,
+    payload JSON,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE handoffs IS 'One row a hand-off to another agent or role.';
+
+CREATE TABLE policies (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    step BIGINT NOT NULL,
+    rule VARCHAR NOT NULL,
+    verdict VARCHAR NOT NULL,
+    reason VARCHAR,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE policies IS 'One row a call that the gate refused.';
+
+CREATE TABLE settlements (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    step BIGINT NOT NULL,
+    verdict VARCHAR NOT NULL,
+    settled_by VARCHAR NOT NULL,
+    because VARCHAR,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE settlements IS 'One row a doubt or divergence that somebody settled.';
+
+CREATE TABLE outcomes (
+    run VARCHAR NOT NULL,
+    metric VARCHAR NOT NULL,
+    value DOUBLE NOT NULL,
+    judged_by VARCHAR NOT NULL,
+    because VARCHAR,
+    details JSON,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE outcomes IS 'One row a metric of a run that somebody or something judged.';
+
+CREATE TABLE lineage (
+    run VARCHAR NOT NULL,
+    parent VARCHAR NOT NULL,
+    effects VARCHAR NOT NULL,
+    vector JSON NOT NULL,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL,
+    swap JSON
+);
+COMMENT ON TABLE lineage IS 'One row a fork: a run that goes on where another stood.';
+
+CREATE TABLE conversations (
+    conversation VARCHAR NOT NULL,
+    run VARCHAR NOT NULL,
+    number BIGINT NOT NULL,
+    position BIGINT NOT NULL
+);
+COMMENT ON TABLE conversations IS 'One row a run of a conversation.';
+
+CREATE TABLE tools (
+    run VARCHAR NOT NULL,
+    agent VARCHAR NOT NULL,
+    tool VARCHAR NOT NULL,
+    effects VARCHAR NOT NULL,
+    declared_version VARCHAR,
+    source VARCHAR,
+    version BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL,
+    gives VARCHAR,
+    takes VARCHAR
+);
+COMMENT ON TABLE tools IS 'One row a declaration of a tool: when an agent first called it, and after each change. Before a fork, the parent''s count.';
+
+CREATE TABLE domain_events (
+    aggregate VARCHAR,
+    aggregate_id VARCHAR NOT NULL,
+    version BIGINT NOT NULL,
+    tag VARCHAR,
+    state JSON,
+    run VARCHAR,
+    agent VARCHAR,
+    step BIGINT,
+    event VARCHAR NOT NULL,
+    causation VARCHAR,
+    correlation VARCHAR,
+    position BIGINT NOT NULL,
+    counts_from BIGINT NOT NULL,
+    happened_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE domain_events IS 'One row an event of an aggregate of the program''s own (an account, an order), by the name and tag that the program declared.';
+
+CREATE TABLE imports (
+    "import" VARCHAR NOT NULL,
+    version BIGINT NOT NULL,
+    format VARCHAR NOT NULL,
+    files VARCHAR[] NOT NULL,
+    more_files BIGINT NOT NULL,
+    experiment VARCHAR,
+    arm VARCHAR,
+    runs BIGINT NOT NULL,
+    duplicates BIGINT NOT NULL,
+    earlier BIGINT NOT NULL,
+    skipped BIGINT NOT NULL,
+    reasons VARCHAR[],
+    assumed JSON,
+    stopped BOOLEAN NOT NULL,
+    imported_at TIMESTAMP NOT NULL,
+    position BIGINT NOT NULL
+);
+COMMENT ON TABLE imports IS 'One row an import of recorded runs that came to something new: what was read, what was skipped and what was assumed.';

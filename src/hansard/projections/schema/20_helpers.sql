@@ -1,0 +1,79 @@
+-- Helpers that the views of several subjects use. Macros and views bind when they are created, so a
+-- file may use only what an earlier file, or an earlier line of it, creates.
+
+CREATE MACRO address_of(p, i) AS p || '.' || i;
+COMMENT ON MACRO address_of IS 'address_of(p, i), of a position and an event''s index: an event''s address, as hansard run show --at takes its position.';
+
+CREATE MACRO shown(words, most) AS
+    regexp_replace(words, '^(.{' || (most - 1) || '}).{2,}$', '\1…', 's');
+COMMENT ON MACRO shown IS 'shown(words, most): a text of at most so many characters, up to 1,000; what is cut ends in …';
+
+CREATE MACRO moment_of(t) AS strftime(t, '%Y-%m-%d %H:%M:%S');
+COMMENT ON MACRO moment_of IS 'moment_of(t): a time (UTC) in words, to the second.';
+
+CREATE MACRO counted(number, one) AS concat(number, ' ', one, if(number = 1, '', 's'));
+COMMENT ON MACRO counted IS 'counted(number, one): a number and what it counts, called as where there is one.';
+
+CREATE MACRO steps_text(tool, agent, step) AS concat(tool, ' (', agent, '#', step, ')');
+COMMENT ON MACRO steps_text IS 'steps_text(tool, agent, step): how a sentence names a step.';
+
+CREATE MACRO label_of(labels, name) AS
+    json_extract_string(labels, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
+COMMENT ON MACRO label_of IS 'A label of a run by its name, whatever is in the name (as a JSON pointer, RFC 6901).';
+
+CREATE MACRO words_of(told, t) AS shown(if(t IS NULL, told::VARCHAR, concat(
+    CASE WHEN t.type = 'step.completed.v1' THEN 'answer of ' || (told->>'$.reused_from.agent') || '#'
+        || (told->>'$.reused_from.step') || ' of run ' || (told->>'$.reused_from.run') || ': ' END, t.before,
+    told->>t.path_1, t.between_1 || nullif(told->>t.path_2, ''),
+    t.between_2 || nullif(told->>t.path_3, ''))), 200);
+COMMENT ON MACRO words_of IS 'words_of(told, t): what an event tells (its data), as a row t of event_types says, cut to 200 characters.';
+
+CREATE MACRO step_of(known, told) AS
+    if(starts_with(known, 'step.') OR known IN ('message.added.v1', 'resource.accessed.v1'),
+        try_cast(told->>'$.step' AS BIGINT), NULL);
+COMMENT ON MACRO step_of IS 'step_of(known, told), of a type and data: the step that an event is about.';
+
+-- What forks took over: of which run's which stream, up to which version.
+CREATE VIEW inherited AS
+WITH RECURSIVE vectors AS (
+    SELECT run, parent, position, unnest(map_entries(CAST(vector AS MAP(VARCHAR, BIGINT)))) AS cut
+    FROM lineage
+), cuts AS (
+    SELECT run, parent, cut.key AS stream, cut.value AS version, position, 1 AS depth FROM vectors
+    UNION ALL
+    SELECT c.run, v.parent, c.stream, least(c.version, v.cut.value), v.position, c.depth + 1
+    FROM cuts AS c
+    JOIN vectors AS v ON v.run = c.parent AND v.cut.key = c.stream AND v.position < c.position
+    WHERE c.depth < 100
+)
+SELECT run, parent, stream, version, position, depth FROM cuts;
+COMMENT ON VIEW inherited IS 'One row a stream that a fork took over from its parent, or from a parent of that.';
+
+CREATE VIEW lone_writes AS
+SELECT
+    w.id AS event, w.run, c.agent, try_cast(c.data->>'step' AS BIGINT) AS step, c.id AS cause, w.position
+FROM events AS w
+JOIN events AS c ON c.id = w.causation AND c.known_as = 'step.requested.v1'
+WHERE starts_with(w.stream, 'board/');
+COMMENT ON VIEW lone_writes IS 'One row an event of shared state that stands in a commit of its own: the step that wrote it, by its cause. Of one that stands in one transaction with its step, see events.tx.';
+
+CREATE VIEW history AS
+SELECT
+    e.*, address_of(e.position, e.event_index) AS address,
+    if(e.actor = e.agent OR e.agent IS NULL, e.actor, e.actor || ' for ' || e.agent) AS who,
+    coalesce(t.what, e.known) AS what, step_of(e.known, e.told) AS step,
+    words_of(e.told, t) AS words
+FROM (
+    SELECT
+        position, event_index, id, coalesce(known_as, type) AS known, stream, run, agent, role,
+        version, happened_at, actor, coalesce(lifted, data) AS told
+    FROM events
+) AS e
+LEFT JOIN event_types AS t ON t.type = e.known;
+COMMENT ON VIEW history IS 'The events in words.';
+
+CREATE MACRO as_of(upto) AS TABLE
+SELECT * FROM events
+WHERE position <= upto
+    AND coalesce(tx <> (SELECT any_value(n.tx) FROM events AS n WHERE n.position = upto + 1), true);
+COMMENT ON MACRO TABLE as_of IS 'as_of(upto): the events that were on record at a position; a commit over several streams counts from where it ends. Columns as of events.';

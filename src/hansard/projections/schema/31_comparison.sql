@@ -1,0 +1,496 @@
+-- Arms of an experiment, compared by task. Every number of a report is computed here. Sums of floats
+-- are taken in the order of the values, so that they do not depend on row order or threads.
+
+CREATE MACRO task_pairs(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL, all_pairs := false) AS TABLE
+WITH tasks AS MATERIALIZED (
+    SELECT t.* FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as, each := each) AS t
+), based AS MATERIALIZED (
+    SELECT a.arm, a.number
+    FROM experiment_arms AS a
+    WHERE a.experiment = the_experiment AND (all_pairs OR if(against IS NULL, a.number = 1, a.arm = against))
+), sides AS (
+    SELECT r.arm, b.arm AS baseline
+    FROM (SELECT DISTINCT t.arm FROM tasks AS t) AS r
+    JOIN experiment_arms AS a ON a.experiment = the_experiment AND a.arm = r.arm
+    JOIN based AS b ON if(all_pairs, b.number < a.number, b.arm <> r.arm)
+), met AS (
+    SELECT
+        coalesce(y.slice, x.slice) AS slice, coalesce(y.metric, x.metric) AS metric,
+        coalesce(y.arm, x.arm) AS arm, coalesce(y.baseline, x.baseline) AS baseline,
+        coalesce(y.task, x.task) AS task, coalesce(y.number, x.number) AS number,
+        coalesce(y.better, x.better) AS better, coalesce(y.smallest, x.smallest) AS smallest,
+        least(x.cluster, y.cluster) AS cluster, coalesce(y.unit, x.unit) = 'task' AS apart,
+        coalesce(y.missing, x.missing) AS missing, coalesce(y.named, x.named) AS named,
+        coalesce(y.stated_by, x.stated_by) AS stated_by, coalesce(x.worst, y.worst) AS worst,
+        coalesce(x.worst_case, y.worst_case) AS worst_case, coalesce(x.best_case, y.best_case) AS best_case,
+        x.task IS NOT NULL AND y.task IS NOT NULL AS matched,
+        coalesce(x.trials, 0) AS base_trials, coalesce(y.trials, 0) AS arm_trials,
+        coalesce(x.valued, 0) AS base_valued, coalesce(y.valued, 0) AS arm_valued,
+        coalesce(x."binary", true) AND coalesce(y."binary", true) AS "binary",
+        least(x.first_position, y.first_position) AS first_position,
+        coalesce(x.runs, []) AS base_runs, coalesce(y.runs, []) AS arm_runs,
+        x.total AS base_total, y.total AS arm_total,
+        x.ended_total AS base_ended_total, y.ended_total AS arm_ended_total,
+        x.ended_valued AS base_ended_valued, y.ended_valued AS arm_ended_valued,
+        coalesce(x.unended, 0) AS base_unended, coalesce(y.unended, 0) AS arm_unended,
+        coalesce(x.unended_valued, 0) AS base_unended_valued, coalesce(y.unended_valued, 0) AS arm_unended_valued
+    FROM (
+        SELECT s.arm, s.baseline, t.* EXCLUDE (arm) FROM tasks AS t JOIN sides AS s ON s.baseline = t.arm
+    ) AS x
+    FULL JOIN (
+        SELECT s.arm, s.baseline, t.* EXCLUDE (arm) FROM tasks AS t JOIN sides AS s ON s.arm = t.arm
+    ) AS y ON y.arm = x.arm AND y.baseline = x.baseline AND y.slice = x.slice AND y.metric = x.metric AND y.task = x.task
+), hashed AS (
+    -- The hash gave all of these runs of a task to one arm: the other one did not fail in it.
+    SELECT r.arm, r.task
+    FROM assigned_runs AS r
+    LEFT JOIN (
+        SELECT n.run, arg_max(n.chosen, n.version) AS chosen FROM assignments AS n GROUP BY n.run
+    ) AS a ON a.run = r.run
+    WHERE r.experiment = the_experiment
+    GROUP BY r.arm, r.task
+    HAVING bool_and(a.chosen IS NOT DISTINCT FROM 'hash')
+), placed AS (
+    SELECT m.*, bool_or(m.matched) OVER beside AS overlap,
+        bool_or(m.base_trials > 0) OVER beside AND bool_or(m.arm_trials > 0) OVER beside AS both_there,
+        h.task IS NOT NULL AS by_hash
+    FROM met AS m
+    LEFT JOIN hashed AS h ON h.task = m.task AND h.arm = if(m.arm_trials > 0, m.arm, m.baseline)
+    WINDOW beside AS (PARTITION BY m.slice, m.metric, m.arm, m.baseline)
+), fair AS (
+    SELECT p.* EXCLUDE (overlap, both_there, by_hash) REPLACE (p.apart OR (p.both_there AND NOT p.overlap) AS apart),
+        NOT p.apart AND p.both_there AND p.overlap AND NOT p.by_hash AS filled
+    FROM placed AS p
+), scored AS (
+    SELECT
+        f.slice, f.metric, c.counting, f.* EXCLUDE (slice, metric, base_total, arm_total, base_ended_total, arm_ended_total, base_ended_valued,
+            arm_ended_valued, worst_case, best_case, filled),
+        if(c.counting = 'worst-case',
+            coalesce(worst_case_of(f.base_ended_total, f.base_trials, f.base_ended_valued, f.best_case), if(f.filled, f.best_case, NULL)),
+            coalesce(mean_of(c.counting, f.base_total, f.base_trials, f.base_valued, f.worst, f.base_ended_total, f.base_ended_valued),
+                if(c.counting = 'failure' AND f.filled, f.worst, NULL))) AS base_score,
+        if(c.counting = 'worst-case',
+            coalesce(worst_case_of(f.arm_ended_total, f.arm_trials, f.arm_ended_valued, f.worst_case), if(f.filled, f.worst_case, NULL)),
+            coalesce(mean_of(c.counting, f.arm_total, f.arm_trials, f.arm_valued, f.worst, f.arm_ended_total, f.arm_ended_valued),
+                if(c.counting = 'failure' AND f.filled, f.worst, NULL))) AS arm_score
+    FROM fair AS f
+    JOIN (VALUES ('failure'), ('excluded'), ('worst-case')) AS c(counting) ON c.counting <> 'worst-case' OR f.missing = 'worst-case'
+)
+SELECT s.*, s.arm_score - s.base_score AS difference
+FROM scored AS s;
+COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. Counted as failure, a task that one arm does not have has the worst score there, unless that arm has none of the slice at all, or the hash gave all runs of the task to the other arm, so that it failed in nothing; apart is true where the unit is the task, and where both arms have tasks of the slice and share none (a run without a task is one of its own): they are two samples then, and nothing is filled in. Where the plan or counted_as says worst-case, there is a third way, by it: a trial without a value, one that did not end as completed (though it was scored) and a task that one arm does not have count as the worst case under the arm and as the best case under the baseline, which is the worst that could have been hidden from the arm (Hollis and Campbell 1999; the worst-best case of trials). With all_pairs, each arm stands beside each one that the plan names before it. Empty where the baseline is no arm of the experiment.';
+
+CREATE MACRO comparisons(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, at_alpha := NULL, at_power := 0.8, directions := NULL, counted_as := NULL, each := NULL, all_pairs := false) AS TABLE
+WITH pairs AS MATERIALIZED (
+    SELECT p.slice, p.metric, p.counting, p.arm, p.baseline, p.task, p.number, p.better, p.smallest,
+        p.cluster, p.apart, p.missing, p.named, p.stated_by, p.matched, p.base_trials, p.arm_trials, p.base_valued,
+        p.arm_valued, p.base_unended, p.arm_unended, p.base_unended_valued, p.arm_unended_valued,
+        p."binary", p.base_score, p.arm_score, p.difference,
+        if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.difference IS NOT NULL) AS used
+    FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as, each := each, all_pairs := all_pairs) AS p
+), facts AS MATERIALIZED (
+    SELECT
+        p.slice, p.metric, p.counting, p.arm, p.baseline,
+        any_value(p.number) AS number, any_value(p.better) AS better,
+        any_value(p.smallest) AS smallest, bool_or(p.apart) AS apart,
+        any_value(p.missing) AS missing, any_value(p.named) AS named,
+        any_value(p.stated_by) AS stated_by, bool_and(p."binary") AS "binary",
+        sum(p.base_trials)::BIGINT AS base_trials, sum(p.arm_trials)::BIGINT AS arm_trials,
+        sum(p.base_trials - p.base_valued)::BIGINT AS base_missing,
+        sum(p.arm_trials - p.arm_valued)::BIGINT AS arm_missing,
+        sum(p.base_unended)::BIGINT AS base_unended, sum(p.arm_unended)::BIGINT AS arm_unended,
+        sum(p.base_unended_valued + p.arm_unended_valued)::BIGINT AS unended_valued,
+        count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched,
+        count(*) FILTER (p.used) AS tasks,
+        count(p.arm_score) FILTER (p.used) AS arm_tasks,
+        count(p.base_score) FILTER (p.used) AS base_tasks,
+        fsum(p.arm_score ORDER BY p.arm_score) FILTER (p.used) / nullif(count(p.arm_score) FILTER (p.used), 0) AS arm_mean,
+        fsum(p.base_score ORDER BY p.base_score) FILTER (p.used) / nullif(count(p.base_score) FILTER (p.used), 0) AS base_mean,
+        fsum(p.difference ORDER BY p.difference) FILTER (p.used) / nullif(count(p.difference) FILTER (p.used), 0) AS mean_difference,
+        max(greatest(abs(p.arm_score), abs(p.base_score))) FILTER (p.used) AS scale,
+        count(*) FILTER (p.used AND p.difference > 0) AS above,
+        count(*) FILTER (p.used AND p.difference = 0) AS ties,
+        count(*) FILTER (p.used AND p.difference < 0) AS below
+    FROM pairs AS p
+    GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline
+), parts AS (
+    SELECT
+        p.slice, p.metric, p.counting, p.arm, p.baseline, f.apart, f.scale, p.cluster,
+        NOT f.apart OR count(p.arm_score) > 0 AS of_arm, f.apart AND count(p.base_score) > 0 AS of_base,
+        fsum(if(f.apart, coalesce((p.arm_score - f.arm_mean) / f.arm_tasks, 0),
+            (p.difference - f.mean_difference) / f.tasks) ORDER BY p.task) AS arm_part,
+        fsum(coalesce((p.base_score - f.base_mean) / f.base_tasks, 0) ORDER BY p.task) AS base_part
+    FROM pairs AS p
+    JOIN facts AS f USING (slice, metric, counting, arm, baseline)
+    WHERE p.used
+    GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline, f.apart, f.scale, p.cluster
+), squares AS (
+    SELECT
+        c.slice, c.metric, c.counting, c.arm, c.baseline, c.apart, c.scale, count(*) AS clusters,
+        any_value(c.arm_clusters) AS arm_clusters, any_value(c.base_clusters) AS base_clusters,
+        count(*) FILTER (c.of_arm AND c.of_base) AS shared,
+        coalesce(fsum(c.arm_part * c.arm_part ORDER BY c.cluster) FILTER (NOT c.of_base), 0)
+            * any_value(c.arm_clusters) / nullif(any_value(c.arm_clusters) - 1, 0) AS arm_square,
+        coalesce(fsum(c.base_part * c.base_part ORDER BY c.cluster) FILTER (NOT c.of_arm), 0)
+            * any_value(c.base_clusters) / nullif(any_value(c.base_clusters) - 1, 0) AS base_square,
+        coalesce(fsum(pow(c.arm_part * sqrt(c.arm_clusters / nullif(c.arm_clusters - 1, 0))
+            - c.base_part * sqrt(c.base_clusters / nullif(c.base_clusters - 1, 0)), 2) ORDER BY c.cluster)
+            FILTER (c.of_arm AND c.of_base), 0) AS both_square
+    FROM (
+        SELECT g.*, count(*) FILTER (g.of_arm) OVER beside AS arm_clusters, count(*) FILTER (g.of_base) OVER beside AS base_clusters
+        FROM parts AS g
+        WINDOW beside AS (PARTITION BY g.slice, g.metric, g.counting, g.arm, g.baseline)
+    ) AS c
+    GROUP BY c.slice, c.metric, c.counting, c.arm, c.baseline, c.apart, c.scale
+), lent AS (
+    -- A few zeros are no proof of an arm without spread: it has that of the other one then.
+    SELECT
+        q.* REPLACE (
+            if(q.arm_flat, q.base_square * q.base_clusters / q.arm_clusters, q.arm_square) AS arm_square,
+            if(q.base_flat, q.arm_square * q.arm_clusters / q.base_clusters, q.base_square) AS base_square)
+    FROM (
+        SELECT s.*,
+            s.apart AND s.shared = 0 AND s.arm_square <= pow(1e-12 * s.scale, 2) AND s.base_square > pow(1e-12 * s.scale, 2) AS arm_flat,
+            s.apart AND s.shared = 0 AND s.base_square <= pow(1e-12 * s.scale, 2) AND s.arm_square > pow(1e-12 * s.scale, 2) AS base_flat
+        FROM squares AS s
+    ) AS q
+), errors AS (
+    SELECT
+        v.* EXCLUDE (se, scale), if(v.se <= 1e-12 * v.scale, 0, v.se) AS se,
+        if(v.apart, least(v.arm_clusters, v.base_clusters), v.clusters) AS fewest
+    FROM (
+        SELECT l.*, sqrt(if(l.apart, l.arm_square + l.base_square + l.both_square, l.arm_square)) AS se
+        FROM lent AS l
+    ) AS v
+), freed AS (
+    -- Welch (1947), Satterthwaite (1946): of the clusters of the one arm, of the other and of both.
+    SELECT
+        e.* EXCLUDE (apart),
+        CASE
+            WHEN NOT e.apart THEN e.clusters - 1
+            WHEN e.fewest < 3 OR NOT e.se > 0 THEN e.fewest - 1
+            WHEN e.arm_flat THEN e.base_clusters - 1
+            WHEN e.base_flat THEN e.arm_clusters - 1
+            ELSE greatest(1, 1 / (coalesce(pow(e.arm_square / pow(e.se, 2), 2) / nullif((e.arm_clusters - e.shared) * (1 - 1 / e.arm_clusters), 0), 0)
+                + coalesce(pow(e.base_square / pow(e.se, 2), 2) / nullif((e.base_clusters - e.shared) * (1 - 1 / e.base_clusters), 0), 0)
+                + coalesce(pow(e.both_square / pow(e.se, 2), 2) / nullif(e.shared * (1 - 1 / e.fewest), 0), 0)))
+        END::DOUBLE AS df
+    FROM errors AS e
+), estimated AS MATERIALIZED (
+    SELECT
+        f.*, e.clusters, e.fewest, e.df,
+        if(f.apart, f.arm_mean - f.base_mean, f.mean_difference) AS difference,
+        e.se,
+        -- Of a difference without any spread: a fair coin a cluster, or all ways to give clusters to arms.
+        CASE
+            WHEN NOT f.apart OR e.shared = e.clusters THEN binomial_p(0, e.clusters)
+            WHEN e.shared = 0 THEN least(1, 2 * exp(lgamma(e.arm_clusters + 1) + lgamma(e.base_clusters + 1) - lgamma(e.clusters + 1)))
+        END AS spreadless_p,
+        if(f.apart OR e.clusters < f.tasks, NULL, binomial_p(least(f.above, f.below), f.above + f.below)) AS sign_p,
+        coalesce(at_alpha, x.alpha, 0.05) AS alpha, coalesce(x.stop, 'fixed') AS stop,
+        always_valid_rho2(coalesce(at_alpha, x.alpha, 0.05), coalesce(x.planned, 100)) AS rho2
+    FROM facts AS f
+    LEFT JOIN freed AS e USING (slice, metric, counting, arm, baseline)
+    LEFT JOIN experiments AS x ON x.experiment = the_experiment
+), critical AS MATERIALIZED (
+    SELECT
+        d.df, max(d.quantile) FILTER (d.which = 1) AS t_alpha, max(d.quantile) FILTER (d.which = 2) AS t_power,
+        d.tasks, -max(d.quantile) FILTER (d.which = 3) AS t_always,
+        max(d.quantile) FILTER (d.which = 4) + max(d.quantile) FILTER (d.which = 5) AS z
+    FROM (
+        SELECT e.df, e.tasks, w.which, t_quantile(w.p, if(w.which > 3, 1e15, e.df)) AS quantile
+        FROM (
+            SELECT DISTINCT df, tasks, alpha,
+                if(df > 3, normal_cdf(-always_valid_half(1, tasks, alpha, rho2)), NULL) AS beyond
+            FROM estimated
+            WHERE df > 0
+        ) AS e
+        CROSS JOIN LATERAL (VALUES (1, 1 - e.alpha / 2), (2, at_power), (3, e.beyond),
+            (4, 1 - e.alpha / 2), (5, at_power)) AS w(which, p)
+    ) AS d
+    GROUP BY d.df, d.tasks
+), tested AS (
+    SELECT
+        e.*, c.t_alpha, c.t_power, c.z,
+        if(e.se > 0, c.t_alpha * e.se, NULL) AS half,
+        CASE
+            WHEN e.df IS NULL OR e.df < 1 OR e.difference IS NULL THEN NULL
+            WHEN e.se > 0 THEN t_p(e.difference / e.se, e.df)
+            WHEN abs(e.difference) <= 1e-12 * e.scale THEN 1.0
+            ELSE e.spreadless_p
+        END AS fixed_p,
+        if(e.se > 0 AND e.fewest > 4, c.t_always * e.se, NULL) AS always_half
+    FROM estimated AS e
+    LEFT JOIN critical AS c ON c.df = e.df AND c.tasks = e.tasks
+), watched AS (
+    SELECT
+        t.*,
+        CASE
+            WHEN t.fewest IS NULL OR t.fewest < 5 OR t.df <= 3 OR t.fixed_p IS NULL THEN NULL
+            WHEN t.se > 0 THEN always_valid_p(-normal_quantile(t.fixed_p / 2), 1, t.tasks, t.rho2)
+            ELSE 1.0
+        END AS always_p
+    FROM tested AS t
+), ranked AS (
+    SELECT
+        t.*, if(t.stop = 'sequential', t.always_p, t.fixed_p) AS p,
+        row_number() OVER (PARTITION BY t.counting, t.slice = '', if(each IS NULL, NULL, t.metric) ORDER BY if(t.stop = 'sequential', t.always_p, t.fixed_p) NULLS LAST, t.slice, t.number, t.metric, t.arm, t.baseline) AS place,
+        count(if(t.stop = 'sequential', t.always_p, t.fixed_p)) OVER (PARTITION BY t.counting, t.slice = '', if(each IS NULL, NULL, t.metric)) AS family
+    FROM watched AS t
+), adjusted AS (
+    SELECT
+        r.*,
+        if(r.p IS NULL, NULL, max(least(1.0, r.p * (r.family - r.place + 1))) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.place)) AS holm_p,
+        if(r.p IS NULL, NULL, min(least(1.0, r.p * r.family / r.place)) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.place DESC)) AS bh_p
+    FROM ranked AS r
+)
+SELECT
+    a.slice, a.metric, a.better, a.arm, a.baseline, a.counting, a.counting = a.missing AS "default",
+    CASE
+        WHEN NOT a.named THEN 'no metric named'
+        WHEN a.better IS NULL THEN 'direction not stated'
+        WHEN coalesce(a.holm_p, 1) > a.alpha THEN 'cannot tell'
+        WHEN (a.difference > 0) = (a.better = 'higher') THEN 'better'
+        ELSE 'worse'
+    END AS verdict,
+    a.base_mean, a.arm_mean, a.difference, a.se, a.df,
+    a.difference - a.half AS low, a.difference + a.half AS high,
+    a.difference - a.always_half AS always_low, a.difference + a.always_half AS always_high,
+    a.fixed_p AS p, a.always_p, a.holm_p, a.bh_p, a.alpha, a.stop, a.family,
+    if(a.apart, 'two samples', 'paired by task') AS design, a.tasks, a.clusters, a.base_trials,
+    a.arm_trials, a.base_missing, a.arm_missing, a.unmatched,
+    CASE a.better WHEN 'higher' THEN a.above WHEN 'lower' THEN a.below END AS wins, a.ties,
+    CASE a.better WHEN 'higher' THEN a.below WHEN 'lower' THEN a.above END AS losses, a.sign_p AS mcnemar_p, a."binary",
+    if(a.se > 0, (a.t_alpha + a.t_power) * a.se, NULL) AS detectable,
+    a.smallest,
+    if(a.se > 0 AND a.smallest > 0, TRY_CAST(ceil(pow(a.z * a.se / a.smallest, 2) * a.tasks) AS BIGINT), NULL) AS tasks_required,
+    a.smallest IS NULL OR (a.difference - a.half >= a.smallest OR a.difference + a.half <= -a.smallest) AS matters,
+    a.number, a.stated_by, a.above, a.below, a.base_unended, a.arm_unended, a.unended_valued,
+    a."binary" AND NOT a.apart AND a.base_trials = a.tasks AND a.arm_trials = a.tasks AS single
+FROM adjusted AS a;
+COMMENT ON MACRO TABLE comparisons IS 'With each, every metric is a family of its own. With all_pairs, each arm stands beside each one that the plan names before it, all in one family. One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)); the interval low..high is Student''s with clusters - 1 degrees of freedom. Of two samples se is of both arms'' clusters, each with its own G / (G - 1), and df is Welch''s and Satterthwaite''s (1946; clusters of both arms are a third part of the variance), an arm without any spread has the other one''s variance of a cluster and df, or df is the smaller arm''s clusters - 1 where those are fewer than 3; there is no se and no p where an arm has fewer than two. always_low..always_high may be looked at at any time (the normal mixture''s at the normal score of t; as simulated it holds from five clusters on, and is NULL below, or where an arm of two samples has fewer: see tests/statistics). Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting, of the whole and of all slices each for itself; the verdict is by Holm''s at alpha, of the always-valid p where the plan is sequential. mcnemar_p is that of the exact sign test of tasks won and lost, which is McNemar''s where each task was tried once (single); NULL of two samples, and where tasks hang together in clusters. The verdict is better, worse or cannot tell; no metric named where several were scored and neither a plan nor only_metric names one; direction not stated where nobody says which is the good one (above and below count the tasks). A difference without any spread is judged by the exact sign test of clusters, of two samples without a common cluster by the exact permutation test of them (twice the chance of the one tail).';
+
+CREATE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, each := NULL, against := NULL) AS TABLE
+WITH based AS (
+    SELECT a.arm
+    FROM experiment_arms AS a
+    WHERE a.experiment = the_experiment AND if(against IS NULL, a.number = 1, a.arm = against)
+), scores AS MATERIALIZED (
+    SELECT s.*, coalesce(if(s.ended, s.value, NULL), if(b.arm IS NULL, s.worst_case, s.best_case)) AS assumed
+    FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as, each := each) AS s
+    LEFT JOIN based AS b ON b.arm = s.arm
+), tasks AS MATERIALIZED (
+    SELECT
+        s.slice, s.metric, s.arm, s.task, min(s.cluster) AS cluster, count(*) AS trials,
+        if(any_value(s.missing) = 'worst-case', fsum(s.assumed ORDER BY s.assumed) / nullif(count(s.assumed), 0),
+            mean_of(any_value(s.missing), coalesce(fsum(s.value ORDER BY s.value), 0), count(*), count(s.value), any_value(s.worst),
+            fsum(s.value ORDER BY s.value) FILTER (s.ended), count(s.value) FILTER (s.ended))) AS score
+    FROM scores AS s
+    GROUP BY s.slice, s.metric, s.arm, s.task
+), means AS MATERIALIZED (
+    SELECT t.slice, t.metric, t.arm, count(*) AS tasks, max(t.trials) AS trials_max,
+        fsum(t.score ORDER BY t.score) / count(*) AS mean
+    FROM tasks AS t
+    WHERE t.score IS NOT NULL
+    GROUP BY t.slice, t.metric, t.arm
+), errors AS MATERIALIZED (
+    SELECT c.slice, c.metric, c.arm, count(*) AS clusters,
+        sqrt(fsum(c.part * c.part ORDER BY c.cluster) * count(*) / nullif(count(*) - 1, 0)) AS se
+    FROM (
+        SELECT t.slice, t.metric, t.arm, t.cluster, fsum((t.score - m.mean) / m.tasks ORDER BY t.task) AS part
+        FROM tasks AS t
+        JOIN means AS m USING (slice, metric, arm)
+        WHERE t.score IS NOT NULL
+        GROUP BY t.slice, t.metric, t.arm, t.cluster
+    ) AS c
+    GROUP BY c.slice, c.metric, c.arm
+), spread AS (
+    SELECT
+        slice, metric, any_value(number) AS number, any_value(better) AS better,
+        any_value(stated_by) AS stated_by, any_value(named) AS named, arm,
+        count(*) AS trials, count(*) - count(value) AS missing,
+        count(*) FILTER (status = 'failed') AS failed, count(*) FILTER (status = 'open') AS open,
+        count(*) FILTER (if(missing = 'worst-case', assumed, if(missing = 'failure' OR ended, value, NULL)) = 1) AS successes,
+        bool_and(value IS NULL OR value IN (0, 1)) AS "binary",
+        count(CASE missing WHEN 'failure' THEN coalesce(value, worst) WHEN 'worst-case' THEN assumed ELSE if(ended, value, NULL) END) AS counted,
+        min(value) AS value_min, max(value) AS value_max,
+        quantile_cont(value, [0.5, 0.95, 0.99]) AS quantiles, fsum(value ORDER BY value) AS total
+    FROM scores
+    GROUP BY slice, metric, arm
+), critical AS MATERIALIZED (
+    SELECT d.df, t_quantile(1 - at_alpha / 2, d.df) AS t
+    FROM (SELECT DISTINCT clusters - 1 AS df FROM errors WHERE clusters > 1) AS d
+), joined AS (
+    SELECT s.*, bool_and(s."binary") OVER (PARTITION BY s.metric) OR min(s.value_min) OVER (PARTITION BY s.metric) = max(s.value_max) OVER (PARTITION BY s.metric) AS flat,
+        m.tasks, m.mean, e.se, e.clusters, if(e.se > 0, c.t * e.se, NULL) AS half,
+        s."binary" AND m.trials_max = 1 AND e.clusters = m.tasks AS simple,
+        normal_quantile(1 - at_alpha / 2) AS z
+    FROM spread AS s
+    LEFT JOIN means AS m USING (slice, metric, arm)
+    LEFT JOIN errors AS e USING (slice, metric, arm)
+    LEFT JOIN critical AS c ON c.df = e.clusters - 1
+)
+SELECT
+    s.slice, s.metric, s.better, s.arm, coalesce(s.tasks, 0) AS tasks, s.trials, s.missing,
+    s.failed, s.open, s.mean, s.se, s.clusters, s.mean - s.half AS low, s.mean + s.half AS high,
+    if(s.simple, wilson_end(s.successes, s.counted, s.z, 0), NULL) AS wilson_low,
+    if(s.simple, wilson_end(s.successes, s.counted, s.z, 1), NULL) AS wilson_high,
+    if(s.flat, NULL, s.quantiles[1]) AS p50, if(s.flat, NULL, s.quantiles[2]) AS p95, if(s.flat, NULL, s.quantiles[3]) AS p99, s.total, s.number, s.stated_by, s.named
+FROM joined AS s;
+COMMENT ON MACRO TABLE arm_summary IS 'One row an arm, metric and slice: trials, those without a value, the mean over tasks with its clustered standard error and interval, quantiles over trials (none of a metric that is 0 or 1, or everywhere the same), and where each task has one trial and its own cluster Wilson''s interval of the share of successes. against names the baseline, which counts as the best case where missing is worst-case.';
+
+CREATE MACRO pass_curves(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, against := NULL) AS TABLE
+WITH based AS (
+    SELECT a.arm
+    FROM experiment_arms AS a
+    WHERE a.experiment = the_experiment AND if(against IS NULL, a.number = 1, a.arm = against)
+), tasks AS MATERIALIZED (
+    SELECT t.slice, t.metric, t.arm, t.task, t.cluster,
+        CASE t.missing WHEN 'failure' THEN t.successes WHEN 'worst-case' THEN
+            (t.ended_successes + coalesce((t.trials - t.ended_valued) * if(b.arm IS NULL, t.worst_case, t.best_case), 0))::BIGINT
+            ELSE t.ended_successes END AS successes,
+        if(t.missing = 'failure' OR (t.missing = 'worst-case' AND t.worst_case IS NOT NULL), t.trials, t.ended_valued) AS n, t."binary"
+    FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
+    LEFT JOIN based AS b ON b.arm = t.arm
+), tries AS (
+    SELECT slice, metric, arm, least(min(n) FILTER (n > 0), 64) AS k_max
+    FROM tasks
+    GROUP BY slice, metric, arm
+    HAVING bool_and("binary") AND max(n) > 0
+), chances AS MATERIALIZED (
+    SELECT t.slice, t.metric, t.arm, t.task, t.cluster, k.k,
+        pass_at_k(t.successes, t.n, k.k) AS at_k, pass_hat_k(t.successes, t.n, k.k) AS hat_k
+    FROM tasks AS t
+    JOIN (SELECT slice, metric, arm, unnest(range(1, k_max + 1)) AS k FROM tries) AS k USING (slice, metric, arm)
+    WHERE t.n > 0
+), means AS MATERIALIZED (
+    SELECT c.slice, c.metric, c.arm, c.k, count(*) AS tasks,
+        fsum(c.at_k ORDER BY c.at_k) / count(*) AS at_k, fsum(c.hat_k ORDER BY c.hat_k) / count(*) AS hat_k
+    FROM chances AS c
+    GROUP BY c.slice, c.metric, c.arm, c.k
+), errors AS MATERIALIZED (
+    SELECT p.slice, p.metric, p.arm, p.k, count(*) AS clusters,
+        sqrt(fsum(p.at_part * p.at_part ORDER BY p.cluster) * count(*) / nullif(count(*) - 1, 0)) AS at_se,
+        sqrt(fsum(p.hat_part * p.hat_part ORDER BY p.cluster) * count(*) / nullif(count(*) - 1, 0)) AS hat_se
+    FROM (
+        SELECT c.slice, c.metric, c.arm, c.k, c.cluster,
+            fsum((c.at_k - m.at_k) / m.tasks ORDER BY c.task) AS at_part,
+            fsum((c.hat_k - m.hat_k) / m.tasks ORDER BY c.task) AS hat_part
+        FROM chances AS c
+        JOIN means AS m USING (slice, metric, arm, k)
+        GROUP BY c.slice, c.metric, c.arm, c.k, c.cluster
+    ) AS p
+    GROUP BY p.slice, p.metric, p.arm, p.k
+), critical AS MATERIALIZED (
+    SELECT d.df, t_quantile(1 - at_alpha / 2, d.df) AS t
+    FROM (SELECT DISTINCT clusters - 1 AS df FROM errors WHERE clusters > 1) AS d
+)
+SELECT
+    m.slice, m.metric, m.arm, m.k, m.tasks, m.at_k AS pass_at_k, e.at_se AS pass_at_k_se,
+    if(c.t IS NULL, NULL, greatest(0, m.at_k - c.t * e.at_se)) AS pass_at_k_low,
+    if(c.t IS NULL, NULL, least(1, m.at_k + c.t * e.at_se)) AS pass_at_k_high,
+    m.hat_k AS pass_hat_k, e.hat_se AS pass_hat_k_se,
+    if(c.t IS NULL, NULL, greatest(0, m.hat_k - c.t * e.hat_se)) AS pass_hat_k_low,
+    if(c.t IS NULL, NULL, least(1, m.hat_k + c.t * e.hat_se)) AS pass_hat_k_high
+FROM means AS m
+JOIN errors AS e USING (slice, metric, arm, k)
+LEFT JOIN critical AS c ON c.df = e.clusters - 1;
+COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. k goes up to the trials that every task has, at most 64.';
+
+CREATE MACRO sample_ratio(the_experiment) AS TABLE
+WITH held AS (
+    SELECT r.arm, count(DISTINCT coalesce(a.unit, r.run)) AS units, bool_and(a.chosen IS NOT DISTINCT FROM 'hash') AS hashed
+    FROM assigned_runs AS r
+    LEFT JOIN (
+        SELECT n.run, arg_max(n.unit, n.version) AS unit, arg_max(n.chosen, n.version) AS chosen
+        FROM assignments AS n GROUP BY n.run
+    ) AS a ON a.run = r.run
+    WHERE r.experiment = the_experiment
+    GROUP BY r.arm
+), shares AS (
+    SELECT x.arm, x.number, coalesce(g.units, 0) AS units, coalesce(x.weight,
+            if(bool_or(x.weight IS NOT NULL) OVER (), 0, 1)) AS weight,
+        bool_and(coalesce(g.hashed, true)) OVER () AS randomised
+    FROM experiment_arms AS x
+    LEFT JOIN held AS g ON g.arm = x.arm
+    WHERE x.experiment = the_experiment
+), expected AS (
+    SELECT s.*, sum(s.units) OVER () * s.weight / nullif(fsum(s.weight ORDER BY s.number) OVER (), 0) AS expected,
+        count(*) FILTER (s.weight > 0 OR s.units > 0) OVER () AS arms
+    FROM shares AS s
+)
+SELECT
+    e.arm, e.units, e.expected, e.randomised,
+    if(e.arms > 1, chi_square_p(sum(CASE WHEN e.expected > 0 THEN pow(e.units - e.expected, 2) / e.expected
+        WHEN e.units > 0 THEN 'inf'::DOUBLE ELSE 0 END) OVER (), e.arms - 1), NULL) AS p,
+    e.number
+FROM expected AS e;
+COMMENT ON MACRO TABLE sample_ratio IS 'One row an arm: units it was given (runs, where no unit is on record) and expected by the arms'' weights (equal ones without a plan; an arm that the plan does not have is given none); p is of the chi-square test that they agree: below 0.001, look for what loses units before reading any difference. randomised says whether all were assigned by hash.';
+
+CREATE MACRO regressions(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
+SELECT
+    p.slice, p.metric, p.arm, p.baseline, p.task, p.base_score, p.arm_score, p.difference,
+    if(p.better = 'higher', -p.difference, p.difference) AS worse_by, p.matched,
+    p.base_runs, p.arm_runs
+FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as) AS p
+WHERE p.counting = p.missing AND p.better IS NOT NULL AND if(p.better = 'higher', p.difference < 0, p.difference > 0);
+COMMENT ON MACRO TABLE regressions IS 'One row a task that went worse than under the baseline, with the runs of both. ORDER BY worse_by DESC for the largest.';
+
+CREATE MACRO accounting(the_experiment) AS TABLE
+WITH mine AS (
+    SELECT r.*, w.error_type, w.error, o.run IS NOT NULL AS judged,
+        r.status = 'failed' AND regexp_matches(concat_ws(' ', w.error_type, w.error), '(?i)time[d]?[ _-]?out|deadline') AS timed_out
+    FROM assigned_runs AS r
+    JOIN runs AS w ON w.run = r.run
+    LEFT JOIN (SELECT DISTINCT run FROM outcomes) AS o ON o.run = r.run
+    WHERE r.experiment = the_experiment
+), all_tasks AS (
+    SELECT DISTINCT task FROM mine
+), lacking AS (
+    SELECT a.arm, count(*) AS tasks
+    FROM (SELECT DISTINCT arm FROM mine) AS a
+    CROSS JOIN all_tasks AS t
+    ANTI JOIN mine AS m ON m.arm = a.arm AND m.task = t.task
+    GROUP BY a.arm
+), twice AS (
+    SELECT arm, count(*) AS trials
+    FROM (SELECT arm, task, trial FROM mine WHERE trial IS NOT NULL GROUP BY arm, task, trial HAVING count(*) > 1)
+    GROUP BY arm
+)
+SELECT
+    m.arm, count(*) AS runs, count(DISTINCT m.task) AS tasks,
+    count(*) FILTER (m.status = 'completed') AS completed, count(*) FILTER (m.status = 'failed') AS failed,
+    count(*) FILTER (m.status = 'cancelled') AS cancelled, count(*) FILTER (m.status = 'open') AS open,
+    count(*) FILTER (NOT m.judged) AS unjudged,
+    coalesce(any_value(l.tasks), 0) AS tasks_lacking, coalesce(any_value(w.trials), 0) AS trials_twice,
+    min(m.started_at) AS first_started_at, max(m.started_at) AS last_started_at,
+    count(*) FILTER (m.judged AND m.status = 'completed') AS judged,
+    count(*) FILTER (NOT m.judged AND m.status = 'completed') AS never_judged,
+    count(*) FILTER (m.status = 'failed' AND NOT m.timed_out) AS errored,
+    count(*) FILTER (m.timed_out) AS timed_out, count(*) FILTER (m.judged AND m.status <> 'completed') AS scored_all_the_same
+FROM mine AS m
+LEFT JOIN lacking AS l ON l.arm = m.arm
+LEFT JOIN twice AS w ON w.arm = m.arm
+GROUP BY m.arm;
+COMMENT ON MACRO TABLE accounting IS 'One row an arm: what became of its runs, tasks that only other arms have, trial numbers that are there twice. judged, never_judged (of those that completed), errored, timed_out (a failure whose error names a time-out), cancelled and open (crashed, or at work) make up all runs; scored_all_the_same counts those that did not complete and have an outcome.';
+
+CREATE MACRO ranking(the_experiment, only_metric := NULL, at_alpha := NULL, directions := NULL, counted_as := NULL) AS TABLE
+WITH pairs AS MATERIALIZED (
+    SELECT c.metric, c.number, c.arm, c.baseline, c.verdict, c.family, c.alpha
+    FROM comparisons(the_experiment, only_metric := only_metric, at_alpha := at_alpha, directions := directions, counted_as := counted_as, all_pairs := true) AS c
+    WHERE c."default" AND c.verdict IN ('better', 'worse', 'cannot tell')
+), sides AS (
+    SELECT p.metric, p.arm, p.baseline AS other, p.verdict, p.family, p.alpha FROM pairs AS p
+    UNION ALL
+    SELECT p.metric, p.baseline, p.arm, CASE p.verdict WHEN 'better' THEN 'worse' WHEN 'worse' THEN 'better' ELSE p.verdict END,
+        p.family, p.alpha
+    FROM pairs AS p
+)
+SELECT
+    s.metric, s.arm, 1 + count(*) FILTER (s.verdict = 'worse') AS rank_low,
+    1 + count(*) - count(*) FILTER (s.verdict = 'better') AS rank_high,
+    coalesce(list(s.other ORDER BY s.other) FILTER (s.verdict = 'cannot tell'), []) AS alike,
+    any_value(s.family) AS family, any_value(s.alpha) AS alpha
+FROM sides AS s
+GROUP BY s.metric, s.arm;
+COMMENT ON MACRO TABLE ranking IS 'One row an arm, of metrics that have a verdict: the ranks it can have (1 is the best), and the arms that it cannot be told apart from (alike). rank_low is one more than the arms that are better by Holm''s correction over all pairs (family), rank_high the number of arms less those that are worse: by it all ranks hold together with probability 1 - alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks).';

@@ -1,0 +1,365 @@
+-- Decisions: what each was made from (all results that its agent had received in its scope before it,
+-- followed by `after` from call to call, through tool bodies, joined scopes and into a fork's parent),
+-- what the agent knew, and who saw an event.
+
+CREATE MACRO within(inner_scope, outer_scope) AS
+    starts_with(coalesce(inner_scope, '') || '/', coalesce(outer_scope, '') || '/');
+COMMENT ON MACRO within IS 'within(inner_scope, outer_scope), of paths of scopes: whether one is the other or a child of it.';
+
+CREATE MACRO key_of(stream) AS if(starts_with(stream, 'board/'), substr(stream, 7), NULL);
+COMMENT ON MACRO key_of IS 'key_of(stream), of a stream''s name: the key of shared state that it holds; NULL for another one.';
+
+CREATE MACRO body_of(scope) AS split_part(coalesce(scope, ''), '/', 1);
+COMMENT ON MACRO body_of IS 'body_of(scope), of a scope''s path: the call in whose body it is; empty for none.';
+
+CREATE MACRO fact(of_part, n, about, told) AS
+    {'part': of_part, 'number': n::BIGINT, 'name': about, 'value': told::JSON};
+COMMENT ON MACRO fact IS 'fact(of_part, n, about, told): one row of why().';
+
+CREATE MACRO named(of_part, told) AS list_transform(json_keys(told),
+    lambda k, i: fact(of_part, i, k, json_extract(told, '$."' || k || '"')));
+COMMENT ON MACRO named IS 'named(of_part, told): the fields of a JSON object as rows of why().';
+
+CREATE MACRO why(of_decision) AS TABLE
+WITH d AS MATERIALIZED (
+    SELECT d.*, r.experiment, r.arm, a.prompt, a.model, a.parameters
+    FROM decisions AS d
+    LEFT JOIN runs AS r ON r.run = d.run
+    LEFT JOIN arms AS a ON a.experiment = r.experiment AND a.arm = r.arm
+    WHERE d.decision = of_decision
+), own AS MATERIALIZED (
+    SELECT e.id, e.commit_id, e.type, e.known_as, e.lifted, e.data, e.stream, e.run, e.agent, e.role,
+        e.version, e.position, e.event_index, e.happened_at, e.actor, e.on_behalf_of, e.epoch,
+        e.causation, e.correlation, e.traceparent, e.origin_log
+    FROM events AS e
+    JOIN d ON e.run = d.run
+    UNION ALL
+    SELECT e.id, e.commit_id, e.type, e.known_as, e.lifted, e.data, e.stream, e.run, e.agent, e.role,
+        e.version, e.position, e.event_index, e.happened_at, e.actor, e.on_behalf_of, e.epoch,
+        e.causation, e.correlation, e.traceparent, e.origin_log
+    FROM d
+    JOIN inherited AS i ON i.run = d.run
+    JOIN events AS e
+        ON e.run = i.parent AND e.stream = i.stream AND e.version <= i.version
+        AND e.position < i.position
+), said AS MATERIALIZED (
+    SELECT e.*, address_of(e.position, e.event_index) AS address, coalesce(t.what, e.known) AS what,
+        step_of(e.known, e.told) AS step, words_of(e.told, t) AS words
+    FROM (
+        SELECT *, coalesce(known_as, type) AS known, coalesce(lifted, data) AS told
+        FROM own
+        CROSS JOIN (SELECT agent AS decider, inputs AS wanted FROM d)
+        WHERE type <> 'step.yielded.v1' AND (agent = decider OR stream = 'life'
+            OR list_contains(wanted, id) OR list_contains(wanted, commit_id)
+            OR (len(wanted) > 0 AND type = 'step.requested.v1'))
+    ) AS e
+    LEFT JOIN event_types AS t ON t.type = e.known
+), span AS MATERIALIZED (
+    SELECT
+        any_value(d) AS d,
+        any_value(coalesce(e.lifted, e.data)->>'$.scope') FILTER (e.id = d.decision) AS scope,
+        max(e.version) FILTER (e.known_as = 'decision.made.v1' AND e.agent = d.agent
+            AND e.role = d.role AND e.version < d.version) AS before,
+        min(e.version) FILTER (e.known_as = 'decision.made.v1' AND e.agent = d.agent
+            AND e.role = d.role AND e.version > d.version) AS next,
+        list_concat(list(e.id) FILTER (list_contains(d.inputs, e.id)),
+            list(e.commit_id) FILTER (list_contains(d.inputs, e.commit_id))) AS here
+    FROM own AS e
+    CROSS JOIN d
+), calls AS MATERIALIZED (
+    SELECT
+        e.agent, e.step, min(e.version) AS asked, max(e.version) AS ended,
+        max(e.version) FILTER (e.version < s.d.version AND (e.known IN ('step.completed.v1',
+            'step.failed.v1', 'step.blocked.v1') OR e.told->>'$.verdict' = 'happened')) AS got,
+        any_value(if(e.known = 'step.requested.v1', e.told->>'$.tool', NULL)) AS tool,
+        any_value(if(e.known = 'step.requested.v1', e.told->'$.arguments', NULL)) AS arguments,
+        any_value(if(e.known = 'step.requested.v1' AND e.agent = s.d.agent AND e.version < s.d.version,
+            from_json(e.told, '{"call": "VARCHAR", "scope": "VARCHAR",
+                "after": ["BIGINT"], "unordered": "BOOLEAN"}'), NULL)) AS link
+    FROM said AS e
+    CROSS JOIN span AS s
+    WHERE starts_with(e.known, 'step.')
+    GROUP BY e.agent, e.step
+), chained AS (
+    -- A bit a step that the decision goes back to. The decision is the first of the steps, with
+    -- bit 0. Steps go back to earlier ones alone, so one pass from the newest finds all.
+    SELECT
+        s.*, g.steps, g.most, g.around.asked AS entered, list_reduce(
+            list_prepend({'step': 0::INTEGER, 'after': s.d.after, 'scope': ''}, g.steps),
+            lambda b, x: if(get_bit(b, x.step) = 1, list_reduce(x.after, lambda b, n:
+                if(n BETWEEN 1 AND g.most, set_bit(b, n::INTEGER, 1), b), b), b),
+            set_bit(bitstring('0', g.most + 1), 0, 1)) AS bits
+    FROM span AS s
+    CROSS JOIN (
+        SELECT
+            coalesce(list({'step': c.step::INTEGER, 'after': coalesce(c.link.after, []),
+                'scope': coalesce(c.link.scope, '')} ORDER BY c.step DESC), []) AS steps,
+            coalesce(max(c.step), 0)::INTEGER AS most,
+            max({'step': c.step, 'asked': c.asked}) FILTER (c.link.call = body_of(n.scope)) AS around
+        FROM calls AS c
+        CROSS JOIN span AS n
+        WHERE c.link IS NOT NULL AND c.step BETWEEN 1 AND 10_000_000
+    ) AS g
+), passed AS (
+    SELECT c.*, list_transform(list_filter(c.steps, lambda x: get_bit(c.bits, x.step) = 1),
+        lambda x: x.scope) AS scopes
+    FROM chained AS c
+), placed AS (
+    -- What overlapped other calls of its scope is in no chain. It counts where the chain passes what
+    -- it followed, in the scope of the decision or around it, and where its scope was joined; of the
+    -- scopes around the body that the decision stands in, what was there before that call.
+    SELECT
+        e.*, s.d, s.before, s.next, s.here, s.d.version AS v, s.d.inputs AS inputs,
+        list_contains(s.d.after, e.step) AS seen,
+        e.agent = s.d.agent AND e.role = s.d.role AS mine,
+        c.asked, c.ended, c.got, c.tool, c.arguments,
+        -- Twelve facts of the decision, five versions, the rest says who acted.
+        CASE WHEN e.id = of_decision THEN to_json({'question': s.d.question, 'selected': s.d.selected,
+            'because': s.d.because, 'score': s.d.score, 'threshold': s.d.threshold,
+            'margin': s.d.margin, 'runner_up': s.d.runner_up, 'lead': s.d.score - s.d.runner_up,
+            'confidence': s.d.confidence, 'run': s.d.run, 'agent': s.d.agent, 'role': s.d.role,
+            'experiment': s.d.experiment, 'arm': s.d.arm, 'prompt': nullif(s.d.prompt, ''),
+            'model': nullif(s.d.model, ''), 'parameters': s.d.parameters, 'written by': e.actor,
+            'on behalf of': e.on_behalf_of, 'epoch': nullif(e.epoch, 0), 'commit': e.commit_id,
+            'caused by': e.causation, 'correlation': e.correlation, 'traceparent': e.traceparent,
+            'copied from': e.origin_log}) END AS about,
+        CASE WHEN c.link IS NOT NULL AND c.step BETWEEN 1 AND s.most THEN get_bit(s.bits, c.step::INTEGER) = 1
+            OR (c.link.unordered AND (within(s.scope, c.link.scope)
+                    OR list_contains(s.scopes, coalesce(c.link.scope, '')))
+                AND CASE WHEN c.link.after[1] BETWEEN 1 AND s.most
+                    THEN get_bit(s.bits, c.link.after[1]::INTEGER) = 1 ELSE true END
+                AND (body_of(s.scope) = body_of(c.link.scope) OR c.got < s.entered)) END AS given
+    FROM said AS e
+    CROSS JOIN passed AS s
+    LEFT JOIN calls AS c ON c.agent = e.agent AND c.step = e.step
+), facts AS (
+    SELECT unnest(CASE WHEN id = of_decision THEN
+        list_transform(json_keys(about), lambda k, i: fact(
+            if(i <= 12, 'decision', if(i <= 17, 'version', 'actor')),
+            if(i <= 12, i, if(i <= 17, i - 12, i - 17)), k, json_extract(about, '$."' || k || '"')))
+        || list_transform(from_json(coalesce(told->'alternatives', '[]'), '[{"id": "VARCHAR",
+            "score": "DOUBLE", "reason": "VARCHAR", "rejected_because": "VARCHAR"}]'),
+        lambda a, i: fact('alternative', i, a.id, to_json({'score': a.score,
+            'margin': a.score - d.threshold, 'selected': a.id = d.selected, 'reason': a.reason,
+            'rejected_because': a.rejected_because})))
+        || list_transform(inputs, lambda i, n: if(list_contains(coalesce(here, []), i), NULL,
+            fact('input', n, 'elsewhere', to_json({'words': 'it is no event of this run: ask inputs()'}))))
+    ELSE [
+        if(list_contains(inputs, id) OR list_contains(inputs, commit_id),
+            fact('input', coalesce(list_position(inputs, id), list_position(inputs, commit_id)),
+                what, to_json({'run': run, 'agent': agent, 'by': actor, 'key': key_of(stream),
+                'step': step, 'tool': tool, 'words': words})), NULL),
+        CASE
+            WHEN stream = 'life' AND known IN ('run.completed.v1', 'run.failed.v1',
+                'run.cancelled.v1', 'run.scored.v1')
+            THEN fact('outcome', version, what, to_json({'words': nullif(words, '{}'),
+                'metrics': told->'metrics'}))
+            WHEN NOT mine THEN NULL
+            WHEN known = 'message.added.v1' AND version < v
+            THEN fact('message', version, told->>'role', to_json({'words': words, 'step': step}))
+            WHEN known = 'tool.declared.v1' AND version < v
+            THEN fact('version', 7, told->>'tool', to_json({'version': nullif(told->>'version', ''),
+                'effects': told->>'effects', 'source': told->>'source'}))
+            WHEN known = 'agent.handed_off.v1' AND version > v AND coalesce(version < next, true)
+            THEN fact('hand-off', version, told->>'to', to_json({'because': told->>'because',
+                'payload': shown(told->>'payload', 200)}))
+            WHEN version = next THEN fact('next', 1, 'decision', to_json({'words': words}))
+            WHEN if(asked < v, version = got AND given, version = ended AND coalesce(asked < next, true))
+            THEN fact(if(asked < v, 'after', 'followed'), step, tool, to_json({
+                'status': split_part(known, '.', 2), 'arguments': shown(arguments::VARCHAR, 200),
+                'words': words, 'last': seen}))
+        END,
+        CASE
+            WHEN NOT mine OR asked <= coalesce(before, 0) AND NOT seen OR asked >= next THEN NULL
+            WHEN known = 'step.blocked.v1'
+            THEN fact('policy', version, told->>'rule', to_json({'step': step, 'tool': tool,
+                'verdict': 'blocked', 'reason': told->>'reason',
+                'when': if(version < v, 'before', 'after')}))
+            WHEN known = 'step.settled.v1'
+            THEN fact('settlement', version, told->>'verdict', to_json({'step': step,
+                'tool': tool, 'by': told->>'by', 'because': told->>'because'}))
+            WHEN known = 'step.requested.v1' AND asked < v
+            THEN fact('version', 6, 'model', told->'$.arguments.model')
+        END
+    ] END, recursive := false) AS f, id AS event, address, happened_at,
+        position, event_index, inputs
+    FROM placed
+)
+SELECT f.part, f.number, f.name, f.value, if(away, inputs[f.number], event) AS event,
+    if(away, NULL, address) AS address, if(away, NULL, happened_at) AS "at"
+FROM (SELECT *, f.name = 'elsewhere' AND f.part = 'input' AS away FROM facts)
+WHERE f IS NOT NULL AND coalesce(f.value::VARCHAR, 'null') NOT IN ('null', '[]')
+ORDER BY list_position(['decision', 'alternative', 'input', 'after', 'message', 'policy',
+    'settlement', 'version', 'actor', 'followed', 'hand-off', 'next', 'outcome'], f.part), f.number,
+    position, event_index;
+COMMENT ON MACRO TABLE why IS 'why(of_decision): everything about one decision (the id of its event), one row a fact. Columns: part, number, name, value, event, address, at. Parts: decision; alternative (number: place in the list, value: score, margin, reason, rejected_because); input (number: place in the list, the event of this run that it came from; elsewhere where it is of another: ask inputs()); after (all results that its agent had been given in its scope before it, number: step, in the order of the calls; value.last: whether its scope had seen it last); message (all of its context by then); policy and settlement (of the steps around it); version (prompt, model, tools); actor; followed (the agent''s steps until its next decision); hand-off; next; outcome (how the run ended, what it was scored).';
+
+CREATE MACRO inputs(of_decision) AS TABLE
+WITH a AS MATERIALIZED (
+    SELECT unnest(inputs) AS wanted, generate_subscripts(inputs, 1) AS number
+    FROM decisions WHERE decision = of_decision
+), found AS MATERIALIZED (
+    SELECT e.*, a.number FROM events AS e JOIN a ON e.id = a.wanted
+    UNION ALL
+    SELECT e.*, a.number FROM events AS e JOIN a ON e.commit_id = a.wanted
+)
+SELECT
+    'input' AS part, f.number, coalesce(t.what, f.known) AS name, to_json({'run': f.run,
+        'agent': f.agent, 'by': f.actor, 'key': key_of(f.stream), 'step': f.step, 'tool': s.tool, 'words': words_of(f.told, t)}) AS value,
+    f.id AS event, address_of(f.position, f.event_index) AS address, f.happened_at AS "at"
+FROM (
+    SELECT *, step_of(known, told) AS step
+    FROM (SELECT *, coalesce(known_as, type) AS known, coalesce(lifted, data) AS told FROM found)
+) AS f
+LEFT JOIN event_types AS t ON t.type = f.known
+LEFT JOIN steps AS s ON s.run = f.run AND s.agent = f.agent AND s.step = f.step
+UNION ALL
+SELECT 'input', number, 'unknown', to_json({'words': 'no event or commit of this id is on record'}),
+    wanted, NULL, NULL
+FROM a
+WHERE number NOT IN (SELECT number FROM found)
+ORDER BY number, split_part(address, '.', 1)::BIGINT, split_part(address, '.', 2)::BIGINT;
+COMMENT ON MACRO TABLE inputs IS 'inputs(of_decision): the events that a decision was made from, of whichever run; of a commit each of its events. Columns as of why(): part (input), number (place in the list), name, value, event, address, at. What is not on record is told as unknown.';
+
+CREATE VIEW compacted AS
+SELECT
+    run, agent, compaction, version, position, unnest(stands_for) AS event,
+    generate_subscripts(stands_for, 1) AS number
+FROM compactions;
+COMMENT ON VIEW compacted IS 'One row an event that a summary stands for: a message, of an earlier run of the conversation, too, or a summary of before.';
+
+CREATE VIEW context_windows AS
+SELECT w.*
+FROM (
+    SELECT
+        m.run, m.agent, m.version, 'message' AS part, m.message_role, m.text, m.content, m.tokens,
+        m.position, e.id AS event
+    FROM messages AS m
+    JOIN events AS e
+        ON e.run = m.run AND e.agent = m.agent AND e.version = m.version
+        AND e.known_as = 'message.added.v1'
+    UNION ALL
+    SELECT
+        c.run, c.agent, c.version, 'summary', c.message_role, c.text, c.content, c.tokens,
+        c.position, c.compaction
+    FROM compactions AS c
+) AS w
+ANTI JOIN compacted AS g ON g.event = w.event AND g.run = w.run AND g.agent = w.agent;
+COMMENT ON VIEW context_windows IS 'One row a part of an agent''s context window as it is now, of what stands in its run: messages, and summaries without what they stand for.';
+
+CREATE MACRO knew(of_decision) AS TABLE
+WITH d AS MATERIALIZED (
+    SELECT e.run, e.stream, e.agent, e.role, e.version, e.position
+    FROM events AS e WHERE e.id = of_decision
+), mine AS (
+    SELECT e.id AS event, 'told' AS how, NULL AS view, e.position AS since
+    FROM d
+    JOIN events AS e ON e.run = d.run AND e.stream = d.stream AND e.version < d.version
+    WHERE e.known_as IN ('step.completed.v1', 'step.failed.v1', 'step.settled.v1',
+        'step.yielded.v1', 'message.added.v1', 'context.compacted.v1')
+    UNION ALL
+    SELECT e.id, 'told', NULL, e.position
+    FROM d
+    JOIN inherited AS i ON i.run = d.run AND i.stream = d.stream
+    JOIN events AS e
+        ON e.run = i.parent AND e.stream = i.stream AND e.version <= i.version
+        AND e.position < i.position AND e.version < d.version
+    WHERE e.known_as IN ('step.completed.v1', 'step.failed.v1', 'step.settled.v1',
+        'step.yielded.v1', 'message.added.v1', 'context.compacted.v1')
+), served AS (
+    SELECT v.view, v.run, v.position, v.seen
+    FROM d
+    JOIN views_served AS v ON v.run = d.run AND v.agent = d.agent AND v.position < d.position
+    UNION ALL
+    SELECT v.view, v.run, v.position, v.seen
+    FROM d
+    JOIN inherited AS i ON i.run = d.run AND i.stream = 'board/view ' || d.role
+    JOIN views_served AS v
+        ON v.run = i.parent AND v.agent = d.agent AND v.role = d.role AND v.version <= i.version
+        AND v.position < i.position
+), entries AS (
+    SELECT s.view, s.run, s.position, unnest(map_entries(s.seen)) AS entry FROM served AS s
+), parts AS (
+    SELECT
+        e.view, e.run, e.position, e.entry.key AS stream,
+        unnest(string_split(e.entry.value, ',')) AS part
+    FROM entries AS e
+), ranges AS (
+    SELECT
+        p.run, p.stream, split_part(p.part, '-', 1)::BIGINT AS lowest,
+        coalesce(nullif(split_part(p.part, '-', 2), ''), p.part)::BIGINT AS highest,
+        min(p.position) AS since, arg_min(p.view, p.position) AS view
+    FROM parts AS p
+    GROUP BY p.run, p.stream, p.part
+), shown_events AS (
+    SELECT e.id AS event, r.view, r.since
+    FROM ranges AS r
+    JOIN events AS e
+        ON e.run = r.run AND e.stream = r.stream AND e.version BETWEEN r.lowest AND r.highest
+    UNION ALL
+    SELECT e.id, r.view, r.since
+    FROM ranges AS r
+    JOIN inherited AS i ON i.run = r.run AND i.stream = r.stream
+    JOIN events AS e
+        ON e.run = i.parent AND e.stream = i.stream AND e.version <= i.version
+        AND e.position < i.position AND e.version BETWEEN r.lowest AND r.highest
+), got AS (
+    SELECT s.result->>'$.id' AS aggregate_id, try_cast(s.result->>'$.version' AS BIGINT) AS version,
+        min(m.since) AS since
+    FROM mine AS m
+    JOIN events AS e ON e.id = m.event
+    JOIN steps AS s ON s.run = e.run AND s.agent = e.agent AND s.outcome_version = e.version
+    WHERE e.known_as = 'step.completed.v1' AND s.tool = 'aggregate.get' AND s.kind = 'aggregate'
+    GROUP BY 1, 2
+), rebuilt AS (
+    SELECT c.event, min(g.since) AS since
+    FROM got AS g
+    JOIN domain_events AS c ON c.aggregate_id = g.aggregate_id AND c.version <= g.version
+    GROUP BY c.event
+), known AS (
+    SELECT m.event, m.how, m.view, m.since
+    FROM mine AS m
+    ANTI JOIN (
+        SELECT c.event FROM compacted AS c JOIN mine AS n ON n.event = c.compaction
+    ) AS gone ON gone.event = m.event
+    UNION ALL
+    SELECT r.event, 'told', NULL, r.since FROM rebuilt AS r
+    UNION ALL
+    SELECT s.event, 'shown', arg_min(s.view, s.since), min(s.since)
+    FROM shown_events AS s
+    GROUP BY s.event
+)
+SELECT
+    k.event, address_of(e.position, e.event_index) AS address, e.type, e.run, e.agent, k.how,
+    k.view, k.since
+FROM known AS k
+JOIN events AS e ON e.id = k.event
+ORDER BY e.position, e.event_index, k.how;
+COMMENT ON MACRO TABLE knew IS 'knew(of_decision): what the agent had been shown and told before it decided (the id of its decision, or of any other event of it): how is shown (by a view; view is the first that did, since its position) or told (as the outcome of its own step, as a message or a summary in its context, without what a summary stood for by then; or as what an aggregate that it got is rebuilt from). An event may be both.';
+
+CREATE MACRO in_ranges(ranges, n) AS len(list_filter(string_split(ranges, ','), lambda p:
+    n >= split_part(p, '-', 1)::BIGINT
+    AND n <= coalesce(nullif(split_part(p, '-', 2), ''), p)::BIGINT)) > 0;
+COMMENT ON MACRO in_ranges IS 'in_ranges(ranges, n): whether ranges such as 1-4,7 have a number.';
+
+CREATE MACRO who_saw(of_event) AS TABLE
+WITH wanted AS (
+    SELECT e.run, e.stream, e.version FROM events AS e WHERE e.id = of_event
+), places AS (
+    SELECT w.run, w.stream, w.version FROM wanted AS w
+    UNION
+    SELECT i.run, w.stream, w.version
+    FROM wanted AS w
+    JOIN inherited AS i ON i.parent = w.run AND i.stream = w.stream AND w.version <= i.version
+), entries AS (
+    SELECT v.view, v.run, unnest(map_entries(v.seen)) AS entry
+    FROM views_served AS v
+    WHERE v.run IN (SELECT p.run FROM places AS p)
+)
+SELECT v.view, v.run, v.role, v.agent, v.shown_to, v.rules, v.position, v.happened_at
+FROM entries AS s
+JOIN places AS p ON p.run = s.run AND p.stream = s.entry.key
+JOIN views_served AS v ON v.view = s.view
+WHERE in_ranges(s.entry.value, p.version)
+ORDER BY v.position;
+COMMENT ON MACRO TABLE who_saw IS 'who_saw(of_event): the views that showed an event (its id), the first first: to whom, in which role, by which rules. Masked or whole alike; what an agent wrote itself it knows without a view. What SQL as a role drew on is not known event by event: queries has who asked, and when.';

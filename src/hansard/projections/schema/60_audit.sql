@@ -1,0 +1,339 @@
+-- Audit of runs: open intents, overridden policies, retries, thresholds and gaps. A view of findings
+-- has six columns: kind, run, agent, step, address, fact.
+
+-- Runs as trials of their experiment's plan; a fork is one where it was assigned itself. When a run began is
+-- known where it was recorded live, or where its source says so.
+CREATE VIEW trials AS
+SELECT
+    r.experiment, r.arm, r.task, r.trial, r.run, r.status,
+    if((r.labels->>'source') IS NULL, r.started_at, c.began_at) AS began_at,
+    address_of(e.position, e.event_index) AS address, r.first_position AS position,
+    x.experiment IS NOT NULL AS registered, x.trials, x.planned, x.stop, x.exploratory,
+    x.registered_position, x.stopped_at,
+    count(*) OVER (PARTITION BY r.experiment, r.arm, r.task) AS of_task
+FROM runs AS r
+JOIN events AS e ON e.position = r.first_position AND e.event_index = 0
+LEFT JOIN (
+    SELECT run, arg_min(happened_at, position << 16 | event_index) AS began_at
+    FROM events WHERE occurred_at IS NOT NULL GROUP BY run
+) AS c ON c.run = r.run
+LEFT JOIN experiments AS x ON x.experiment = r.experiment
+WHERE r.experiment <> ''
+    AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
+COMMENT ON VIEW trials IS 'One row a run that is a trial, beside the plan of its experiment. A fork is one where it was assigned itself.';
+
+CREATE VIEW orphan_intents AS
+SELECT
+    kind, run, agent, step, address_of(position, event_index) AS address,
+    concat(steps_text(tool, agent, step), ', ', effects, ', was requested at ',
+        moment_of(requested_at), CASE kind
+            WHEN 'in doubt' THEN concat(' and ended without telling whether it happened (',
+                concat_ws(': ', error_type, nullif(shown(error, 100), '')), '); nobody has settled it')
+            WHEN 'ended' THEN concat(' and has no outcome, though ', if(run_status <> 'open',
+                concat('the run is ', run_status), concat('the agent left (', left_as, ')')))
+            WHEN 'passed over' THEN concat(' in epoch ', asked_epoch, ' and has no outcome, though the agent went on in epoch ', epoch)
+            ELSE concat(' and has no outcome: it is under way, or its process is dead; the newest event on record is ',
+                date_diff('second', requested_at, newest_at), ' s younger')
+        END) AS fact
+FROM (
+    SELECT
+        s.* EXCLUDE (kind), r.status AS run_status, a.outcome AS left_as, a.epoch,
+        e.epoch AS asked_epoch, e.position, e.event_index, p.logged_at AS newest_at,
+        CASE
+            WHEN s.status = 'in_doubt' THEN 'in doubt'
+            WHEN r.status <> 'open' OR a.outcome IS NOT NULL THEN 'ended'
+            WHEN a.epoch > e.epoch THEN 'passed over'
+            ELSE 'waiting'
+        END AS kind
+    FROM steps AS s
+    LEFT JOIN runs AS r ON r.run = s.run
+    LEFT JOIN agents AS a ON a.run = s.run AND a.agent = s.agent AND a.role = s.role
+    JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
+    CROSS JOIN progress AS p
+    WHERE s.status IN ('requested', 'in_doubt')
+        AND NOT EXISTS (FROM lone_writes AS w WHERE w.cause = e.id)
+);
+COMMENT ON VIEW orphan_intents IS 'One row an intent without a known outcome: its effect may or may not have happened.';
+
+CREATE VIEW policy_overrides AS
+SELECT
+    if(s.agent = b.agent, 'ran later', 'ran by another') AS kind,
+    s.run, s.agent, s.step, address_of(e.position, e.event_index) AS address,
+    concat(steps_text(s.tool, s.agent, s.step), ' is ', s.status, ', though rule ', p.rule,
+        ' blocked the same call of ', b.agent, '#', b.step, ' at ', moment_of(p.happened_at),
+        ' (', p.reason, ')') AS fact
+FROM policies AS p
+JOIN steps AS b ON b.run = p.run AND b.agent = p.agent AND b.step = p.step
+JOIN steps AS s
+    ON s.run = b.run AND s.tool = b.tool AND s.arguments = b.arguments AND s.status <> 'blocked'
+    AND s.reused_step IS NULL AND (s.requested_position > p.position
+        OR (s.agent = b.agent AND s.step = b.step AND s.outcome_position > p.position))
+JOIN events AS e
+    ON e.position = coalesce(s.outcome_position, s.requested_position)
+    AND e.version = coalesce(s.outcome_version, s.requested_version)
+UNION ALL
+SELECT
+    if(t.verdict = 'run_again', 'run again', 'settled'), t.run, t.agent, t.step,
+    address_of(e.position, e.event_index),
+    concat(steps_text(coalesce(s.tool, 'a call'), t.agent, t.step), ' was settled as ', t.verdict,
+        ' by ', t.settled_by, ' at ', moment_of(t.happened_at), ': ',
+        coalesce(nullif(t.because, ''), 'no reason is given'))
+FROM settlements AS t
+LEFT JOIN steps AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
+JOIN events AS e ON e.position = t.position AND e.version = t.version
+WHERE t.verdict = 'run_again' OR NOT regexp_matches(t.settled_by, '^(policy|reconcile):');
+COMMENT ON VIEW policy_overrides IS 'One row a word of the gate, or a doubt, that somebody went over: a blocked call that ran all the same, or what a person settled.';
+
+CREATE VIEW retries AS
+SELECT
+    if(s.attempts >= 5, 'storm', 'retried') AS kind, s.run, s.agent, s.step,
+    address_of(e.position, e.event_index) AS address,
+    concat(steps_text(s.tool, s.agent, s.step), ' took ', s.attempts, ' attempts and is ', s.status,
+        coalesce(concat('; the last error before: ', f.error), '')) AS fact
+FROM steps AS s
+LEFT JOIN (
+    SELECT run, agent, step,
+        arg_max(concat_ws(': ', error_type, nullif(shown(error, 100), '')), attempt) AS error
+    FROM attempts GROUP BY run, agent, step
+) AS f ON f.run = s.run AND f.agent = s.agent AND f.step = s.step
+JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
+WHERE s.attempts > 1
+UNION ALL
+SELECT
+    'repeated', g.run, g.agent, g.first, address_of(e.position, e.event_index),
+    concat(steps_text(g.tool, g.agent, g.first), ' was called ', g.calls,
+        ' times in a row with the same arguments and never succeeded, up to ', g.agent, '#', g.last,
+        ': ', g.error)
+FROM (
+    SELECT run, agent, tool, min(step) AS first, max(step) AS last, count(*) AS calls,
+        arg_min(requested_position, step) AS position, arg_min(requested_version, step) AS version,
+        arg_max(concat_ws(': ', error_type, nullif(shown(error, 100), '')), step) AS error
+    FROM (
+        SELECT *, count(*) FILTER (status = 'completed') OVER (PARTITION BY run, agent, tool, arguments ORDER BY step) AS island
+        FROM (
+            SELECT s.*
+            FROM steps AS s
+            SEMI JOIN (
+                SELECT run, agent, tool FROM steps WHERE status = 'failed'
+                GROUP BY run, agent, tool HAVING count(*) >= 5
+            ) AS f ON f.run = s.run AND f.agent = s.agent AND f.tool = s.tool
+        )
+    )
+    WHERE status = 'failed'
+    GROUP BY run, agent, tool, arguments, island
+    HAVING count(*) >= 5
+) AS g
+JOIN events AS e ON e.position = g.position AND e.version = g.version;
+COMMENT ON VIEW retries IS 'One row a step that took more than one attempt, or a call that was repeated in vain.';
+
+CREATE MACRO threshold_flips(x) AS TABLE
+SELECT
+    if(a.selected, if(a.score >= d.threshold, 'selected would fail', 'selected would pass'),
+        if(a.score >= d.threshold, 'another would fail', 'another would pass')) AS kind,
+    d.run, d.agent, NULL::BIGINT AS step, address_of(e.position, e.event_index) AS address,
+    concat(shown(d.question, 80), ' selected ', d.selected, '; ', if(a.selected, 'its', a.id || '''s'),
+        ' score ', a.score, if(a.score >= d.threshold, concat(' passes the threshold ', d.threshold,
+        ', and would not at ', round(d.threshold + x, 10)), concat(' is below the threshold ', d.threshold,
+        ', and would not be at ', round(d.threshold - x, 10)))) AS fact
+FROM decisions AS d
+JOIN alternatives AS a ON a.decision = d.decision
+JOIN events AS e ON e.position = d.position AND e.version = d.version
+WHERE (a.score >= d.threshold AND a.score < round(d.threshold + x, 10))
+    OR (a.score < d.threshold AND a.score >= d.threshold - x);
+COMMENT ON MACRO TABLE threshold_flips IS 'threshold_flips(x): what would turn if a decision''s threshold moved by x, up or down: one row an alternative that crosses it. Columns: kind (selected or another, would fail or pass), run, agent, step (NULL), address (of the decision), fact.';
+
+CREATE VIEW late_outcomes AS
+SELECT
+    split_part(o.type, '.', 2) AS kind, o.run, o.agent, o.step, o.address,
+    concat(steps_text(coalesce(s.tool, 'a call'), o.agent, o.step), ' was still running when ', o.agent,
+        ' left at ', moment_of(l.happened_at), '; what came of it was recorded ',
+        greatest(0, date_diff('millisecond', l.happened_at, o.happened_at)), ' ms later') AS fact
+FROM (
+    SELECT
+        e.run, e.stream, e.agent, e.role, e.version, e.happened_at, e.known_as AS type,
+        address_of(e.position, e.event_index) AS address,
+        try_cast(coalesce(e.lifted, e.data)->>'step' AS BIGINT) AS step
+    FROM events AS e
+    WHERE e.known_as IN ('step.completed.v1', 'step.failed.v1', 'step.in_doubt.v1')
+) AS o
+ASOF JOIN (
+    SELECT e.run, e.stream, e.version, e.known_as AS type, e.happened_at
+    FROM events AS e
+    WHERE e.known_as = 'agent.left.v1' OR (e.known_as = 'agent.session_began.v1'
+        AND coalesce(coalesce(e.lifted, e.data)->>'purpose', 'run') = 'run')
+) AS l ON l.run = o.run AND l.stream = o.stream AND o.version > l.version
+LEFT JOIN steps AS s ON s.run = o.run AND s.agent = o.agent AND s.step = o.step
+WHERE l.type = 'agent.left.v1';
+COMMENT ON VIEW late_outcomes IS 'One row an outcome that came when its agent had left: the call ran on behind its session, so nothing of what that did next is on record.';
+
+CREATE VIEW gaps AS
+SELECT
+    'unanswered call' AS kind, m.run, m.agent, s.step, address_of(e.position, e.event_index) AS address,
+    concat(m.agent, ' asked for ', coalesce(s.tool, 'a call'), ' (', m.call, ') at ',
+        moment_of(m.happened_at), ', and no answer is on record') AS fact
+FROM (
+    SELECT
+        run, agent, role, version, position, happened_at,
+        unnest(json_extract_string(fields, '$.tool_calls[*].id')) AS call
+    FROM messages
+    WHERE tool_calls > 0 AND message_role = 'assistant'
+) AS m
+LEFT JOIN runs AS r ON r.run = m.run
+LEFT JOIN (
+    SELECT run, agent, max(version) AS version FROM messages
+    WHERE message_role IN ('assistant', 'user') GROUP BY run, agent
+) AS l ON l.run = m.run AND l.agent = m.agent
+LEFT JOIN steps AS s ON s.run = m.run AND s.call_id = m.call AND s.status IN ('requested', 'in_doubt')
+JOIN events AS e ON e.position = m.position AND e.version = m.version
+ANTI JOIN messages AS t ON t.run = m.run AND t.tool_call_id = m.call
+ANTI JOIN steps AS d ON d.run = m.run AND d.call_id = m.call AND d.status NOT IN ('requested', 'in_doubt')
+WHERE m.call IS NOT NULL AND (r.status <> 'open' OR l.version > m.version)
+UNION ALL
+SELECT
+    'version hole', h.run, h.agent, NULL, address_of(h.position, h.event_index),
+    concat('stream ', h.stream, ' has ', counted(h.events, 'event'), ', and ', if(h.events = 1, 'its version goes', 'their versions go'), ' from ', h.first,
+        ' to ', h.last, if(h.first <> coalesce(i.version, 0) + 1,
+            concat('; they were to begin with ', coalesce(i.version, 0) + 1), ''))
+FROM (
+    SELECT
+        run, stream, any_value(agent) AS agent, count(*) AS events, min(version) AS first,
+        max(version) AS last, max(position) AS position, arg_max(event_index, version) AS event_index
+    FROM events
+    GROUP BY run, stream
+) AS h
+LEFT JOIN inherited AS i ON i.run = h.run AND i.stream = h.stream AND i.depth = 1
+WHERE h.last - h.first + 1 <> h.events OR h.first <> coalesce(i.version, 0) + 1
+UNION ALL
+SELECT
+    'cost', o.run, NULL, NULL, address_of(e.position, e.event_index),
+    concat(o.judged_by, ' says that ', o.metric, ' is ', o.value, ', and the recorded costs add up to ',
+        round(u.cost, 10), ': ', round(abs(o.value - u.cost), 10), if(o.value < u.cost, ' more', ' less'))
+FROM (
+    SELECT * FROM outcomes
+    WHERE metric IN ('cost', 'total_cost', 'agent_cost', 'user_cost')
+    QUALIFY row_number() OVER (PARTITION BY run, metric ORDER BY version DESC) = 1
+) AS o
+JOIN runs AS r ON r.run = o.run AND r.parent IS NULL  -- a fork's costs are its parent's, too
+JOIN events AS e ON e.position = o.position AND e.version = o.version
+JOIN (
+    SELECT run, of_user, metric, cost, total
+    FROM (
+        SELECT
+            run, fsum(cost) FILTER (of_user) AS of_user, fsum(cost) FILTER (NOT of_user) AS agents,
+            fsum(cost) AS total
+        FROM (
+            SELECT run, message_role = 'user' AS of_user, cost FROM messages WHERE cost IS NOT NULL
+            UNION ALL
+            SELECT run, false, amount FROM usage WHERE of = 'step' AND metric = 'cost'
+        )
+        GROUP BY run
+    )
+    CROSS JOIN LATERAL (VALUES ('cost', total), ('total_cost', total), ('agent_cost', agents),
+        ('user_cost', of_user)) AS v(metric, cost)
+    WHERE cost IS NOT NULL
+) AS u ON u.run = o.run AND u.metric = o.metric
+WHERE abs(o.value - u.cost) > if(o.value = round(o.value, 4), 0.00005, 1e-6 * abs(o.value))
+UNION ALL
+SELECT
+    'price', c.run, c.agent, c.step, address_of(e.position, e.event_index),
+    concat(steps_text(c.tool, c.agent, c.step), ' cost ', c.cost, ' as recorded; ', c.input_tokens,
+        ' input and ', c.output_tokens, ' output tokens of ', c.model, ' at the stated prices are ',
+        round(priced, 10))
+FROM (
+    SELECT
+        s.run, s.agent, s.step, s.tool, s.cost, s.input_tokens, s.output_tokens, m.model,
+        s.outcome_position, s.outcome_version,
+        arg_max(p.amount, p.since) FILTER (p.usage = 'input_tokens') AS price_in,
+        arg_max(p.amount, p.since) FILTER (p.usage = 'output_tokens') AS price_out
+    FROM steps AS s
+    JOIN runs AS r ON r.run = s.run
+    LEFT JOIN arms AS a ON a.experiment = r.experiment AND a.arm = r.arm
+    CROSS JOIN LATERAL (SELECT coalesce(s.arguments->>'$.model', if(s.kind = 'model', nullif(a.model, ''), NULL)) AS model) AS m
+    JOIN (
+        SELECT model, usage, since, arg_max(amount, version) AS amount FROM prices
+        WHERE currency = 'USD' AND usage IN ('input_tokens', 'output_tokens')
+        GROUP BY model, usage, since
+    ) AS p ON p.model = m.model AND p.since <= s.requested_at
+    WHERE s.cost IS NOT NULL AND s.reused_step IS NULL
+        AND list_has_all(['input_tokens', 'output_tokens', 'total_tokens', 'cost'], json_keys(s.usage))
+    GROUP BY ALL
+) AS c
+CROSS JOIN LATERAL (SELECT (c.input_tokens * price_in + c.output_tokens * price_out) / 1e6 AS priced)
+JOIN events AS e ON e.position = c.outcome_position AND e.version = c.outcome_version
+WHERE abs(c.cost - priced) > 0.01 * greatest(c.cost, priced)
+UNION ALL
+SELECT
+    'same trial', arg_max(run, position), NULL, NULL, arg_max(address, position),
+    concat('trial ', trial, ' of task ', task, ' under arm ', arm, ' of ', experiment, ' is on record ',
+        count(*), ' times: ', list_aggregate(list(run ORDER BY position), 'string_agg', ', '))
+FROM trials
+WHERE trial IS NOT NULL AND task IS NOT NULL
+GROUP BY experiment, arm, task, trial
+HAVING count(*) > 1
+UNION ALL
+SELECT
+    'trials', arg_max(run, position), NULL, NULL, arg_max(address, position),
+    concat('task ', task, ' has ', counted(count(*), 'trial'), ' under arm ', arm, ' of ', experiment,
+        ', and the plan says ', any_value(trials))
+FROM trials
+WHERE trials IS NOT NULL
+GROUP BY experiment, arm, task
+HAVING count(*) > any_value(trials) OR (count(*) < any_value(trials) AND any_value(stopped_at) IS NOT NULL)
+UNION ALL
+SELECT
+    'tasks', arg_max(run, position), NULL, NULL, arg_max(address, position),
+    concat('arm ', arm, ' of ', experiment, ' has ', counted(count(DISTINCT task), 'task'), ', and the plan says ',
+        any_value(planned))
+FROM trials
+WHERE planned IS NOT NULL AND stopped_at IS NOT NULL
+GROUP BY experiment, arm
+HAVING count(DISTINCT task) < any_value(planned)
+UNION ALL
+SELECT
+    'spread', arg_max(run, began_at), NULL, NULL, arg_max(address, began_at),
+    concat('each task is tried once under arm ', arm, ' of ', experiment, ', and its ', counted(count(*), 'run'),
+        ' began from ', moment_of(min(began_at)), ' to ', moment_of(max(began_at)), ', over ',
+        round(date_diff('second', min(began_at), max(began_at)) / 86400, 1), ' days')
+FROM trials
+WHERE began_at IS NOT NULL AND if(registered, trials = 1 AND stop = 'fixed', trial IS NOT NULL AND task IS NOT NULL)
+GROUP BY experiment, arm
+HAVING max(of_task) = 1 AND max(began_at) - min(began_at) > INTERVAL 1 DAY
+UNION ALL
+SELECT
+    'no outcome', t.run, NULL, NULL, t.address,
+    concat('the run is ', t.status, ', and nobody says what came of task ', t.task, ' under arm ',
+        t.arm, ' of ', t.experiment, '; other runs of it are scored')
+FROM trials AS t
+SEMI JOIN (SELECT experiment FROM trials SEMI JOIN outcomes USING (run)) AS s ON s.experiment = t.experiment
+ANTI JOIN outcomes AS o ON o.run = t.run
+WHERE t.status <> 'open'
+UNION ALL
+SELECT
+    'not in the plan', t.run, NULL, NULL, t.address,
+    concat('the run is assigned to arm ', coalesce(t.arm, '(none)'), ' of ', t.experiment,
+        ', and the plan has no such arm')
+FROM trials AS t
+ANTI JOIN arms AS a ON a.experiment = t.experiment AND a.arm = t.arm
+WHERE t.registered
+UNION ALL
+SELECT
+    'before the plan', arg_min(run, position), NULL, NULL, arg_min(address, position),
+    concat(counted(count(*), 'run'), ' of ', experiment, ' began before it was registered at position ',
+        any_value(registered_position), ', and its plan does not say that it is exploratory')
+FROM trials
+WHERE NOT exploratory AND position < registered_position
+GROUP BY experiment
+UNION ALL
+SELECT
+    'unknown type', run, any_value(agent), NULL, address_of(min(position), arg_min(event_index, position)),
+    concat(counted(count(*), 'event'), ' of type ', type, ', which this version does not know, ',
+        if(count(*) = 1, 'is', 'are'), ' in no table but events')
+FROM (FROM events AS e ANTI JOIN problems AS p ON p.position = e.position AND p.event_index = e.event_index)
+WHERE known_as IS NULL
+GROUP BY run, type
+UNION ALL
+SELECT
+    'problem', NULL, NULL, NULL, concat_ws('.', position, event_index),
+    concat(subject, ' at position ', position, ' is not as Hansard writes it: ', reason)
+FROM problems;
+COMMENT ON VIEW gaps IS 'One row something that could be missing, or that does not add up. A step without an outcome stands in orphan_intents.';
