@@ -80,6 +80,25 @@ def test_rebuild_is_refused_while_somebody_projects(home: Path, small: Small):
     assert small("rebuild", "--verify").code == 0
 
 
+def test_a_reader_rebuilds_tables_of_another_schema(home: Path, small: Small):
+    """An answer has every row of the log, a note says why it takes longer, and --verify refuses
+    instead of replacing what it was asked to compare; the next answer rebuilds nothing.
+    """
+    small("rebuild")
+    with duckdb.connect(TableFiles.of(home, SMALL).path) as con:
+        con.execute("UPDATE schema_version SET digest = 'other'")
+    refused = small("rebuild", "--verify")
+    assert (refused.code, "another version of Hansard made it" in refused.err) == (2, True)
+    a_run(home, SMALL)
+    answer = small("sql", "SELECT count(*) AS runs FROM runs", "--json")
+    assert "rebuilding" in answer.err
+    assert "from the log: another schema made it" in answer.err
+    again = small("sql", "SELECT count(*) AS runs FROM runs", "--json")
+    assert "rebuilding" not in again.err
+    assert answer.lines[0] == again.lines[0]
+    assert small("rebuild", "--verify").code == 0
+
+
 def test_status_says_how_far_the_tables_are(home: Path, small: Small):
     """Position and what is behind it, whether anybody projects, for people and for programs."""
     small("rebuild")

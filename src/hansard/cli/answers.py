@@ -17,12 +17,14 @@ from hansard.settings import Settings
 
 def answering() -> AbstractAsyncContextManager[Reader]:
     """The newest generation of the tables, opened for our own questions."""
-    return tables.answering(place_of(settings()), reading_raw, output.hint)
+    return tables.answering(place_of(settings()), reading_raw, output.hint, output.positions)
 
 
 def published(wait_for: int | None) -> AbstractAsyncContextManager[PublishedSnapshot]:
     """The newest generation; what is not as of now is told on stderr."""
-    return tables.published(place_of(settings()), reading_raw, output.hint, wait_for=wait_for)
+    return tables.published(
+        place_of(settings()), reading_raw, output.hint, output.positions, wait_for=wait_for
+    )
 
 
 def place_of(found: Settings) -> TableFiles:

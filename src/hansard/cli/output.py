@@ -224,12 +224,25 @@ def hint_erased(fetch: Payloads) -> None:
 
 @contextlib.contextmanager
 def progress(*whats: str) -> Generator[Callable[[str, int, int], None]]:
-    """A bar for each on stderr where that is a terminal; nothing where it is not. What is yielded
-    takes which of them, how much is done, and of how much.
+    """Yield a function that takes the name of a bar, how much is done, and of how much.
+
+    The bars are on stderr, where that is a terminal, from the first call on that leaves work to do.
     """
-    if not sys.stderr.isatty():
-        yield lambda _what, _done, _total: None
-        return
+    with contextlib.ExitStack() as stack:
+        update: Callable[[str, int, int], None] | None = None
+
+        def report(what: str, done: int, total: int) -> None:
+            nonlocal update
+            if update is None and done < total and sys.stderr.isatty():
+                update = stack.enter_context(_bars(whats))
+            if update is not None:
+                update(what, done, total)
+
+        yield report
+
+
+@contextlib.contextmanager
+def _bars(whats: Iterable[str]) -> Generator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -248,7 +261,7 @@ def progress(*whats: str) -> Generator[Callable[[str, int, int], None]]:
 
 @contextlib.contextmanager
 def positions() -> Generator[Callable[[int, int], None]]:
-    """A bar for the positions of a log: how far, and of how many."""
+    """Yield a function that shows how far a log is read, and how long it is."""
     with progress("positions") as update:
         yield lambda done, total: update("positions", done, total)
 

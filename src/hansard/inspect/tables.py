@@ -40,15 +40,22 @@ OpenRaw = Callable[[], AbstractAsyncContextManager[RawWorkspace]]
 """Opens the log that tables are made of."""
 
 Tell = Callable[[str], None]
-"""What is told of an answer that is not as of now."""
+"""Called with a note for the user: a rebuild, or an answer that is not as of now."""
+
+Bar = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
+"""Opens a progress bar: what it yields takes the position that is reached and the one to reach."""
+
+
+def _no_bar() -> AbstractContextManager[Callable[[int, int], None]]:
+    return contextlib.nullcontext(lambda _reached, _wanted: None)
 
 
 @contextlib.asynccontextmanager
 async def answering(
-    place: TableFiles, open_raw: OpenRaw, tell: Tell, *, wait_for: int | None = None
+    place: TableFiles, open_raw: OpenRaw, tell: Tell, bar: Bar = _no_bar
 ) -> AsyncGenerator[Reader, None]:
     """The newest generation, opened by the first of our own questions. Raises as `published`."""
-    async with published(place, open_raw, tell, wait_for=wait_for) as generation:
+    async with published(place, open_raw, tell, bar) as generation:
         tables = _Tables(generation)
         try:
             yield Reader(tables)
@@ -96,7 +103,12 @@ class _Tables:
 
 @contextlib.asynccontextmanager
 async def published(
-    place: TableFiles, open_raw: OpenRaw, tell: Tell, *, wait_for: int | None = None
+    place: TableFiles,
+    open_raw: OpenRaw,
+    tell: Tell,
+    bar: Bar = _no_bar,
+    *,
+    wait_for: int | None = None,
 ) -> AsyncGenerator[PublishedSnapshot, None]:
     """The newest generation, at the head of the log as of this call, or at `wait_for`.
 
@@ -105,7 +117,7 @@ async def published(
     """
     try:
         async with open_raw() as raw:
-            await reach(raw, place, tell, wait_for)
+            await reach(raw, place, tell, bar, wait_for)
     except (Unreachable, BrokerError) as error:
         stands = generations.newest(place)
         if stands is None or stands.position < (wait_for or 0):
@@ -138,7 +150,11 @@ async def read(reader: Reader, reads: Callable[[Reader], T], limit_s: float | No
 
 
 async def reach(
-    raw: RawWorkspace, place: TableFiles, tell: Tell, wait_for: int | None = None
+    raw: RawWorkspace,
+    place: TableFiles,
+    tell: Tell,
+    bar: Bar = _no_bar,
+    wait_for: int | None = None,
 ) -> None:
     """Have a generation published at the head of the log, or at `wait_for`, by whichever process.
 
@@ -166,7 +182,9 @@ async def reach(
                 return
             await asyncio.sleep(POLL_S)
             continue
-        reached = await _project(projector, wanted, None if wanted <= head else WAIT_S)
+        if projector.store.restarted:
+            tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
+        reached = await _project(projector, wanted, None if wanted <= head else WAIT_S, bar)
         if reached < wanted:
             fact = (
                 f"it goes to position {max(head, wanted):,}, but from {reached + 1:,} on it is gone"
@@ -175,13 +193,16 @@ async def reach(
         return
 
 
-async def _project(projector: Projector, wanted: int, timeout_s: float | None) -> int:
+async def _project(projector: Projector, wanted: int, timeout_s: float | None, bar: Bar) -> int:
     """Bring the tables to a position and publish them; where they stand then, which is before it
     where the log has lost what is there. Raises Behind where the log ends before.
     """
     try:
-        async with asyncio.timeout(timeout_s):
-            await projector.run(until=wanted)
+        with bar() as update:
+            async with asyncio.timeout(timeout_s):
+                await projector.run(
+                    until=wanted, moved=lambda batch, _: update(batch.position, wanted)
+                )
     except TimeoutError as error:
         reached = projector.store.progress.position
         raise Behind(wanted, reached, timeout_s or 0.0) from error

@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.loggers import logger
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.integrity.membership import TELLING, Told
 from hansard.projections._arrow import Shape
@@ -64,8 +63,6 @@ FORKED = "run.forked.v1"
 FAULTS = (duckdb.DataError, duckdb.IntegrityError, duckdb.InvalidInputException)
 """What DuckDB says of values that it cannot take; all else is about the file or the machine."""
 
-_log = logger(__name__)
-
 _PROBLEMS = Shape(
     {"position": "integer", "event_index": "integer", "subject": "text", "reason": "text"}
 )
@@ -104,6 +101,8 @@ class Store:
         self.path = path
         self._partial = partial
         self._threads = THREADS_MAX
+        self.restarted = False
+        """Whether the file was emptied because another schema made it."""
         self._looking = threading.Lock()
         if not read_only:
             import duckdb as _  # noqa: PLC0415, F401 -- has Arrow taken, which rows come in
@@ -321,7 +320,7 @@ class Store:
         """Replace the file by one with empty tables, to be filled from the log again. Killed in
         between, there is no file, which is a valid start, too.
         """
-        _log.info("tables of another schema are rebuilt from the log", path=str(self.path))
+        self.restarted = True
         self._con.close()
         self.path.unlink()
         self._begin()

@@ -120,6 +120,8 @@ async def _project_once(
     try:
         projector = await _taken(source, place, broker, tell)
         try:
+            if projector.store.restarted:
+                tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
             await projector.run()
         finally:
             await projector.close()
