@@ -71,6 +71,7 @@ async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
                 f"ada@{stored.commit.version}",
                 f"ada@{last}",
                 stored.commit.id,
+                *(f"{stored.position}.{index}" for index in range(len(stored.commit.events))),
                 *(event.id for event in stored.commit.events),
                 snapshot_id(STREAM, last),
             ]
@@ -80,7 +81,12 @@ async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
             found = (await record.state("r", stored.time + timedelta(microseconds=1))).agent("ada")
             assert found == states[found.version]
             assert found.version >= (last if whole else last - 1)
-        assert (await record.state("r")).agent("ada") == states[-1]
+        newest = (await record.state("r")).agent("ada")
+        assert newest == states[-1]
+        for step in newest.steps.values():
+            view = await record.state("r", f"ada#{step.number}")
+            assert view.agent("ada").version >= (step.outcome_version or step.version)
+            assert view.agent("ada").steps[step.number] == step
         assert (await record.state("r", datetime.now(UTC))).agent("ada") == states[-1]
         stream = commits[0].stream
         for version, state in enumerate(states):

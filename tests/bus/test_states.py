@@ -167,13 +167,14 @@ async def test_a_vector_is_what_the_states_of_that_point_say(told):
 
 
 async def test_the_same_point_said_in_every_way_is_the_same_state(told):
-    """A version, a position, a time, a commit id and an event id of one commit agree."""
+    """A version, a position, a time, an address, the ids of commit and event of a commit agree."""
     run = told.runs[0]
     stored = [s for s in await told.log.read_run(run) if str(s.stream) == "agent/r/a"][40]
     points = [
         f"a@{stored.commit.version}",
         stored.position,
         str(stored.position),
+        f"{stored.position}.0",
         stored.commit.id,
         stored.commit.events[0].id,
         AtTime(stored.stamp),

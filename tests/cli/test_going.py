@@ -127,7 +127,8 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     assert stopped.code == 1
     asked = f" run settle {run} worker#3 --happened RESULT | --did-not-happen"
     assert asked in stopped.err
-    told = call("run", "settle", run, "worker#3", "--happened", '"x"', "--by", "me")
+    intent = [each for each in call("trail", run, "--json").lines if each.get("step") == 3][0]
+    told = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")
     assert told.code == 0
     assert call("run", "trace", run, "--json").lines[-1]["settled_by"] == "me"
     assert "step worker#3 (never) is settled: happened, now completed" in told.out

@@ -112,7 +112,7 @@ def told_labels(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str
 
 
 def find_step(view: RunView, text: str) -> tuple[str, Step]:
-    """An agent and its step from `agent#17`, or `17` where the run has one agent.
+    """Return an agent and its step from `agent#17`, or `17` if the run has one agent.
 
     Raises BadName, NotFound.
     """
@@ -139,9 +139,10 @@ async def settle(
     by: str | Actor = "person",
     because: str = "",
     scrub: Scrub | None = None,
-) -> None:
+) -> str:
     """Say what is true of a step: `happened` (with its result), `did_not_happen`, `reuse` or
-    `run_again`. Takes the agent's next epoch, so that a session still at work is fenced.
+    `run_again`. Takes the agent's next epoch, so that a session still at work is fenced. Returns
+    the step as `agent#number`.
 
     Raises Refused where the step is not of a kind that can be settled so, or what it wrote to
     shared state is there; NotFound, BadName.
@@ -182,6 +183,7 @@ async def settle(
         return await workspace.log.append(wanted)
 
     view = await workspace.points.view(run)
+    step = await workspace.points.step_name(run, step)
     agent, found = find_step(view, step)
     wrote = await written(workspace.states, view.stream_of(agent), found)
     if wrote is not None:
@@ -191,6 +193,7 @@ async def settle(
         )
         raise Refused(message)
     await transact(functools.partial(workspace.points.view, run), settled, append)
+    return f"{agent}#{found.number}"
 
 
 async def reopen(

@@ -20,8 +20,9 @@ Run = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, a prefix no other has, or 'last'.")
 ]
 POINT = (
-    "A position (1234), agent@version (researcher_1@12), life@version, a time "
-    "(2026-11-21T10:00:00Z), or the id of a commit, event or snapshot."
+    "A position (1234), an event's address (1234.2), a step (researcher_1#8), agent@version "
+    "(researcher_1@12), life@version, a time (2026-11-21T10:00:00Z), or the id of a commit, event "
+    "or snapshot."
 )
 
 At = Annotated[str | None, typer.Option(metavar="POINT", help=POINT)]

@@ -591,7 +591,7 @@ class Record(OnPortal):
 
         Args:
             run: The run.
-            step: The step, as `agent#number`.
+            step: The step, as `agent#number` or the address of one of its events (`1234.2`).
             verdict: What is true of it.
             result: What it returned, where it happened.
             by: Who says so.

@@ -26,7 +26,10 @@ _DECISIONS = """
 """
 _RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY run = $1 DESC, run LIMIT $2"
 _NEWEST = "SELECT run FROM runs ORDER BY first_position DESC LIMIT 1"
-_REMEDY = "give an event's id, its address (position.index), or a run to list its decisions"
+_REMEDY = (
+    "give a decision's id, its address (1234.2), or a run to list its decisions; a step "
+    "(researcher_1#8) is shown by 'hansard run show RUN --at STEP'"
+)
 
 
 class Unclear(CallerError):

@@ -5,6 +5,7 @@ Long because each operation of a record (`hansard.client.operations`) is answere
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -724,6 +725,9 @@ class WorkspaceRequests:
     async def settle(self, asker: Asker, asked: RecordSettle) -> None:
         """Say what is true of a step. One that the role is not shown is none to it."""
         result = wire.load(asked.result)
+        with contextlib.suppress(NotFound):  # answered as a step that is not shown
+            step = await asker.workspace.points.step_name(asked.run, asked.step)
+            asked = msgspec.structs.replace(asked, step=step)
         agent, _, number = asked.step.rpartition("#")
         about = {"step": int(number) if number.isdigit() else None}
         if not await self._sees(asker, asked.run, "step.requested", about, agent):

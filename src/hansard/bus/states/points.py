@@ -2,7 +2,9 @@
 
 None                 the newest
 1234                 a position
+1234.2               an event's address: the end of the commit at its position
 researcher_1@12      a version of an agent's stream (or life@3)
+researcher_1#8       a step: where its outcome was recorded, or its intent while it has none
 2026-11-21T10:00Z    a time; the log's own time of each commit decides
 a UUID               a commit, event or snapshot of the run
 """
@@ -22,9 +24,13 @@ from hansard.domain.run import RunState
 from hansard.domain.snapshot import snapshot_id
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ADDRESS = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
+_STEP = re.compile(r"(.+)#([0-9]{1,18})")
+
 _REMEDY = (
-    "give a position (1234), agent@version (researcher_1@12), life@version, a time "
-    "(2026-11-21T10:00:00Z), or the id of a commit, event or snapshot"
+    "give a position (1234), an event's address (1234.2), a step (researcher_1#8), agent@version "
+    "(researcher_1@12), life@version, a time (2026-11-21T10:00:00Z), or the id of a commit, event "
+    "or snapshot"
 )
 
 
@@ -63,6 +69,10 @@ class Points:
     async def _text(self, run: str, text: str) -> UpTo:
         if text.isascii() and text.isdigit():
             return AtPosition(int(text))
+        if _ADDRESS.fullmatch(text):
+            return AtPosition(whole_at((await self._event(run, text))[0]))
+        if step := _STEP.fullmatch(text):
+            return await self._step(run, step[1], int(step[2]))
         if _UUID.fullmatch(text.lower()):
             return await self._id(run, text.lower())
         stream, at, version = text.rpartition("@")
@@ -72,6 +82,39 @@ class Points:
             return at_time(datetime.fromisoformat(text))
         except ValueError:
             raise BadName("point", text, _REMEDY) from None
+
+    async def step_name(self, run: str, text: str) -> str:
+        """Return `agent#number` for the address of one of a step's events; any other text as it is.
+        Raises NotFound.
+        """
+        if not _ADDRESS.fullmatch(text):
+            return text
+        stored, version = await self._event(run, text)
+        if isinstance(stored.stream, AgentStream):
+            agent = stored.stream.agent
+            for step in (await self.view(run)).agent(agent).steps.values():
+                if version in {step.version, step.outcome_version}:
+                    return f"{agent}#{step.number}"
+        raise NotFound(
+            f"a step whose intent or outcome stands at {text}", "see 'hansard run trace'"
+        )
+
+    async def _event(self, run: str, address: str) -> tuple[Stored, int]:
+        """The commit of the event at `position.index`, and the event's version in its stream."""
+        position, index = (int(part) for part in address.split("."))
+        for stored in await self._states.history(run):
+            if stored.position == position and index < len(stored.commit.events):
+                return stored, stored.commit.version + index
+        raise NotFound(f"an event at {address} in run {run}", "see 'hansard trail'")
+
+    async def _step(self, run: str, agent: str, number: int) -> AtPosition:
+        life = await self._states.life(run)
+        if agent in life.roster:
+            state = await self._states.agent(AgentStream(run, life.roster[agent], agent))
+            if number in state.steps:
+                step = state.steps[number]
+                return await self._version(run, agent, step.outcome_version or step.version)
+        raise NotFound(f"step {number} of {agent!r} in run {run}", "see 'hansard run trace'")
 
     async def _version(self, run: str, name: str, version: int) -> AtPosition:
         life = await self._states.life(run)

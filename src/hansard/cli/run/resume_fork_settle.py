@@ -103,7 +103,12 @@ async def fork(
 async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
     which: Run,
     step: Annotated[
-        str, typer.Argument(metavar="STEP", help="agent#number, or number where one agent is.")
+        str,
+        typer.Argument(
+            metavar="STEP",
+            help="agent#number, the address of one of its events (1234.2), or its number in a run "
+            "of one agent.",
+        ),
     ],
     happened: Annotated[
         str | None,
@@ -126,12 +131,11 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     verdict = verdict_of(happened, did_not_happen=did_not_happen, reuse=reuse, run_again=run_again)
     result = result_from(happened) if happened is not None else None
     async with reading_run(which) as (workspace, run):
-        await actions.settle(
+        name = await actions.settle(
             workspace, run, step, verdict.value, result=result, by=by, because=because
         )
         view = await workspace.states.run(run)
-        agent, settled = actions.find_step(view, step)
-    name = f"{agent}#{settled.number}"
+        _, settled = actions.find_step(view, name)
     told = Settled(run=run, step=name, verdict=verdict, status=settled.status)
     text = f"step {name} ({settled.tool}) is settled: {verdict.value}, now {settled.status}"
     output.show(told, text, json=json)
