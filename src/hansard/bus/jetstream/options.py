@@ -31,7 +31,9 @@ class Host(Protocol):
     """
 
     def hold(self, stream: str) -> None:
-        """Have `check` see whether that stream's files are still there. Raises as that."""
+        """Have a stream's metadata on the disk, and `check` see whether the stream's files are
+        still there. Raises as that.
+        """
 
     def check(self, stream: str) -> None:
         """Raise StoreGone, NotWritable unless they are."""

@@ -28,7 +28,8 @@ import secrets
 import select
 import stat
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,6 +50,13 @@ TAIL_LINES_MAX = 20
 GITIGNORE = b"# The record of a workspace, with its logins: never to be committed.\n*\n"
 
 OBSTACLE_BYTES = 4096
+
+METADATA = ("meta.inf", "meta.sum")
+"""What nats-server knows a stream by: its configuration, and the checksum of that. Both are written
+when the stream is made."""
+
+SYNCED_AFTER_S = 120.0
+"""A file that nobody has changed for so long is on the disk: Linux writes it after 30 s."""
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
@@ -170,6 +178,29 @@ class ServerFiles(msgspec.Struct, frozen=True):
     def stream(self, name: str) -> Path:
         """The folder of one of our account's streams, as nats-server lays them out."""
         return self.store / "jetstream" / "HANSARD" / "streams" / name
+
+    def sync_metadata(self, name: str) -> None:
+        """Sync what nats-server knows a stream by, and the folders above it, where it is new: under
+        `relaxed` the server syncs messages alone.
+        """
+        folder = self.stream(name)
+        try:
+            changed_s = (folder / METADATA[0]).stat().st_mtime
+        except FileNotFoundError:
+            return  # removed while the server runs: it is missed at the next start
+        if time.time() - changed_s > SYNCED_AFTER_S:
+            return
+        above = [each for each in folder.parents if each.is_relative_to(self.root)]
+        for path in (*(folder / each for each in METADATA), folder / "msgs", folder, *above):
+            sync(path)
+        sync(self.root.parent)
+
+    def write_metadata(self, name: str, content: Mapping[str, bytes]) -> None:
+        """Replace what nats-server knows a stream by, on the disk. Not while a server runs."""
+        folder = self.stream(name)
+        for each in METADATA:
+            _write(folder / each, content[each])
+        sync(folder)
 
     @property
     def _credentials(self) -> Path:
@@ -323,6 +354,15 @@ class ServerFiles(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return ""
         return "\n".join(text.splitlines()[-TAIL_LINES_MAX:])
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def hung_up(fd: int) -> bool:

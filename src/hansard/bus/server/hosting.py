@@ -87,13 +87,15 @@ class Host:
         return host
 
     def hold(self, stream: str) -> None:
-        """From here on `check` sees whether that stream's files are still where they are now.
+        """Have a stream's metadata on the disk before anything is written to the stream; from here
+        on `check` sees whether its files are still where they are now.
 
         Raises StoreGone where they are gone already, NotWritable where the disk fails.
         """
         folder = self._place.stream(stream)
         try:
             self._anchors.hold(folder)
+            self._place.sync_metadata(stream)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreGone(self._place.root, f"{str(folder)!r} was deleted or moved") from error
         except OSError as error:
