@@ -37,7 +37,7 @@ BOUND_S = 60.0
 
 def stopped(home: Path) -> None:
     """Wait until no process uses a data directory."""
-    assert server._freed(ServerFiles(home), time.monotonic() + BOUND_S)
+    assert server.freed(ServerFiles(home), time.monotonic() + BOUND_S)
 
 
 def marked(home: Path, workspace: str, position: int) -> None:

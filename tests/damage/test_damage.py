@@ -1,11 +1,14 @@
 """A log that is not what it was is never called clean, and whatever reads it ends and says so."""
 
 import re
+from pathlib import Path
 
+import msgspec
 import pytest
 
 import hansard
 from hansard.bus import marks
+from hansard.bus.server.lease import join
 from hansard.domain.errors import Corrupt
 from tests.cli.planting import plant
 from tests.cli.support import Call, Ran
@@ -26,6 +29,7 @@ from tests.damage.damages import (
 
 pytestmark = pytest.mark.slow
 
+SHORT_OF_MARK = r"its log ends at position \d+, and at .* it was on the disk up to \d+"
 COUNT = "SELECT count(*) AS n FROM events"
 QUICK = (BLOCKS[0], BLOCKS[3], BLOCKS[18], STREAM[0], STREAM[-1], BLOBS[3], TABLES[0])
 """One of each kind."""
@@ -138,6 +142,66 @@ def test_a_loss_that_is_accepted_is_gone_on_with(files: Files, cli: Call):
     told = cli("check")
     assert told.code == 0, told.out
     assert "note: mark: the broker's mark was begun on" in told.out
+
+
+METADATA = [*(each for each in STREAM if each.name.startswith("meta.")), BLOBS[-1]]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The metadata of a stream."""
+    return {each.name: each.read_bytes() for each in folder.glob("meta.*")}
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("damage", named(METADATA))
+def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
+    """The refusal names `hansard repair`; after it the workspace is read and written as before, and
+    what was replaced is kept.
+    """
+    events = int(cli("sql", "--format", "csv", COUNT).out.split()[-1])
+    stopped(files.home)
+    damage.do(files)
+    stream = files.stream("blob") if damage in BLOBS else files.stream()
+    damaged = contents(stream)
+    assert "run 'hansard repair'" in opened(files)
+    repaired = cli("repair", "--json")
+    assert repaired.code == 0, repaired.err
+    [restored] = [msgspec.json.decode(line) for line in repaired.out.splitlines()]
+    assert (restored["stream"], restored["messages"] > 0) == (stream.name, True)
+    assert contents(Path(restored["backup"])) == damaged
+    assert opened(files) == ""
+    checked = cli("check")
+    assert checked.code == 0, checked.out
+    assert int(cli("sql", "--format", "csv", COUNT).out.split()[-1]) == events
+    with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
+        with record.run("w", agent="a", role="r") as session:
+            session.checkpoint("large", text="y" * 100_000)
+        assert record.state(session.run).agents
+    assert cli("check").code == 0
+
+
+@pytest.mark.slow
+def test_a_repair_hides_no_loss(files: Files, cli: Call):
+    """Where messages are gone besides, the workspace is still refused, as of the broker's mark."""
+    BLOCKS[1].do(files)
+    BLOBS[-1].do(files)
+    assert cli("check").code
+    assert cli("repair").code == 0
+    assert re.search(SHORT_OF_MARK, opened(files))
+
+
+@pytest.mark.slow
+def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Call):
+    """With nothing to do it says so; while others use the broker it is refused."""
+    before = contents(files.stream())
+    assert "nothing to repair" in cli("repair").out
+    stopped(files.home)
+    STREAM[0].do(files)
+    with join(files.home):
+        refused = cli("repair")
+        assert refused.code == 2
+        assert "other processes use the data directory" in refused.err
+    assert contents(files.stream()) == {"meta.sum": before["meta.sum"]}
 
 
 def test_a_server_that_was_killed_while_it_made_a_stream_is_no_loss(files: Files):

@@ -219,8 +219,8 @@ class Witness(msgspec.Struct, frozen=True):
             f"the broker does not offer its stream {stream!r}, and {str(folder)!r} holds messages "
             f"of it: 'meta.inf' or 'meta.sum' there is damaged or gone, "
             f"{str(self.data_dir / 'server.log')!r} says which. Nothing was made in its place. End "
-            "what uses the data directory, put back both files from a copy (they change only when "
-            "the stream is made), or all of the folder",
+            "what uses the data directory and run 'hansard repair', which writes both files again; "
+            "or put back all of the folder from a copy",
         )
 
     def wrong(self, workspace: str, kept: Kept | None, last: int, blobs: int) -> Corrupt | None:

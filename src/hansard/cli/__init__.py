@@ -45,6 +45,8 @@ COMMANDS = {
     "status": "Show the broker and what the workspace holds.",
     "demo": "Watch three agents work, be killed, and resume.",
     "check": "Recheck a whole workspace.",
+    "repair": "Restore the metadata of a workspace's streams that the embedded broker does not "
+    "offer.",
     "runs": "List the runs, the newest first; those that are all that is asked for.",
     "import": "Import recorded runs.",
     "export": "Write runs as JSON lines with their exact stored bytes, large payloads included.",

@@ -186,7 +186,7 @@ def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: flo
                 _raise_recorded(place)
                 continue  # its supervisor was stopped just now
             # It may be on its way out, with its last user gone.
-            if waited_for_other or not _freed(place, min(deadline, time.monotonic() + LEAVING_S)):
+            if waited_for_other or not freed(place, min(deadline, time.monotonic() + LEAVING_S)):
                 raise OtherDurability(place.root, info.durability, durability)
             waited_for_other = True
 
@@ -355,7 +355,7 @@ _IMPORTED = ((__file__, 3), (msgspec.__file__, 1))
 """Modules the supervisor needs, and how many folders up their import path begins."""
 
 
-def _freed(place: ServerFiles, deadline: float) -> bool:
+def freed(place: ServerFiles, deadline: float) -> bool:
     """Whether the store is free before the deadline: no server, no supervisor."""
     fd = os.open(place.store_lock, os.O_RDWR | os.O_CLOEXEC)
     try:
