@@ -1,6 +1,7 @@
 """What replays saved: what is recorded of the calls that were answered, and nothing made up."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,27 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
         assert list(await record.savings(month="1999-01")) == []
         with pytest.raises(hansard.BadValue, match="2026-01"):
             await record.savings(month="May")
+
+
+def test_writes_to_the_record_are_no_effects(tmp_path: Path):
+    """A replayed write to the board and a message to the team count as calls; only an effect
+    outside the record counts as one that was not repeated, in the session and in the tables.
+    """
+    with hansard.connect(data_dir=tmp_path) as record:
+        for _ in range(2):
+            with record.run("w", run="r", agent="a", role="r") as session:
+
+                @session.tool(effects="once")
+                def mail(to: str) -> str:
+                    return to
+
+                session.board.put("k", 1)
+                session.team.send("hi", role="r")
+                mail("ada")
+                saved = session.saved
+        [found] = record.savings("r")
+        assert saved.effects == found.effects == 1
+        assert saved.calls == found.calls == 3
 
 
 @pytest.mark.slow(cases=1)

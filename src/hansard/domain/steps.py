@@ -317,6 +317,10 @@ class StepStatus(StrEnum):
     NOT_DONE = "not_done"
 
 
+KINDS_IN_RECORD = frozenset({"aggregate", "board", "memory", "team"})
+"""Kinds of calls that write to the record alone."""
+
+
 class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A step as folded so far. Versions are those of its events in the agent's stream. `approvals`
     are those that its intents name, the newest last. `late`: its outcome came when its agent had
@@ -400,6 +404,11 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def is_of_world(self) -> bool:
         """Whether the call itself does something to the world."""
         return self.effects not in (Effects.PURE, Effects.COMPOSITE)
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the effect is outside the record: a mail, and not an entry of the board."""
+        return self.is_of_world and self.kind not in KINDS_IN_RECORD
 
     @property
     def attempt(self) -> int:

@@ -37,7 +37,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         calls: Calls answered, those in the bodies of answered ones included.
-        effects: Those of them that do something to the world, and did it once.
+        effects: Those of them whose tool has an effect outside the record. Writes to the board,
+            the team, memory and aggregates are calls and no effects.
         input_tokens: Of the calls of which they are recorded.
         output_tokens: The same.
         calls_with_tokens: Of so many calls.
@@ -139,7 +140,7 @@ def saved(ledger: Ledger) -> Saved:
     took = _sum(step.duration_ms for step in timed if step.parent not in numbers)
     return Saved(
         calls=len(found),
-        effects=sum(step.is_of_world for step in found),
+        effects=sum(step.is_external for step in found),
         input_tokens=_sum(step.usage.get("input_tokens") for step in found),
         output_tokens=_sum(step.usage.get("output_tokens") for step in found),
         calls_with_tokens=len(tokens),

@@ -189,7 +189,8 @@ WITH RECURSIVE families AS (
 ), summed AS (
     SELECT
         g.run, g.agent, g.epoch, count(*) AS calls,
-        count(*) FILTER (g.s.effects IN ('idempotent', 'reconcile', 'once')) AS effects,
+        count(*) FILTER (g.s.effects IN ('idempotent', 'reconcile', 'once')
+            AND g.s.kind NOT IN ('aggregate', 'board', 'memory', 'team')) AS effects,
         count(*) FILTER (coalesce(g.s.input_tokens, g.s.output_tokens) IS NOT NULL) AS calls_with_tokens,
         fsum(g.s.input_tokens) AS input_tokens, fsum(g.s.output_tokens) AS output_tokens,
         count(coalesce(g.s.cost, (p.cost_in + p.cost_out) / 1e6)) AS calls_with_cost,
@@ -211,4 +212,4 @@ SELECT
 FROM ends AS x
 JOIN runs AS r ON r.run = x.run
 LEFT JOIN summed AS t ON t.run = x.run AND t.agent = x.agent AND t.epoch = x.epoch;
-COMMENT ON VIEW savings IS 'One row a session that went on with an agent: what it was answered from the record, as the recorded calls had used it. What was not recorded of them is not counted as 0: see the columns calls_with_... A session that was killed, is at work, or is of an earlier version has not told: calls is NULL. The forks of probes are none of them: what is run for a probe saves nothing.';
+COMMENT ON VIEW savings IS 'One row a session that went on with an agent: what it was answered from the record, as the recorded calls had used it. What was not recorded of them is not counted as 0: see the columns calls_with_... A session that was killed, is at work, or is of an earlier version has not told: calls is NULL. Effects are those outside the record: a write to the board, the team, memory or an aggregate is a call and no effect. The forks of probes are none of them: what is run for a probe saves nothing.';
