@@ -150,43 +150,6 @@ def test_a_run_of_the_full_chain_derives_again(call: Call, record: hansard.Recor
     assert (summary["differ"], summary["unproven"]) == (0, 0)
 
 
-def untold(told: Commit) -> Commit:
-    """A commit as older versions wrote it: its steps tell of no joins."""
-
-    def event(recorded: Recorded) -> Recorded:
-        data = msgspec.json.decode(recorded.data)
-        if recorded.type == "step.requested.v1":
-            data.pop("joins", None)
-        return msgspec.structs.replace(recorded, data=msgspec.Raw(msgspec.json.encode(data)))
-
-    return msgspec.structs.replace(told, events=tuple(map(event, told.events)))
-
-
-@pytest.mark.thorough
-@pytest.mark.long
-def test_an_older_record_of_any_tree_of_calls_derives_again(call: Call, home: Path, rounds):
-    """Without what steps tell of joins nothing differs either. What follows a join of joins may be
-    told as not proven, but that is the exception.
-    """
-    source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
-    hansard.connect(workspace=target, data_dir=home).close()
-    with hansard.connect(workspace=source, data_dir=home) as record:
-        for seed in range(rounds(5, 60)):
-            with record.run("made-up", run=f"r{seed}", agent="a", role="r") as session:
-                program = Program(session, seed)
-                for _ in range(4):
-                    program.one(3)
-    with hansard.connect(workspace=target, data_dir=home):  # the broker stays up meanwhile
-        copied(home, source, target, untold)
-    calls = unproven = 0
-    for seed in range(rounds(5, 60)):
-        told = call("run", "replay", f"r{seed}", "--json", workspace=target)
-        assert (seed, told.lines[-1]["differ"], told.code) == (seed, 0, 0)
-        calls += told.lines[-1]["calls"]
-        unproven += told.lines[-1]["unproven"]
-    assert unproven <= calls / 5
-
-
 @pytest.mark.parametrize("forged", ["result", "end", "head", "idle"])
 def test_what_a_step_tells_of_joins_is_held_to_the_results(call: Call, home: Path, forged: str):
     """A result that was changed before a join is noticed behind it, and so is a changed join."""

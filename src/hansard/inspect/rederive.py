@@ -18,7 +18,7 @@ from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain import agent as agents
-from hansard.domain.agent import CheckpointSaved, SessionBegan
+from hansard.domain.agent import CheckpointSaved
 from hansard.domain.errors import Corrupt
 from hansard.domain.fingerprint import (
     UNORDERED,
@@ -42,8 +42,7 @@ from hansard.domain.steps import (
     ToolDeclared,
     Verdict,
 )
-from hansard.inspect.chain_verifier import Heads
-from hansard.inspect.old_joins import Derived
+from hansard.inspect.chain_verifier import Derived, Heads
 
 OCCURRENCE_SLACK = 64
 """Equal calls of a scope that left no record (a pure call that was interrupted) and yet counted."""
@@ -90,8 +89,6 @@ class Rederiver:
 
     async def _event(self, event: agents.AgentEvent) -> None:
         match event:
-            case SessionBegan():
-                self._heads.session()
             case CheckpointSaved():
                 self._heads.checkpoint(event.head, event.joins)
             case ToolDeclared():
