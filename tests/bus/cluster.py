@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,10 @@ from hansard.bus.server.lease import find_binary
 
 SERVERS = 3
 START_S = 60.0
+RELAY_BYTES = 64 * 1024
+NOT_ADVERTISED = 'advertise: "127.0.0.1:1",'
+"""Servers tell each other where the others are reached, and would do without a `Link`."""
+
 ELECTED_S = 30.0
 """How long a cluster on a busy machine may take to have a leader and to make streams."""
 
@@ -28,7 +33,7 @@ server_name: {name}
 host: 127.0.0.1
 port: {port}
 jetstream {{ store_dir: "{store}", sync_interval: {sync} }}
-cluster {{ name: lab, host: 127.0.0.1, port: {route}, routes: [{routes}] }}
+cluster {{ name: lab, host: 127.0.0.1, port: {route}, {advertise} routes: [{routes}] }}
 accounts {{
   A {{
     jetstream: enabled
@@ -94,24 +99,92 @@ class Member:
         self.process, self.frozen = None, False
 
 
-class Cluster:
-    """Three servers."""
+class Link:
+    """The connections by which one server reaches another: what either sends may be held back for a
+    while, as packets that do not arrive and are sent again later.
+    """
 
-    def __init__(self, folder: Path, syncs: Sequence[str]) -> None:
+    def __init__(self, dialer: str, acceptor: str, acceptor_port: int) -> None:
+        self.names = dialer, acceptor
+        self._acceptor_port = acceptor_port
+        self._open = {dialer: threading.Event(), acceptor: threading.Event()}
+        self.go_on()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self, sender: str) -> None:
+        """Hold back what one of the two sends."""
+        self._open[sender].clear()
+
+    def go_on(self) -> None:
+        """Deliver everything again."""
+        for each in self._open.values():
+            each.set()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self.go_on()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                dialer, _ = self._listening.accept()
+                try:
+                    acceptor = socket.create_connection(("127.0.0.1", self._acceptor_port))
+                except OSError:  # that server does not run
+                    dialer.close()
+                    continue
+                for name, source, sink in (
+                    (self.names[0], dialer, acceptor),
+                    (self.names[1], acceptor, dialer),
+                ):
+                    threading.Thread(
+                        target=self._pump, args=[self._open[name], source, sink], daemon=True
+                    ).start()
+
+    @staticmethod
+    def _pump(is_open: threading.Event, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while part := source.recv(RELAY_BYTES):
+                is_open.wait()
+                sink.sendall(part)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        source.close()  # the pump of the other direction closes the sink
+
+
+class Cluster:
+    """Three servers. Where they are `linked`, each reaches the others over a `Link`."""
+
+    def __init__(self, folder: Path, syncs: Sequence[str], *, linked: bool = False) -> None:
         ports = _free_ports(2 * SERVERS)
         clients, routes = ports[:SERVERS], ports[SERVERS:]
         self.members: list[Member] = []
+        self.links: list[Link] = []
         each = zip(clients, routes, syncs, strict=True)
         for number, (port, route, sync) in enumerate(each, 1):
             own = folder / f"n{number}"
             own.mkdir(parents=True)
+            others, advertise = routes, ""
+            if linked:
+                mine = [
+                    Link(f"n{number}", f"n{other}", reached)
+                    for other, reached in enumerate(routes, 1)
+                    if other != number
+                ]
+                self.links += mine
+                others, advertise = [link.port for link in mine], NOT_ADVERTISED
             text = CONFIG.format(
                 name=f"n{number}",
                 port=port,
                 store=own / "store",
                 sync=sync,
                 route=route,
-                routes=", ".join(f'"nats://127.0.0.1:{other}"' for other in routes),
+                advertise=advertise,
+                routes=", ".join(f'"nats://127.0.0.1:{other}"' for other in others),
             )
             (own / "nats.conf").write_text(text)
             self.members.append(Member(f"n{number}", port, own))
@@ -126,6 +199,26 @@ class Cluster:
         """Options to log in; at one of them alone where `first` is given."""
         urls = [member.url for member in ([first] if first else self.members)]
         return BrokerOptions(urls=tuple(urls), user=user, password=user, **more)
+
+    def part(self, muted: str, *, deaf: Sequence[str] | None = None) -> None:
+        """Have nothing that a server sends arrive at some others (all of them if not given)."""
+        for link in self.links:
+            if muted in link.names and (deaf is None or set(deaf) & set(link.names)):
+                link.hold(muted)
+
+    def join(self) -> None:
+        """End every partition."""
+        for link in self.links:
+            link.go_on()
+
+    @property
+    def login(self) -> dict[str, Any]:
+        """The environment as arguments of `connect`."""
+        names = {"HANSARD_NATS_URL": "nats"}
+        return {
+            names.get(key, key.removeprefix("HANSARD_").lower()): value
+            for key, value in self.environment.items()
+        }
 
     @property
     def environment(self) -> dict[str, str]:
@@ -189,10 +282,10 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *, syncs: Sequence[str] = ("always", "always", "always")
+    folder: Path, *, syncs: Sequence[str] = ("always", "always", "always"), linked: bool = False
 ) -> Iterator[Cluster]:
     """A cluster until the end of the block; `syncs` is each server's sync interval."""
-    cluster = Cluster(folder, syncs)
+    cluster = Cluster(folder, syncs, linked=linked)
     try:
         for member in cluster.members:
             member.start()
@@ -200,6 +293,8 @@ def running(
     finally:
         for member in cluster.members:
             member.kill()
+        for link in cluster.links:
+            link.close()
 
 
 def _free_ports(count: int) -> list[int]:
