@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.several import Several
+from hansard.integrations.mcp.upstream import Upstream
 from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, text, wire
@@ -134,3 +139,36 @@ def test_a_server_among_many_that_cannot_be_started_ends_the_others(setup: Setup
     assert "'/no/such' cannot be run" in ran.err
     assert "give one of them" in call("mcp", "proxy", "--servers", file, "--url", "x").err
     assert call("runs", "--json").lines == []
+
+
+REPEATING = """
+import json, sys
+
+before = None
+for line in sys.stdin:
+    asked = json.loads(line)
+    page = int(asked["params"].get("cursor", "1"))
+    result = {"tools": [{"name": f"tool{page}", "inputSchema": {}}]}
+    if page < 3:
+        result["nextCursor"] = str(page + 1)
+    answer = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+    for each in [before, answer] if before else [answer]:
+        print(each, flush=True)
+    before = answer
+"""
+
+
+async def test_an_answer_counts_for_its_own_page():
+    """A server that repeats each answer when it is asked for the next page: no page is taken twice,
+    and none is left out.
+    """
+    server = await Upstream.started([sys.executable, "-c", REPEATING])
+    several = Several({"one": server})
+    try:
+        async with asyncio.timeout(30):
+            answer = await several.ask(7, frames.request(7, "tools/list", {}))
+    finally:
+        await several.close()
+    assert answer.id == 7
+    names = [each["name"] for each in answer.result["tools"]]
+    assert names == ["one__tool1", "one__tool2", "one__tool3"]

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.choices import nearest
@@ -240,14 +242,18 @@ class Several:
 async def _pages(
     server: Server, frame: Request, field: str
 ) -> Answer | tuple[dict[str, Any], list[Any]]:
-    """The first page without its list, and the items of all; an answer that is an error."""
+    """The first page without its list, and the items of all; an answer that is an error. Each page
+    has an id of its own, so that no answer is taken for that of another page.
+    """
     params = {name: value for name, value in frame.params.items() if name != "cursor"}
     first: dict[str, Any] | None = None
     items: list[Any] = []
-    for _ in range(PAGES_MAX):
-        answer = await server.ask(frame.id, frames.request(frame.id, frame.method, params))
+    for number in range(PAGES_MAX):
+        id_ = f"hansard-page-{number}-{_tagged(frame.id)}" if number else frame.id
+        answer = await server.ask(id_, frames.request(id_, frame.method, params))
         if answer.error is not None or not isinstance(answer.result, dict):
-            return answer
+            raw = _answer_as(answer, frame.id)
+            return msgspec.structs.replace(answer, raw=raw, id=frame.id)
         first = answer.result if first is None else first
         items += answer.result.get(field) or []
         cursor = answer.result.get("nextCursor")
