@@ -8,6 +8,7 @@ import pytest
 
 import hansard
 from hansard.bus.codec import revive
+from hansard.bus.os_user import OS_USER
 from hansard.domain.steps import StepSettled
 from tests.agents.terminal import Terminal
 from tests.agents.twins import Lab, twins
@@ -74,7 +75,7 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
             for event in map(revive, stored.commit.events)
             if isinstance(event, StepSettled)
         ]
-        assert settled == [("policy:ask_person", "did_not_happen")]
+        assert settled == [(OS_USER, "did_not_happen")]
     shown = terminal.shown
     assert "step ada#1 of run r failed, and whether it did something before that" in shown
     assert 'write {"text":"what was found"}' in shown

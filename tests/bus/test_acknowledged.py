@@ -8,6 +8,7 @@ import pytest
 
 import hansard
 from hansard.bus.acknowledged import AT_INFO, FIELDS, named
+from hansard.bus.os_user import OS_USER
 from hansard.domain.events import REGISTRY
 from tests.agents.twins import Lab, TwinRecord, twins
 
@@ -62,7 +63,7 @@ async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptur
         "TimeoutError",
     )
     assert (fields[3]["outcome"], fields[3]["principal"]) == ("failed", "grace")
-    assert (fields[5]["verdict"], fields[5]["by"]) == ("did_not_happen", "person")
+    assert (fields[5]["verdict"], fields[5]["by"]) == ("did_not_happen", OS_USER)
     assert SECRET not in repr(fields)
 
 

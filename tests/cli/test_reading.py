@@ -10,6 +10,7 @@ import hansard
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.os_user import OS_USER
 from hansard.bus.server import lease as server
 from hansard.client import opening
 from hansard.domain.agent import Moment
@@ -261,10 +262,10 @@ def test_a_settled_step_says_by_whom(call: Call, runs: Runs):
     assert (step["status"], step["verdict"], step["settled_by"]) == (
         "completed",
         "happened",
-        "person",
+        OS_USER,
     )
     assert step["result"] == {"id": 7}
-    assert "happened by person" in call("run", "trace", runs.settled).out
+    assert f"happened by {OS_USER}" in call("run", "trace", runs.settled).out
 
 
 def test_a_blocked_step_names_its_rule(call: Call, runs: Runs):

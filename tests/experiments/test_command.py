@@ -5,6 +5,7 @@ import json
 import pytest
 
 import hansard
+from hansard.bus.os_user import OS_USER
 from hansard.cli.experiment import from_file
 from hansard.domain.experiment import arm_of, differences
 from tests.test_docs import ROOT, blocks
@@ -167,7 +168,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
         "planned": 60,
         "trials": 2,
         "runs": 4,
-        "registered_by": "person",
+        "registered_by": OS_USER,
         "registered_position": 1,
         "position": head,
         "stopped_at": None,
@@ -278,7 +279,7 @@ def test_prices_are_stated_and_listed(call, record):
     call("price", "state", "other", "input_tokens=1", *since, "--currency", "EUR")
     lines = call("price", "list", "gpt", "--json").lines
     assert [(line["usage"], line["amount"], line["stated_by"]) for line in lines] == [
-        ("input_tokens", 2.5, "person"),
+        ("input_tokens", 2.5, OS_USER),
         ("output_tokens", 12.0, "ada"),
     ]
     assert {line["since"] for line in lines} == {"2024-10-01T00:00:00Z"}

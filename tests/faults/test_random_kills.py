@@ -7,6 +7,7 @@ import time
 import msgspec
 import pytest
 
+from hansard.bus.os_user import OS_USER
 from hansard.domain.ids import AgentStream
 from tests.faults.support import Child, Report, Stage, read_acks
 
@@ -133,7 +134,7 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, 
         report = _until_done(stage, chance, tally, kills)
         assert (report.error, report.results) == ("", undisturbed.results)
         _check(stage, tally)
-        by_hand = [said for said in stage.settlements() if said.by == "person"]
+        by_hand = [said for said in stage.settlements() if said.by == OS_USER]
         assert len(by_hand) == tally.doubts.total() - settled
     evidence.record(
         "kill.random",

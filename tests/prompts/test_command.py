@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hansard.agents.prompts.importing import read_file
+from hansard.bus.os_user import OS_USER
 from hansard.domain.errors import BadValue
 
 TEXT = "Answer {query} in full.\n"
@@ -52,7 +53,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert record.prompt("copy@2").text == record.prompt("rag@2").text
     found = call("audit", "--kind", "prompts", "--json").lines
     assert found[0]["what"] == "without evidence"
-    assert "names version 2, moved by person (shorter)" in found[0]["fact"]
+    assert f"names version 2, moved by {OS_USER} (shorter)" in found[0]["fact"]
 
 
 @pytest.mark.parametrize(

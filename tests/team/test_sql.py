@@ -16,6 +16,7 @@ from hypothesis import given, settings
 
 import hansard
 from hansard.agents.access import principals
+from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import portal
 from hansard.bus.states.teams import tasks_of
 from hansard.client.record_sync import Record
@@ -296,7 +297,7 @@ def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, works
     digest = hashlib.sha256(question.encode()).hexdigest()
     assert [row[:5] for row in rows] == [
         ("reader", "eve", digest, 1, False),
-        ("reader", "person", hashlib.sha256(b"SELECT * FROM messages").hexdigest(), 1, True),
+        ("reader", OS_USER, hashlib.sha256(b"SELECT * FROM messages").hexdigest(), 1, True),
     ]
     defined = store.all(
         "SELECT id FROM events WHERE type = 'role.defined.v1' AND stream LIKE '%reader'"

@@ -13,6 +13,7 @@ from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, Stored
+from hansard.bus.os_user import OS_USER
 from hansard.bus.states.replay import RunView
 from hansard.bus.states.teams import evolve_team, tasks_of
 from hansard.domain import agent as agents
@@ -72,7 +73,7 @@ async def fork_swapped(
     child: str,
     swap: Swap,
     *,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     label: Label | None = None,
 ) -> RunState | None:
     """Begin a probe's fork under a given id, before the commit at position `at`: effects are
@@ -136,7 +137,7 @@ async def settle(
     verdict: str,
     *,
     result: Any = None,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     because: str = "",
     scrub: Scrub | None = None,
 ) -> str:
@@ -201,7 +202,7 @@ async def reopen(
     run: str,
     name: str,
     *,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     because: str = "",
     scrub: Scrub | None = None,
 ) -> bool:
@@ -229,7 +230,7 @@ async def finish(
     workspace: Workspace,
     run: str,
     *,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     because: str = "",
     scrub: Scrub | None = None,
 ) -> bool:
@@ -243,7 +244,7 @@ async def cancel(
     workspace: Workspace,
     run: str,
     *,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     because: str = "",
     scrub: Scrub | None = None,
 ) -> bool:

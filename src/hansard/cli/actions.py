@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, Run, noun, work
@@ -192,7 +193,7 @@ async def script(
 async def revert(
     file: File,
     to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
-    by: By = "person",
+    by: By = OS_USER,
     because: Because = "",
 ) -> None:
     """Go back to what a file said at an earlier version; that is the next version of it."""
@@ -209,7 +210,7 @@ async def revert(
 @app.command()
 @work
 async def keep(
-    file: File, name: Name, because: Because = "", by: By = "person", json: Json = False
+    file: File, name: Name, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Keep a file of actions in the record by a name, as its next version."""
     from hansard.agents.actions import store, versions
@@ -268,7 +269,7 @@ async def restore(
     name: Name,
     to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Go back to an earlier version of an action cache that is kept; that is the next version."""
@@ -286,7 +287,7 @@ async def look_at(
     name: Name,
     version: Annotated[int | None, typer.Option(help="Up to which one; the newest.")] = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """State that you looked at an action cache's versions up to one, and let them stand."""

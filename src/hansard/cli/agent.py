@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.memory.search.extras import imported
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Json, noun, work
 from hansard.cli.opening import connecting
@@ -40,7 +41,7 @@ async def run(
         Path | None,
         typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
     ] = None,
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Have an agent that is a folder do something, through deepagents (hansard[agent]).

@@ -9,6 +9,7 @@ import typer
 
 from hansard.agents.policy import approvals as asked
 from hansard.agents.policy.approvals import ListedApproval
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Json, do, noun, work
 from hansard.cli.opening import reading
@@ -73,7 +74,7 @@ async def _listing(*, every: bool, json: bool) -> None:
 @app.command()
 @work
 async def grant(
-    approval: Approval, because: Because = "", by: By = "person", json: Json = False
+    approval: Approval, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Let a call run, once. The agent that waits for it goes on."""
     await _answer(approval, because, by, granted=True, json=json)
@@ -82,7 +83,7 @@ async def grant(
 @app.command()
 @work
 async def deny(
-    approval: Approval, because: Because = "", by: By = "person", json: Json = False
+    approval: Approval, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Refuse a call. The agent that waits for it is told, and why."""
     await _answer(approval, because, by, granted=False, json=json)

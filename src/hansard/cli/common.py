@@ -27,7 +27,14 @@ POINT = (
 
 At = Annotated[str | None, typer.Option(metavar="POINT", help=POINT)]
 Agent = Annotated[str | None, typer.Option(help="Only this agent.")]
-By = Annotated[str, typer.Option(metavar="NAME", help="Who says so.")]
+By = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Who does this, for the record [the operating system's user].",
+        show_default=False,
+    ),
+]
 Because = Annotated[str, typer.Option(metavar="TEXT", help="Why, for the record.")]
 Command = Annotated[
     list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A program, after '--'.")

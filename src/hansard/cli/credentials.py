@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output as _show
 from hansard.cli.common import By, Json, noun, work
 from hansard.cli.opening import settings
@@ -40,7 +41,7 @@ async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are it
         list[str] | None,
         typer.Option(metavar="NAME", help="Whom it acts for, the nearest first; may be repeated."),
     ] = None,
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Make a login that reaches the service in one role, and nothing else.

@@ -16,6 +16,7 @@ from hansard.agents.actions.experience_bundles import (
     VerifiedBundle,
 )
 from hansard.agents.actions.experience_folder import is_name
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import pairs
 from hansard.cli.answers import answering
@@ -96,7 +97,7 @@ async def distil(
     ] = None,
     about: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     output: Output = None,
     json: Json = False,
 ) -> None:
@@ -224,7 +225,7 @@ async def confirm(
         str, typer.Option(help="Of the version that was looked at: what came in a bundle takes it.")
     ] = "",
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """State that its checks are right: with them it may act, as the next version."""
@@ -244,7 +245,7 @@ async def confirm(
 
 @app.command()
 @work
-async def retire(name: Name, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def retire(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Have an experience not be used any more, until a version is confirmed again."""
     from hansard.agents.actions import kept_experiences as kept
 
@@ -272,7 +273,7 @@ async def publish(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="[NAME" + SUFFIX + "].")
     ] = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Write a version as one file for others; secrets and personal values in it are refused."""
@@ -304,7 +305,7 @@ async def install(
     name: Annotated[str, typer.Option(help="What the record is to keep it by [its own].")] = "",
     key: PublicKey = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest."""

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.experiments import plans as experiments
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
@@ -63,7 +64,7 @@ async def register(
         bool, typer.Option("--replace", help="Replace a plan of that name that has no run yet.")
     ] = False,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Register an experiment: its arms, its metrics and how it is judged.
@@ -93,7 +94,7 @@ async def register(
 
 @app.command()
 @work
-async def stop(name: Name, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def stop(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Assign no run to an experiment any more."""
     async with reading() as workspace:
         is_new = await experiments.stop(workspace, name, because=because, by=by)

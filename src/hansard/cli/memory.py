@@ -21,6 +21,7 @@ from hansard.agents.memory.upkeep.proposals import make as made
 from hansard.agents.memory.upkeep.reflect import RUNS_MAX, asked_for
 from hansard.agents.memory.upkeep.remembering import Judged, Wanted
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
@@ -175,7 +176,7 @@ async def revert(
         str, typer.Argument(metavar="CHANGE", help="Its id, or its version of the space (@3).")
     ],
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Undo a change, all of its files or none; what was changed since in other lines stays."""
@@ -200,7 +201,7 @@ async def remember(
     ] = ORG,
     function: ReflectWith = None,
     ask: AskModel = None,
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Add a line to a space's instructions, or propose what a run has to teach.
@@ -242,7 +243,7 @@ async def apply(
     path: Annotated[
         list[str] | None, typer.Argument(metavar="[PATH]...", help="Only of these files.")
     ] = None,
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Have a proposal be a change; refused where a file of it has changed since."""
@@ -270,7 +271,7 @@ async def policy(
         ),
     ] = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Show whether agents' changes of a space wait for a person's word, or say so."""
@@ -376,7 +377,7 @@ async def compact(
     propose: Annotated[
         bool, typer.Option("--propose", help="Have it wait for 'hansard memory apply'.")
     ] = False,
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Find what could be shorter, and what refuses a proposal; nothing is changed but by --apply.

@@ -14,6 +14,7 @@ from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.portable.imports import Imported
 from hansard.agents.memory.validation import tree
 from hansard.agents.memory.validation.trees import of_space
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import beginning, reading
@@ -89,7 +90,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         bool, typer.Option("--skip-invalid", help="Leave out files of commits that are not valid.")
     ] = False,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Bring a folder, or a history of git, into a space.
@@ -149,7 +150,7 @@ async def checkout(
 @app.command()
 @work
 async def commit(
-    folder: Folder, because: Because = "", by: By = "person", json: Json = False
+    folder: Folder, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> int:
     """Make a change of what became of a checkout, then have the folder as the space is.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.experiments import prices
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import By, Json, noun, work
@@ -60,7 +61,7 @@ async def state_price(
     since: Annotated[str, typer.Option(metavar="TIME", help="From when on: with its zone.")],
     currency: Annotated[str, typer.Option(metavar="CODE", help="As in ISO 4217.")] = "USD",
     source: Annotated[str, typer.Option(metavar="TEXT", help="Where it was read.")] = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """State what one million of each usage of a model costs."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.agents.access import principals as recorded
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, do, noun, work
 from hansard.cli.opening import reading, settings
@@ -60,7 +61,7 @@ async def register(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")],
     kind: Annotated[Kind, typer.Option(help="What it is, for good.")] = "person",
     about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Make a principal known that does not log in: others may then act on behalf of it.
@@ -81,7 +82,7 @@ async def revoke(
         str, typer.Argument(metavar="TOKEN|NAME", help="A token's id, or a principal.")
     ],
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Make tokens worth nothing, at once and for good; whoever is logged in with one is put out.

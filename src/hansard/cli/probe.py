@@ -19,6 +19,7 @@ from hansard.agents.errors import NotAnswered, ShadowedEffect
 from hansard.agents.run_index import RunLife
 from hansard.agents.runs import fork_swapped
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output, processes
 from hansard.cli.answers import answering
 from hansard.cli.common import By, Command, Json, noun, work
@@ -128,7 +129,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
     jobs: Annotated[
         int, typer.Option(min=1, max=JOBS_MAX, help="How many programs run at a time.")
     ] = 1,
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> int:
     """Find whether runs decide otherwise where a value that they decided from is another.

@@ -14,6 +14,7 @@ import typer
 from hansard.agents.prompts import evolve as evolving
 from hansard.agents.prompts import importing, store
 from hansard.agents.prompts.store import Draft, Move
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
@@ -213,7 +214,7 @@ async def add(
         list[int] | None, typer.Option(metavar="VERSION", help="Made of; twice for a merge.")
     ] = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Add a version to a prompt; what changes nothing makes none."""
@@ -272,7 +273,7 @@ async def alias(
         int | None, typer.Option(metavar="VERSION", help="What it names now, or refuse.")
     ] = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Have an alias name a version; what it named before stays in its history."""
@@ -302,7 +303,7 @@ async def feedback(
         float | None, typer.Option(metavar="NUMBER", help="How satisfied, from 0 to 1.")
     ] = None,
     run: Annotated[str, typer.Option(metavar="RUN", help="The run that it is said of.")] = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Put on record what somebody says of a version."""
@@ -322,7 +323,7 @@ async def evolve(
         typer.Argument(metavar="FEEDBACK...", help=f"What to answer: {', '.join(evolving.RULES)}."),
     ],
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Add the version that answers what was said of one, by rules on its text."""
@@ -348,7 +349,7 @@ def _rule(feedback: str) -> str:
 @app.command()
 @work
 async def retire(
-    reference: Reference, because: Because = "", by: By = "person", json: Json = False
+    reference: Reference, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Have a version not be used any more; it can still be read."""
     async with reading() as workspace:
@@ -389,7 +390,7 @@ async def promote_(
     alias: Annotated[str, typer.Argument(metavar="[ALIAS]", help="The alias.")] = PRODUCTION,
     experiment: Experiment = None,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Move an alias to a version that an experiment says is better than the one it names."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
@@ -70,7 +71,7 @@ async def invalidate(
     run: Annotated[str, typer.Option(metavar="RUN", help="Those of a run, by its id.")] = "",
     key: Annotated[str, typer.Option(metavar="KEY", help="Those of one call.")] = "",
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Declare answers stale: those on record, and those of calls that are under way."""

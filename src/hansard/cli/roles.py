@@ -10,6 +10,7 @@ import typer
 
 from hansard.agents.access import roles
 from hansard.bus.errors import NotFound
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import address_of, answering
 from hansard.cli.common import Because, By, Json, noun, work
@@ -40,7 +41,7 @@ REMEDY = "see 'hansard roles show'"
 @work
 async def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Roles and their rules.")],
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Give the roles of a file their rules, each as a whole.
@@ -57,9 +58,7 @@ async def apply(
 
 @app.command()
 @work
-async def withdraw(
-    role: Role, because: Because = "", by: By = "person", json: Json = False
-) -> None:
+async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Take a role's rules away: from here on it sees nothing and may do nothing."""
     async with reading() as workspace:
         is_new = await roles.withdraw(workspace, role, because=because, by=by)

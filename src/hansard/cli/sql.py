@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 from msgspec.structs import replace
 
+from hansard.bus.os_user import OS_USER
 from hansard.bus.whole_file import whole, write_whole
 from hansard.cli import output
 from hansard.cli.answers import place_of, published
@@ -116,7 +117,9 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     role: Annotated[
         str | None, typer.Option(help="Answer what this role may see, and put that on record.")
     ] = None,
-    by: Annotated[str, typer.Option(help="With --role: who asks, for the record.")] = "person",
+    by: Annotated[
+        str, typer.Option(help="With --role: who asks, for the record.", show_default=False)
+    ] = OS_USER,
     own: Own = None,
     csv_formulas: CsvFormulas = False,
     json: Json = False,

@@ -14,6 +14,7 @@ import typer
 
 from hansard.agents.access.views import View
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output, state_lines
 from hansard.cli.answers import address_of
 from hansard.cli.common import At, Json, Run, noun, work
@@ -57,7 +58,9 @@ async def view(
     which: Run,
     at: At = None,
     key: HashKey = None,
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who looks.")] = "person",
+    by: Annotated[
+        str, typer.Option(metavar="NAME", help="Who looks.", show_default=False)
+    ] = OS_USER,
     follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
     json: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ from hansard.agents.access import principals, tokens
 from hansard.agents.workspace import Workspace
 from hansard.bus import access, subjects
 from hansard.bus.access import BadCredentials, BrokerUser, Credentials
+from hansard.bus.os_user import OS_USER
 from hansard.client.credentials_file import Draft, drafting
 from hansard.client.logins import tell_broker, url_of
 from hansard.client.opening import reading
@@ -37,7 +38,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     expires: str = "30d"
     output: Path | None = None
     about: str = ""
-    by: str = "person"
+    by: str = OS_USER
     on_behalf_of: tuple[str, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ import msgspec
 
 from hansard.agents.steps.recorder import Settled, UnsettledStep
 from hansard.agents.steps.tools import DID_NOT_HAPPEN, Happened
+from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import in_loop
 from hansard.domain import values
 from hansard.domain.errors import BadValue
@@ -54,6 +55,9 @@ def ask_person(step: UnsettledStep) -> Settled | Awaitable[Settled]:
     if not is_terminal():
         return None
     return asyncio.to_thread(_asked, step) if in_loop() else _asked(step)
+
+
+ask_person.__dict__["answered_by"] = OS_USER  # on record as who settled the step
 
 
 def is_terminal() -> bool:

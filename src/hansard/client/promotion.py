@@ -9,6 +9,7 @@ import msgspec
 from hansard.agents.prompts import store
 from hansard.agents.prompts.store import Move
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
@@ -32,7 +33,7 @@ class Promotion(msgspec.Struct, frozen=True):
     alias: str = PRODUCTION
     experiment: str | None = None
     because: str = ""
-    by: str | Actor = "person"
+    by: str | Actor = OS_USER
 
 
 async def promote(

@@ -53,6 +53,7 @@ from hansard.agents.steps import reused
 from hansard.agents.steps.scope import ambient, kept
 from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import Portal
 from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions
@@ -119,9 +120,6 @@ from hansard.inspect.what_left import SentOut, what_left
 from hansard.inspect.why import why
 
 A = TypeVar("A")
-
-PERSON = "person"
-"""Who says something, where nobody is named."""
 
 
 def sessions() -> list[CommonSession | AsyncCommonSession]:
@@ -361,7 +359,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         *,
         using: Evolver | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> Prompt:
         """Add the version of a prompt that answers what was said of it; the newest version as it
         stands where that changes nothing.
@@ -487,7 +485,7 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         *,
         using: Evolver | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> Prompt:
         """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
         `using` may be a coroutine function.
@@ -641,7 +639,7 @@ class AsyncRecord(OnLoop):
         return await what_left(self.workspace, run, Payloads(self.workspace))
 
     async def keep_experience(
-        self, experience: Experience, *, because: str = "", by: str = PERSON
+        self, experience: Experience, *, because: str = "", by: str = OS_USER
     ) -> int:
         """Keep what was learned in the record by its name, as its next version: that version's
         number. One that says what the newest version says makes none, nor one of which that is a
@@ -733,7 +731,7 @@ class AsyncRecord(OnLoop):
         *,
         digest: str = "",
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> int:
         """State that a person confirms the check functions of an experience: it may act with them,
         as the next version, whose number this is. A heal is looked at so, too, and what is retired
@@ -772,7 +770,7 @@ class AsyncRecord(OnLoop):
         key: str | Path | None = None,
         version: int | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> PublishedBundle:
         """Write a version of an experience as one file for others, signed if there is a key.
 
@@ -807,7 +805,7 @@ class AsyncRecord(OnLoop):
         name: str = "",
         key: str | Path | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> InstalledBundle:
         """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest with
         `confirm_experience`. Nothing of it is run.
@@ -828,7 +826,7 @@ class AsyncRecord(OnLoop):
         asked = Installing(name=name, key=given, because=because)
         return await install(self.workspace, Path(path), asked, by=by, scrub=scrub)
 
-    async def retire_experience(self, name: str, *, because: str = "", by: str = PERSON) -> bool:
+    async def retire_experience(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """State that an experience is not to be used any more, until a version is confirmed again;
         whether that is new.
 
@@ -845,7 +843,7 @@ class AsyncRecord(OnLoop):
         return await retire(self.workspace, name, because=because, by=by, scrub=scrub)
 
     async def keep_actions(
-        self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON
+        self, name: str, cache: ActionCache, *, because: str = "", by: str = OS_USER
     ) -> int:
         """Keep an action cache in the record by a name, as its next version: that version's number.
         One that says what the newest version says makes none. It has the label of the run that it
@@ -896,7 +894,7 @@ class AsyncRecord(OnLoop):
         return await self._asked().read(lambda reader: kept_actions.log(reader, name))
 
     async def revert_actions(
-        self, name: str, to: int, *, because: str = "", by: str = PERSON
+        self, name: str, to: int, *, because: str = "", by: str = OS_USER
     ) -> int:
         """Have an earlier version of an action cache be the next one: that one's number.
 
@@ -915,7 +913,7 @@ class AsyncRecord(OnLoop):
         return await revert(self.workspace, name, to, because=because, by=by, scrub=scrub)
 
     async def look_at_actions(
-        self, name: str, version: int | None = None, *, because: str = "", by: str = PERSON
+        self, name: str, version: int | None = None, *, because: str = "", by: str = OS_USER
     ) -> int:
         """State that somebody looked at all versions of an action cache up to one, and lets them
         stand: `hansard audit` asks for heals that nobody looked at. That version's number.
@@ -1014,7 +1012,7 @@ class AsyncRecord(OnLoop):
         verdict: Verdict | str,
         *,
         result: Any = None,
-        by: str = PERSON,
+        by: str = OS_USER,
         because: str = "",
     ) -> None:
         """Say what is true of a step in doubt, or that diverged. A session of the agent that is
@@ -1038,7 +1036,7 @@ class AsyncRecord(OnLoop):
             self.workspace, run, step, verdict, result=result, by=by, because=because, scrub=scrub
         )
 
-    async def finish(self, run: str, *, by: str = PERSON, because: str = "") -> bool:
+    async def finish(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run has ended as it should, whoever is still at work in it; False where it is
         completed already.
 
@@ -1054,7 +1052,7 @@ class AsyncRecord(OnLoop):
         scrub = clean(self._defaults, "finish", by=by)
         return await finish(self.workspace, run, by=by, because=because, scrub=scrub)
 
-    async def cancel(self, run: str, *, by: str = PERSON, because: str = "") -> bool:
+    async def cancel(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
         and goes on recording.
 
@@ -1070,7 +1068,7 @@ class AsyncRecord(OnLoop):
         scrub = clean(self._defaults, "cancel", by=by)
         return await cancel(self.workspace, run, by=by, because=because, scrub=scrub)
 
-    async def reopen(self, run: str, task: str, *, by: str = PERSON, because: str = "") -> bool:
+    async def reopen(self, run: str, task: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Have a task of a run that failed be done after all; False where it is not over.
 
         Args:
@@ -1086,7 +1084,7 @@ class AsyncRecord(OnLoop):
         return await reopen(self.workspace, run, task, by=by, because=because, scrub=scrub)
 
     async def approve(
-        self, approval: str, *, by: str = PERSON, because: str = "", role: str | None = None
+        self, approval: str, *, by: str = OS_USER, because: str = "", role: str | None = None
     ) -> None:
         """Grant what an agent asks.
 
@@ -1113,7 +1111,7 @@ class AsyncRecord(OnLoop):
         )
 
     async def deny(
-        self, approval: str, *, by: str = PERSON, because: str = "", role: str | None = None
+        self, approval: str, *, by: str = OS_USER, because: str = "", role: str | None = None
     ) -> None:
         """Deny what an agent asks.
 
@@ -1150,7 +1148,7 @@ class AsyncRecord(OnLoop):
         *,
         replace: bool = False,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> bool:
         """Register an experiment; False where it is registered with the same plan already.
 
@@ -1172,7 +1170,7 @@ class AsyncRecord(OnLoop):
             raise BadValue("because", fact, "give replace=True, or leave it out")
         return await experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
 
-    async def stop(self, name: str, *, because: str = "", by: str = PERSON) -> bool:
+    async def stop(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Assign no run to an experiment any more; False where it is stopped already."""
         scrub = clean(self._defaults, "stop", name=name, by=by)
         return await experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
@@ -1208,7 +1206,7 @@ class AsyncRecord(OnLoop):
         since: datetime,
         currency: str = "USD",
         source: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> bool:
         """State what the use of a model costs; False where all of it is stated already.
 
@@ -1251,7 +1249,7 @@ class AsyncRecord(OnLoop):
         return await prompts.newest(self.workspace)
 
     async def add_prompt(
-        self, name: str, text: str, *, by: str = PERSON, **options: Unpack[PromptVersionOptions]
+        self, name: str, text: str, *, by: str = OS_USER, **options: Unpack[PromptVersionOptions]
     ) -> int:
         """Add a version to a prompt, which begins with its first: its number, or that of the
         version that says the same already.
@@ -1273,7 +1271,12 @@ class AsyncRecord(OnLoop):
         return await prompts.add(self.workspace, name, draft, by=by, scrub=scrub)
 
     async def alias_prompt(
-        self, reference: str, alias: str, *, by: str = PERSON, **options: Unpack[PromptAliasOptions]
+        self,
+        reference: str,
+        alias: str,
+        *,
+        by: str = OS_USER,
+        **options: Unpack[PromptAliasOptions],
     ) -> bool:
         """Have an alias name a version; False where it does already. What it named before stays on
         record.
@@ -1303,7 +1306,7 @@ class AsyncRecord(OnLoop):
         *,
         rating: float | None = None,
         run: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> int:
         """Put on record what somebody said of a version of a prompt: that version's number.
 
@@ -1324,7 +1327,7 @@ class AsyncRecord(OnLoop):
             self.workspace, reference, text, rating=rating, run=run, by=by, scrub=scrub
         )
 
-    async def retire_prompt(self, reference: str, *, because: str = "", by: str = PERSON) -> bool:
+    async def retire_prompt(self, reference: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Have a version not be used any more: it can be read, and no alias may name it. False
         where it is retired.
 
@@ -1342,7 +1345,7 @@ class AsyncRecord(OnLoop):
         return await prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
 
     async def invalidate(
-        self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = PERSON
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = OS_USER
     ) -> None:
         """Declare answers stale that later runs might be given by `reuse=`: those on record, and
         those of calls that are under way. What was given already stays as it is.
@@ -1392,7 +1395,7 @@ class AsyncRecord(OnLoop):
         *,
         experiment: str | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> PromptEvidence | None:
         """Move an alias to a version that an experiment says is better than the one that the alias
         names; what the experiment says, None where none was asked.
@@ -1417,7 +1420,7 @@ class AsyncRecord(OnLoop):
         move = Promotion(reference, alias, experiment, because, by)
         return await promoted(self.workspace, self._asked().read, move, scrub)
 
-    async def apply_role(self, name: str, rules: RoleDefined, *, by: str = PERSON) -> bool:
+    async def apply_role(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
         """Give a role its rules, in place of those that it had; False where it has just them.
 
         `apply_roles` does it with a file, which is the usual way.
@@ -1473,7 +1476,7 @@ class AsyncRecord(OnLoop):
         return await declassify(self.workspace, run, lowering, scrub)
 
     async def apply_roles(
-        self, path: str | os.PathLike[str], *, by: str = PERSON
+        self, path: str | os.PathLike[str], *, by: str = OS_USER
     ) -> dict[str, bool]:
         """Give each role of a TOML file its rules, all of which are checked first; of each whether
         that is new. It is what `hansard roles apply FILE` does.
@@ -1496,7 +1499,7 @@ class AsyncRecord(OnLoop):
         *,
         role: str | None = None,
         key: bytes | None = None,
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> View:
         """What a role may see of a run; that it was served is put on record.
 

@@ -36,12 +36,13 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
+from hansard.bus.os_user import OS_USER
 from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
 from hansard.client.promotion import PRODUCTION, Promotion
 from hansard.client.promotion import promote as promoted
 from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions, drafted, moving
-from hansard.client.record import PERSON, OnPortal, _names_of, _rules_of, clean
+from hansard.client.record import OnPortal, _names_of, _rules_of, clean
 from hansard.client.reports import (
     AuditOptions,
     AuditQuestion,
@@ -202,7 +203,7 @@ class Record(OnPortal):
         return self._portal.run(what_left(self.workspace, run, Payloads(self.workspace)))
 
     def keep_experience(
-        self, experience: Experience, *, because: str = "", by: str = PERSON
+        self, experience: Experience, *, because: str = "", by: str = OS_USER
     ) -> int:
         """Keep what was learned in the record by its name, as its next version: that version's
         number. One that says what the newest version says makes none, nor one of which that is a
@@ -298,7 +299,7 @@ class Record(OnPortal):
         *,
         digest: str = "",
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> int:
         """State that a person confirms the check functions of an experience: it may act with them,
         as the next version, whose number this is. A heal is looked at so, too, and what is retired
@@ -339,7 +340,7 @@ class Record(OnPortal):
         key: str | Path | None = None,
         version: int | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> PublishedBundle:
         """Write a version of an experience as one file for others, signed if there is a key.
 
@@ -376,7 +377,7 @@ class Record(OnPortal):
         name: str = "",
         key: str | Path | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> InstalledBundle:
         """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest with
         `confirm_experience`. Nothing of it is run.
@@ -397,7 +398,7 @@ class Record(OnPortal):
         asked = Installing(name=name, key=given, because=because)
         return self._portal.run(install(self.workspace, Path(path), asked, by=by, scrub=scrub))
 
-    def retire_experience(self, name: str, *, because: str = "", by: str = PERSON) -> bool:
+    def retire_experience(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """State that an experience is not to be used any more, until a version is confirmed again;
         whether that is new.
 
@@ -414,7 +415,7 @@ class Record(OnPortal):
         return self._portal.run(retire(self.workspace, name, because=because, by=by, scrub=scrub))
 
     def keep_actions(
-        self, name: str, cache: ActionCache, *, because: str = "", by: str = PERSON
+        self, name: str, cache: ActionCache, *, because: str = "", by: str = OS_USER
     ) -> int:
         """Keep an action cache in the record by a name, as its next version: that version's number.
         One that says what the newest version says makes none. It has the label of the run that it
@@ -464,7 +465,7 @@ class Record(OnPortal):
         """
         return self._portal.run(self._asked().read(lambda reader: kept_actions.log(reader, name)))
 
-    def revert_actions(self, name: str, to: int, *, because: str = "", by: str = PERSON) -> int:
+    def revert_actions(self, name: str, to: int, *, because: str = "", by: str = OS_USER) -> int:
         """Have an earlier version of an action cache be the next one: that one's number.
 
         Args:
@@ -484,7 +485,7 @@ class Record(OnPortal):
         )
 
     def look_at_actions(
-        self, name: str, version: int | None = None, *, because: str = "", by: str = PERSON
+        self, name: str, version: int | None = None, *, because: str = "", by: str = OS_USER
     ) -> int:
         """State that somebody looked at all versions of an action cache up to one, and lets them
         stand: `hansard audit` asks for heals that nobody looked at. That version's number.
@@ -583,7 +584,7 @@ class Record(OnPortal):
         verdict: Verdict | str,
         *,
         result: Any = None,
-        by: str = PERSON,
+        by: str = OS_USER,
         because: str = "",
     ) -> None:
         """Say what is true of a step in doubt, or that diverged. A session of the agent that is
@@ -616,7 +617,7 @@ class Record(OnPortal):
             )
         )
 
-    def finish(self, run: str, *, by: str = PERSON, because: str = "") -> bool:
+    def finish(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run has ended as it should, whoever is still at work in it; False where it is
         completed already.
 
@@ -632,7 +633,7 @@ class Record(OnPortal):
         scrub = clean(self._defaults, "finish", by=by)
         return self._portal.run(finish(self.workspace, run, by=by, because=because, scrub=scrub))
 
-    def cancel(self, run: str, *, by: str = PERSON, because: str = "") -> bool:
+    def cancel(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
         and goes on recording.
 
@@ -648,7 +649,7 @@ class Record(OnPortal):
         scrub = clean(self._defaults, "cancel", by=by)
         return self._portal.run(cancel(self.workspace, run, by=by, because=because, scrub=scrub))
 
-    def reopen(self, run: str, task: str, *, by: str = PERSON, because: str = "") -> bool:
+    def reopen(self, run: str, task: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Have a task of a run that failed be done after all; False where it is not over.
 
         Args:
@@ -666,7 +667,7 @@ class Record(OnPortal):
         )
 
     def approve(
-        self, approval: str, *, by: str = PERSON, because: str = "", role: str | None = None
+        self, approval: str, *, by: str = OS_USER, because: str = "", role: str | None = None
     ) -> None:
         """Grant what an agent asks.
 
@@ -695,7 +696,7 @@ class Record(OnPortal):
         )
 
     def deny(
-        self, approval: str, *, by: str = PERSON, because: str = "", role: str | None = None
+        self, approval: str, *, by: str = OS_USER, because: str = "", role: str | None = None
     ) -> None:
         """Deny what an agent asks.
 
@@ -734,7 +735,7 @@ class Record(OnPortal):
         *,
         replace: bool = False,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> bool:
         """Register an experiment; False where it is registered with the same plan already.
 
@@ -758,7 +759,7 @@ class Record(OnPortal):
             experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
         )
 
-    def stop(self, name: str, *, because: str = "", by: str = PERSON) -> bool:
+    def stop(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Assign no run to an experiment any more; False where it is stopped already."""
         scrub = clean(self._defaults, "stop", name=name, by=by)
         return self._portal.run(
@@ -796,7 +797,7 @@ class Record(OnPortal):
         since: datetime,
         currency: str = "USD",
         source: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> bool:
         """State what the use of a model costs; False where all of it is stated already.
 
@@ -839,7 +840,7 @@ class Record(OnPortal):
         return self._portal.run(prompts.newest(self.workspace))
 
     def add_prompt(
-        self, name: str, text: str, *, by: str = PERSON, **options: Unpack[PromptVersionOptions]
+        self, name: str, text: str, *, by: str = OS_USER, **options: Unpack[PromptVersionOptions]
     ) -> int:
         """Add a version to a prompt, which begins with its first: its number, or that of the
         version that says the same already.
@@ -861,7 +862,12 @@ class Record(OnPortal):
         return self._portal.run(prompts.add(self.workspace, name, draft, by=by, scrub=scrub))
 
     def alias_prompt(
-        self, reference: str, alias: str, *, by: str = PERSON, **options: Unpack[PromptAliasOptions]
+        self,
+        reference: str,
+        alias: str,
+        *,
+        by: str = OS_USER,
+        **options: Unpack[PromptAliasOptions],
     ) -> bool:
         """Have an alias name a version; False where it does already. What it named before stays on
         record.
@@ -891,7 +897,7 @@ class Record(OnPortal):
         *,
         rating: float | None = None,
         run: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> int:
         """Put on record what somebody said of a version of a prompt: that version's number.
 
@@ -914,7 +920,7 @@ class Record(OnPortal):
             )
         )
 
-    def retire_prompt(self, reference: str, *, because: str = "", by: str = PERSON) -> bool:
+    def retire_prompt(self, reference: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Have a version not be used any more: it can be read, and no alias may name it. False
         where it is retired.
 
@@ -934,7 +940,7 @@ class Record(OnPortal):
         )
 
     def invalidate(
-        self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = PERSON
+        self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = OS_USER
     ) -> None:
         """Declare answers stale that later runs might be given by `reuse=`: those on record, and
         those of calls that are under way. What was given already stays as it is.
@@ -986,7 +992,7 @@ class Record(OnPortal):
         *,
         experiment: str | None = None,
         because: str = "",
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> PromptEvidence | None:
         """Move an alias to a version that an experiment says is better than the one that the alias
         names; what the experiment says, None where none was asked.
@@ -1011,7 +1017,7 @@ class Record(OnPortal):
         move = Promotion(reference, alias, experiment, because, by)
         return self._portal.run(promoted(self.workspace, self._asked().read, move, scrub))
 
-    def apply_role(self, name: str, rules: RoleDefined, *, by: str = PERSON) -> bool:
+    def apply_role(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
         """Give a role its rules, in place of those that it had; False where it has just them.
 
         `apply_roles` does it with a file, which is the usual way.
@@ -1066,7 +1072,7 @@ class Record(OnPortal):
         )
         return self._portal.run(declassify(self.workspace, run, lowering, scrub))
 
-    def apply_roles(self, path: str | os.PathLike[str], *, by: str = PERSON) -> dict[str, bool]:
+    def apply_roles(self, path: str | os.PathLike[str], *, by: str = OS_USER) -> dict[str, bool]:
         """Give each role of a TOML file its rules, all of which are checked first; of each whether
         that is new. It is what `hansard roles apply FILE` does.
 
@@ -1088,7 +1094,7 @@ class Record(OnPortal):
         *,
         role: str | None = None,
         key: bytes | None = None,
-        by: str = PERSON,
+        by: str = OS_USER,
     ) -> View:
         """What a role may see of a run; that it was served is put on record.
 

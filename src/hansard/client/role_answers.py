@@ -21,6 +21,7 @@ from hansard.agents.policy.permits import Permit, trusts
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
+from hansard.bus.os_user import OS_USER
 from hansard.client.opening import data_dir_of, open_workspace, reading_raw
 from hansard.domain import ids
 from hansard.domain.choices import NOTHING
@@ -101,7 +102,7 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
     role: str,
     statement: str,
     limits: Limits,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     carried: Carried | None = None,
     parameters: Sequence[object] = (),
     tables: Mapping[str, bytes] = NOTHING,
@@ -146,7 +147,7 @@ async def read_as(
     role: str,
     asked: str,
     reads: Callable[[Reader], R],
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     carried: Carried | None = None,
     within: Workspace | None = None,
 ) -> R:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hansard.agents.memory.upkeep.remembering import TEXT, Judged, Wanted, judged
+from hansard.bus.os_user import OS_USER
 from hansard.client.record_sync import Record
 from hansard.domain.memory.events import MemoryProposal
 from tests.cli.support import Call
@@ -96,5 +97,5 @@ def test_each_version_of_our_prompt_has_its_figures(
     found = record.sql(
         "SELECT path, standing, made_by FROM memory_proposals WHERE standing <> 'open'"
     ).rows
-    assert found == [("skills/billing/SKILL.md", "made", "person")]
+    assert found == [("skills/billing/SKILL.md", "made", OS_USER)]
     assert call("memory", "judge", "r1", "key.json").code == 2

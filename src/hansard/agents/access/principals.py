@@ -17,6 +17,7 @@ from hansard.bus.access import BrokerUser
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
+from hansard.bus.os_user import OS_USER
 from hansard.domain import access, ids, principal
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Event
@@ -70,7 +71,7 @@ async def register(
     kind: PrincipalKind = PrincipalKind.AGENT,
     *,
     about: str = "",
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Make a principal known; False where it is so already. Raises Refused, BadName."""
@@ -95,7 +96,7 @@ async def issue(
     expires_s: float | None = None,
     nkey: str = "",
     on_behalf_of: tuple[str, ...] = (),
-    by: str = "person",
+    by: str = OS_USER,
     token: Issued | None = None,
 ) -> Issued:
     """Issue a principal a token of a role; its text is returned, and is on record nowhere.
@@ -165,7 +166,7 @@ async def revoke(
     token_id: str,
     *,
     because: str = "",
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Make a token worth nothing; False where it is so already. Raises Refused, BadName."""
@@ -202,7 +203,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 async def revoke_all(
-    workspace: Workspace, which: str, *, because: str = "", by: str = "person"
+    workspace: Workspace, which: str, *, because: str = "", by: str = OS_USER
 ) -> list[Ended]:
     """Revoke a token by its id, or by a principal's name all of its own and all of those who act on
     behalf of it. Each is an event of its own: cut off halfway, the same again ends the others.

@@ -10,6 +10,7 @@ import msgspec
 from hansard.agents.access.views import rules_at
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import AtPosition
+from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
 from hansard.domain.choices import NOTHING
 from hansard.domain.events import Actor
@@ -26,7 +27,7 @@ async def answered(
     position: int,
     rows: int,
     cut: bool,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
 ) -> None:
     """State that a question was answered from a role's tables, before the answer is given.
 

@@ -15,6 +15,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
 from hansard.bus.in_full import RunInFull
 from hansard.bus.log import AtPosition, Stored, UpTo
+from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.errors import BadValue, Refused, UnknownEvent
@@ -63,7 +64,7 @@ async def apply(
     name: str,
     rules: RoleDefined,
     *,
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Give a role these rules; False where it has just them already.
@@ -93,7 +94,7 @@ async def apply_all(
     workspace: Workspace,
     found: Mapping[str, RoleDefined],
     *,
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> dict[str, bool]:
     """Give roles their rules, one after another; of each False where it had just them already.
@@ -111,7 +112,7 @@ async def withdraw(
     name: str,
     *,
     because: str = "",
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Take a role's rules away; False where it is withdrawn already. Raises Refused, BadName."""

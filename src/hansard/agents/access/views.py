@@ -20,6 +20,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
+from hansard.bus.os_user import OS_USER
 from hansard.bus.slices import Slices
 from hansard.bus.states.points import Points
 from hansard.bus.states.replay import States
@@ -270,7 +271,7 @@ async def serve(
     run: str,
     at: object = None,
     *,
-    by: str = "person",
+    by: str = OS_USER,
     key: bytes | None = None,
 ) -> Derived:
     """Serve a role's view of a run to a person, and put that on record.
@@ -296,7 +297,7 @@ async def record(workspace: Workspace, made: Derived, by: str | Actor) -> None:
 
 
 async def follow(
-    workspace: Workspace, name: str, run: str, *, by: str = "person", key: bytes | None = None
+    workspace: Workspace, name: str, run: str, *, by: str = OS_USER, key: bytes | None = None
 ) -> AsyncGenerator[Derived, None]:
     """Serve a role's view of a run to a person now, and again whenever it has changed, until it is
     closed; each change is put on record once. What happens while a view is derived is of the next.

@@ -18,6 +18,7 @@ from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
+from hansard.bus.os_user import OS_USER
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
 from hansard.domain import prompt as prompts
@@ -191,7 +192,7 @@ async def register(
     name: str,
     made: ExperimentRegistered,
     *,
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Register an experiment; False where it is registered with the same plan already.
@@ -212,7 +213,7 @@ async def replace(
     made: ExperimentRegistered,
     *,
     because: str = "",
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Put another plan in the place of one that has no run yet; False where it is the same.
@@ -250,7 +251,7 @@ async def stop(
     name: str,
     *,
     because: str = "",
-    by: str = "person",
+    by: str = OS_USER,
     scrub: Scrub | None = None,
 ) -> bool:
     """Assign no run any more; False where it is stopped already. Raises Refused, BadName."""

@@ -23,6 +23,7 @@ from hansard.bus.codec import revive
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.os_user import OS_USER
 from hansard.bus.states.replay import States
 from hansard.domain import approval as approvals
 from hansard.domain import ids
@@ -216,7 +217,7 @@ async def answer(
     approval: str,
     *,
     granted: bool,
-    by: str | Actor = "person",
+    by: str | Actor = OS_USER,
     because: str = "",
     role: str | None = None,
     scrub: Scrub | None = None,

@@ -269,5 +269,5 @@ def _because(error: NeedsSettling, why: str) -> NeedsSettling:
 
 
 def _named(kind: str, function: object) -> str:
-    """Who settled a step: a kind of judge and its function's name."""
-    return f"{kind}:{name_of(function)}"
+    """Name who settled a step: the person that a policy asked, else the policy."""
+    return getattr(function, "answered_by", "") or f"{kind}:{name_of(function)}"

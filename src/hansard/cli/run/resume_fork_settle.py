@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.agents import runs as actions
+from hansard.bus.os_user import OS_USER
 from hansard.bus.states.replay import RunView
 from hansard.cli import output, processes
 from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
@@ -124,7 +125,7 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
         bool, typer.Option("--run-again", help="Diverged: run it again, effect and all.")
     ] = False,
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Say what is true of a step in doubt or diverged."""
@@ -148,7 +149,7 @@ async def reopen(
     which: Run,
     task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, see 'hansard team'.")],
     because: Because = "",
-    by: By = "person",
+    by: By = OS_USER,
     json: Json = False,
 ) -> None:
     """Have a task that failed be done after all: it may be claimed again."""
@@ -163,14 +164,14 @@ async def reopen(
 
 @app.command()
 @work
-async def finish(which: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def finish(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Say that a run has ended as it should, whoever has not left it."""
     await _end(which, actions.finish, because, by, json=json)
 
 
 @app.command()
 @work
-async def cancel(which: Run, because: Because = "", by: By = "person", json: Json = False) -> None:
+async def cancel(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
     """Say that a run is cancelled, whoever has not left it; it stops nobody."""
     await _end(which, actions.cancel, because, by, json=json)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.experiments import scoring
+from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, Run, noun, work
 from hansard.cli.opening import reading_run
@@ -23,7 +24,7 @@ async def score(
     metrics: Annotated[
         list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
     ],
-    by: By = "person",
+    by: By = OS_USER,
     because: Because = "",
     json: Json = False,
 ) -> None:

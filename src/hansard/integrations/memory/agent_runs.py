@@ -21,6 +21,7 @@ from hansard.agents.memory.validation.json_files import Tool, tools_of
 from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.policy import gate as gates
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import portal
 from hansard.client.record_sync import Record
 from hansard.domain.errors import BadValue, HansardError
@@ -150,7 +151,7 @@ def run_folder(
     run: str | None = None,
     model: str | None = None,
     rules: Rules | None = None,
-    by: str = "person",
+    by: str = OS_USER,
 ) -> AgentRun:
     """Have an agent that is a folder do what a prompt says, by deepagents.
 

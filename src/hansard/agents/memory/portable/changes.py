@@ -15,6 +15,7 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.validation import tree as validation
 from hansard.agents.memory.validation.trees import Link, Tree, of_space
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.domain.events import Actor
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import FileChange, digest_of
@@ -48,7 +49,7 @@ async def change(
     *,
     seen: Mapping[str, str] | None = None,
     because: str = "",
-    by: str = "person",
+    by: str = OS_USER,
     claimed: Claimed | None = None,
     trailer: str = "",
 ) -> int:

@@ -26,6 +26,7 @@ from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation.trees import Link, Tree, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
+from hansard.bus.os_user import OS_USER
 from hansard.domain.memory.space import MemoryState
 
 MARK = folders.MARK
@@ -82,7 +83,7 @@ async def checkout(
 
 
 async def commit(
-    workspace: Workspace, folder: Path, *, because: str = "", by: str = "person"
+    workspace: Workspace, folder: Path, *, because: str = "", by: str = OS_USER
 ) -> Committed:
     """Have the space be as a folder is, where that changed; then the folder as the space is.
 

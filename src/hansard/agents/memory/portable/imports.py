@@ -14,6 +14,7 @@ from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation.tree import problems
 from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.workspace import Workspace
+from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
 from hansard.domain.memory.events import MemoryChanged
 from hansard.domain.memory.space import BECAUSE_MAX
@@ -53,7 +54,7 @@ async def import_folder(
     *,
     replace: bool = False,
     because: str = "",
-    by: str = "person",
+    by: str = OS_USER,
 ) -> Imported:
     """Have a space have the files of a harness's folder, as one change; with `replace` no others
     but those that no folder shows (`folders.is_left_out`).
