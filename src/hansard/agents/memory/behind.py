@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import zlib
 from collections import deque
@@ -54,9 +53,6 @@ LOOK_S = 1.0
 
 FLUSH_S = 60.0
 """How long `flush` waits if nothing else is said, in seconds."""
-
-_OLD_NAMES = str.maketrans({"/": "."})
-"""How a space's name became that of its files at first."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -113,12 +109,10 @@ class Journal:
     the log.
     """
 
-    def __init__(self, folder: Path, space: str, *, name: str = "") -> None:
-        """`name`: that of its files, if it is not the space's own. Raises Refused where another
-        process has it open; Corrupt, OSError.
-        """
+    def __init__(self, folder: Path, space: str) -> None:
+        """Open and lock it. Raises Refused (another process has it open), Corrupt, OSError."""
         folder.mkdir(parents=True, exist_ok=True)
-        files = name or subjects.token(space)
+        files = subjects.token(space)
         self._path, self._mark = folder / f"{files}.journal", folder / f"{files}.sent"
         self._refused = folder / f"{files}.refused"
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -129,9 +123,6 @@ class Journal:
         try:
             self._read()
             _sync_folder(folder)
-            old = space.translate(_OLD_NAMES)
-            if not name and old != files:
-                self._take_up(folder, space, old)
         except BaseException:
             self.close()
             raise
@@ -147,27 +138,6 @@ class Journal:
             self._say(0)
         self.waiting = deque(each for each in entries if each.end > sent)
         self._end = end
-
-    def _take_up(self, folder: Path, space: str, old: str) -> None:
-        """Have what waits in a journal of the old name. That is left, empty: a program of before
-        may open it. Killed on the way, what was taken already is known by its id.
-        """
-        try:
-            if not (folder / f"{old}.journal").stat().st_size:
-                return
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
-                return
-            raise
-        before = Journal(folder, space, name=old)
-        try:
-            known = {each.change.id for each in self.waiting}
-            waits = [each.change for each in before.waiting]
-            self._write([change for change in waits if change.id not in known])
-            before._empty()
-            os.fsync(before._fd)  # before any of it goes to the log from here
-        finally:
-            before.close()
 
     def add(self, change: Waiting) -> None:
         """Have a change on disk. Raises OSError, and then nothing of it counts."""
