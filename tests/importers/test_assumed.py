@@ -6,8 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.agents.importers import calls
-from hansard.agents.importers.chat import Message
 from tests.cli.support import Call
 
 pytestmark = pytest.mark.later
@@ -108,25 +106,6 @@ def test_a_result_without_an_id_answers_the_call_before_it(call: Call, tmp_path:
     ]
 
 
-def test_what_an_earlier_version_read_otherwise_is_left_and_said(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """It is neither there twice nor another one silently; --again reads it as a run of its own."""
-    file = tmp_path / "chats.jsonl"
-    file.write_text(msgspec.json.encode(NAMELESS).decode())
-    with monkeypatch.context() as before:
-        before.setattr(calls, "answers", _answers_of_before)
-        assert call("import", "chat-jsonl", file).code == 0
-    (old,) = call("runs", "--json").lines
-    said = call("import", "chat-jsonl", file).out
-    assert "1 run left as an earlier version read (--again)" in said
-    assert call("runs", "--json").lines == [old]
-    assert call("import", "chat-jsonl", file, "--again").code == 0
-    found = call("runs", "--json").lines
-    assert len(found) == 2
-    assert call("import", "chat-jsonl", file, "--again").out.count(" 0 of them new") == 1
-
-
 def test_an_error_by_its_sources_convention_is_a_failed_step(call: Call, tmp_path: Path):
     """A tool of tau-bench says so by its first word."""
     trajectory = [
@@ -142,17 +121,6 @@ def test_an_error_by_its_sources_convention_is_a_failed_step(call: Call, tmp_pat
     (step,) = call("run", "trace", "last", "--json").lines
     assert step["status"] == "failed"
     assert "user not found" in step["error"]["message"]
-
-
-def _answers_of_before(messages: list[Message]) -> calls.Answers:
-    """Every result without an id was one that nobody asked for."""
-    found = NOW(messages)
-    for number in found.matched:
-        found.answered.discard(found.of.pop(number))
-    return calls.Answers(found.of, found.answered, found.unasked | found.matched)
-
-
-NOW = calls.answers
 
 
 def written(folder: Path, *records: dict[str, Any], name: str = "chats.jsonl") -> Path:

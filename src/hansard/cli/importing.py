@@ -103,10 +103,6 @@ async def import_(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first bad record instead of skipping it.")
     ] = False,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Also those anew that an earlier version read otherwise."),
-    ] = False,
     no_guesses: Annotated[
         bool,
         typer.Option("--no-guesses", help="Stop at what a source does not say, do not assume it."),
@@ -139,7 +135,6 @@ async def import_(
                         given,
                         paths,
                         watcher,
-                        again=again,
                         guesses=not no_guesses,
                     )
         except OSError as error:
@@ -156,10 +151,9 @@ async def _chats(
     paths: list[Path | None],
     watcher: _Watcher,
     *,
-    again: bool,
     guesses: bool,
 ) -> tuple[Tally, bool]:
-    importer = Importer(workspace, format_, given, watcher, again=again, no_guesses=not guesses)
+    importer = Importer(workspace, format_, given, watcher, no_guesses=not guesses)
     try:
         async with importer:
             for path in paths:
@@ -230,8 +224,6 @@ def _summary(made: Imported, format_: str) -> str:
     said += f": {counted(tally.commits, 'commit')}, {tally.new:,} of them new"
     if tally.duplicates:
         said += f"; {counted(tally.duplicates, 'record')} there twice"
-    if tally.earlier:
-        said += f"; {counted(tally.earlier, 'run')} left as an earlier version read (--again)"
     if tally.unasked:
         said += f"; {counted(tally.unasked, 'result')} that no call asked for"
     if tally.unanswered:

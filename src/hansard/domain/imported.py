@@ -26,8 +26,8 @@ class ImportEnded(Event, frozen=True, kw_only=True):
 
     `format` is theirs, `files` the first 100 of their names, without folders, `more_files` how many
     more there were; `experiment` and `arm` are what runs were given that name none. `runs` were
-    read; `duplicates` were there twice, `earlier` are left as an earlier version read them,
-    `skipped` were bad records, of which `reasons` has the first 20. `assumed` counts what the
+    read; `duplicates` were there twice, `skipped` were bad records, of which `reasons` has
+    the first 20. `earlier` is no longer written. `assumed` counts what the
     source does not say and the import took for granted, by kind. `stopped` says that it ended at a
     bad record.
     """

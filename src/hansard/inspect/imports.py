@@ -36,7 +36,6 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
     blobs: int
     duplicates: int
     unasked: int
-    earlier: int
     assumed: dict[str, int]
     unanswered: int
     stopped: bool

@@ -160,10 +160,9 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded run of any chat format, ready to be mapped.
 
     `content` is what its ids derive from. `messages` and `said` are the same messages, understood
-    and as they are; `read_anew` says that they are understood otherwise than by earlier versions.
-    `agent` is None where the record names none; `ending` where it does not say how the run ended.
-    `effects` are those of tools that are not done once; `assumed` what reading the format took for
-    granted, each with its message.
+    and as they are. `agent` is None where the record names none; `ending` where it does not say how
+    the run ended. `effects` are those of tools that are not done once; `assumed` what reading the
+    format took for granted, each with its message.
     """
 
     format: str
@@ -181,7 +180,6 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message]
     said: list[dict[str, Any]]
     ending: Ending | None = None
-    read_anew: bool = False
     effects: Mapping[str, Effects] = {}
     assumed: list[tuple[str, int]] = []
 
@@ -217,7 +215,6 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
         messages=messages,
         said=raw["messages"],
         ending=_ending(record.outcome, messages) if record.outcome is not None else None,
-        read_anew=messages != record.messages,
     )
 
 

@@ -39,11 +39,8 @@ from hansard.domain.run import (
 from hansard.domain.steps import NULL, Failure
 from hansard.domain.values import recordable
 
-MAPPING, MAPPED_ANEW = "1", "2"
-"""Part of every id: another mapping of the same content makes other runs. The second is of what is
-read otherwise than before: results that follow a call and, as it, have no id, and errors by the
-convention of a source. All else keeps the ids that it had.
-"""
+MAPPING = "1"
+"""Part of every id: another mapping of the same content makes other runs."""
 
 EPOCH = 1
 """Of every imported agent; who resumes the run takes the next."""
@@ -78,20 +75,7 @@ class Mapped(msgspec.Struct):
 
 def run_id(chat: ChatRun) -> str:
     """The run's id: a digest of its content, and of how it is read."""
-    return _id(chat, MAPPED_ANEW if _is_anew(chat) else MAPPING)
-
-
-def earlier_id(chat: ChatRun) -> str | None:
-    """The id that the run has where an earlier version imported it; None where it is the same."""
-    return _id(chat, MAPPING) if _is_anew(chat) else None
-
-
-def _is_anew(chat: ChatRun) -> bool:
-    return chat.read_anew or bool(calls.answers(chat.messages).matched)
-
-
-def _id(chat: ChatRun, mapping: str) -> str:
-    return ids.uuid8("import", f"{chat.format}/{mapping}", canonical(chat.content).decode())
+    return ids.uuid8("import", f"{chat.format}/{MAPPING}", canonical(chat.content).decode())
 
 
 def mapped(chat: ChatRun, run: str, source: str, at: datetime) -> Mapped:

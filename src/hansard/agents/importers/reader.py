@@ -19,11 +19,11 @@ from hansard.agents.importers import sources
 from hansard.agents.importers._files import NotADocument
 from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
-from hansard.agents.importers.mapping import Mapped, earlier_id, mapped, run_id
+from hansard.agents.importers.mapping import Mapped, mapped, run_id
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
-from hansard.bus.errors import Conflict, NotFound
+from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, Stored
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import WorkspaceStream, run_of, uuid8
@@ -39,7 +39,7 @@ from hansard.domain.imported import (
     initial,
 )
 from hansard.domain.integrity.authorship import IMPORTER
-from hansard.domain.run import RunAssigned, RunStatus
+from hansard.domain.run import RunAssigned
 
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -79,9 +79,8 @@ class Importer:
     """Imports files of one chat format; use it in an `async with`.
 
     Leaving it sends what was read, also where a bad record ended the import, and puts on record
-    what it came to (`import.ended.v1`). `tally` is right after that. `again` reads also those anew
-    that an earlier version read otherwise; `no_guesses` stops at what a source does not say and
-    would be assumed.
+    what it came to (`import.ended.v1`). `tally` is right after that. `no_guesses` stops at what a
+    source does not say and would be assumed.
     """
 
     def __init__(
@@ -91,11 +90,9 @@ class Importer:
         given: Given,
         watcher: Watcher,
         *,
-        again: bool = False,
         no_guesses: bool = False,
     ) -> None:
         self.tally = Tally()
-        self._again = again
         self._no_guesses = no_guesses
         self._files: list[str] = []
         self._reasons: list[str] = []
@@ -135,7 +132,7 @@ class Importer:
             for line, found in sources.records(self._format, path, self._given, self._watcher):
                 if isinstance(found, str):
                     self._bad(file, line, found)
-                elif self._again or not await self._is_there(found, file, line):
+                else:
                     await self._run(found, file, line)
                 if self._batch.is_full:
                     await self._send()
@@ -150,22 +147,6 @@ class Importer:
         if len(self._reasons) < REASONS_MAX:
             self._reasons.append(f"{_name(file)}:{line}: {reason}"[:REASON_LENGTH_MAX])
         self._watcher.bad(bad)
-
-    async def _is_there(self, chat: ChatRun, file: str, line: int) -> bool:
-        """Whether a run stands as an earlier version read it, which is left so."""
-        earlier = earlier_id(chat)
-        if earlier is None:
-            return False
-        try:
-            life = await self._workspace.states.life(earlier)
-        except NotFound:
-            return False
-        if chat.ending is not None and life.status is RunStatus.OPEN:
-            reason = f"an earlier version's import of run {earlier} was cut: --again reads it anew"
-            self._bad(file, line, reason)
-        else:
-            self.tally.earlier += 1
-        return True
 
     async def _run(self, chat: ChatRun, file: str, line: int) -> None:
         try:
@@ -209,7 +190,7 @@ class Importer:
             self._named = await _names(self._workspace)
         key = (chat.format, chat.experiment, chat.arm, name)
         there = self._named.setdefault(key, {run})
-        if run in there or earlier_id(chat) in there:
+        if run in there:
             return None
         of = f" of arm {chat.arm!r}" if chat.arm else ""
         return (
@@ -220,7 +201,7 @@ class Importer:
     async def _ended(self, *, stopped: bool) -> None:
         """Put on record what was read, skipped and assumed."""
         tally = self.tally
-        if not tally.runs and not tally.earlier:
+        if not tally.runs:
             return
         ended = ImportEnded(
             format=self._format,
@@ -230,7 +211,6 @@ class Importer:
             experiment=self._given.experiment or "",
             arm=self._given.arm or "",
             duplicates=tally.duplicates,
-            earlier=tally.earlier,
             skipped=tally.bad,
             reasons=tuple(self._reasons),
             assumed=dict(sorted(tally.assumed.items())),

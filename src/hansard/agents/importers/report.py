@@ -40,9 +40,9 @@ class Tally(msgspec.Struct):
     `new` the commits of it that were not there before. `duplicates` are records that were read
     before in the same import; `unanswered` the ids of tool calls whose result the source does not
     have, as run and call id; `unasked` counts results that no call of the source asked for.
-    `earlier` are runs that stand as an earlier version read them. `assumed` counts what the source
-    does not say and was taken for granted, by kind (`hansard.agents.importers.assumed`).
-    `absent` are the large payloads, by hash, that the source could not read either.
+    `assumed` counts what the source does not say and was taken for granted, by kind
+    (`hansard.agents.importers.assumed`). `absent` are the large payloads, by hash, that the source
+    could not read either.
     """
 
     runs: int = 0
@@ -55,7 +55,6 @@ class Tally(msgspec.Struct):
     blobs: int = 0
     duplicates: int = 0
     unasked: int = 0
-    earlier: int = 0
     assumed: dict[str, int] = {}
     unanswered: list[tuple[str, str]] = []
     absent: list[str] = []

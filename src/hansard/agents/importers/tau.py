@@ -98,7 +98,6 @@ def from_tau(raw: Any, given: Given) -> ChatRun:
         trial=run.trial,
         labels=_labels(raw, _Tau.__struct_fields__),
         messages=messages,
-        read_anew=messages != run.traj,
         said=raw["traj"],
         ending=Ending(
             metrics=metrics({"reward": run.reward}),

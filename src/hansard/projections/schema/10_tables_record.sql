@@ -391,7 +391,6 @@ CREATE TABLE imports (
     arm VARCHAR,
     runs BIGINT NOT NULL,
     duplicates BIGINT NOT NULL,
-    earlier BIGINT NOT NULL,
     skipped BIGINT NOT NULL,
     reasons VARCHAR[],
     assumed JSON,
