@@ -24,6 +24,7 @@ from tests.damage.damages import (
     WORKSPACE,
     Damage,
     Files,
+    flip,
     replaced,
 )
 
@@ -181,6 +182,23 @@ def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
 
 
 @pytest.mark.slow
+def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cli: Call):
+    """Snapshots are derived: with damaged metadata of theirs a workspace opens as before, `check`
+    says so, and `repair` restores it as that of the log.
+    """
+    flip(files.stream("snap") / "meta.inf", 3)
+    with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
+        [(run, _)] = record.runs(workflow="long")
+        assert record.state(run).agents
+    stopped(files.home)
+    assert "stream 'hansard_snap-lab' does not exist" in cli("check").out
+    [restored] = [msgspec.json.decode(line) for line in cli("repair", "--json").out.splitlines()]
+    assert restored["stream"] == files.stream("snap").name
+    stopped(files.home)
+    assert cli("check").code == 0
+
+
+@pytest.mark.slow
 def test_a_repair_hides_no_loss(files: Files, cli: Call):
     """Where messages are gone besides, the workspace is still refused, as of the broker's mark."""
     BLOCKS[1].do(files)
@@ -192,7 +210,9 @@ def test_a_repair_hides_no_loss(files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Call):
-    """With nothing to do it says so; while others use the broker it is refused."""
+    """With nothing to do it says so; while others use the broker, and for one outside, it is
+    refused.
+    """
     before = contents(files.stream())
     assert "nothing to repair" in cli("repair").out
     stopped(files.home)
@@ -201,6 +221,8 @@ def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Cal
         refused = cli("repair")
         assert refused.code == 2
         assert "other processes use the data directory" in refused.err
+    outside = cli("--nats", "nats://127.0.0.1:1", "repair")
+    assert (outside.code, "is a broker of your own" in outside.err) == (2, True)
     assert contents(files.stream()) == {"meta.sum": before["meta.sum"]}
 
 
