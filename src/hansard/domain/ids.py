@@ -160,9 +160,7 @@ def marked(uuid: str, name: str) -> str:
 
 
 def is_marked(uuid: str, name: str) -> bool:
-    """Whether a UUID may have been marked with a name; of others one in four billion is by chance,
-    and one that never was marked has none, so it tells where to look first, and no more.
-    """
+    """Return whether a UUID was marked with a name; one of four billion others seems to be."""
     return uuid.endswith(_mark(name))
 
 

@@ -200,15 +200,11 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
 
 
 async def find(workspace: Workspace, approval: str) -> ListedApproval:
-    """A question by its id, of whichever run. Its id tells the run, so one run's questions are
-    read; those of other runs only for an id of before that was so, or of none. Raises NotFound.
-    """
-    runs = await workspace.log.runs(approvals.KEY)
-    likely = {run for run in runs if ids.is_marked(approval, run)}
-    for some in (likely, {*runs} - likely):
-        for each in await listed(workspace, some) if some else []:
-            if each.approval.id == approval:
-                return each
+    """Find a question by its id, which tells its run. Raises NotFound."""
+    runs = [run for run in await workspace.log.runs(approvals.KEY) if ids.is_marked(approval, run)]
+    for each in await listed(workspace, runs) if runs else []:
+        if each.approval.id == approval:
+            return each
     raise NotFound(f"approval {approval!r:.80}", "see 'hansard approvals'")
 
 
