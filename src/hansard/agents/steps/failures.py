@@ -11,27 +11,10 @@ import msgspec
 from hansard.agents.errors import Blocked, RecordedFailure, ShadowedEffect
 from hansard.agents.steps.tools import ToolSpec
 from hansard.domain import values
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.fingerprint import digest
 from hansard.domain.steps import Failure, Step, StepStatus, Withheld
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub, recordable
-
-MOVED = {
-    "hansard.agents.carried": "hansard.agents.access.carried",
-    "hansard.agents.experiments": "hansard.agents.experiments.plans",
-    "hansard.agents.gatekeeper": "hansard.agents.access.authenticator",
-    "hansard.agents.policy.carried": "hansard.agents.access.carried",
-    "hansard.bus.jetstream._wire": "hansard.bus.jetstream.wire",
-    "hansard.bus.private_copy": "hansard.bus.server.private_copy",
-    "hansard.bus.server": "hansard.bus.server.lease",
-    "hansard.domain.task": "hansard.domain.team.task",
-    "hansard.domain.task_rules": "hansard.domain.team.task_rules",
-    "hansard.projections._index_errors": "hansard.projections.search.errors",
-    "hansard.projections.door.errors": "hansard.projections.sql_sandbox.errors",
-    "hansard.service.errors": "hansard.client.protocol.errors",
-    "hansard.service.faults": "hansard.client.protocol.faults",
-}
-"""Modules of our errors as records of older versions name them, and where they stand now."""
 
 
 def failure(error: BaseException, scrub: Scrub | None = None) -> Failure:
@@ -117,8 +100,20 @@ def _class_of(recorded: Failure, spec: ToolSpec | None) -> type[BaseException] |
         same = [cls for cls in declared if cls.__qualname__ == recorded.type]
         found = same[0] if same else seen.get(recorded.type)
         if found is None and recorded.module.partition(".")[0] == "hansard":
-            module = MOVED.get(recorded.module, recorded.module)
-            found = getattr(sys.modules.get(module), recorded.type, None)
+            found = getattr(sys.modules.get(recorded.module), recorded.type, None)
+            found = found or _own_error(recorded.type)
     if isinstance(found, type) and issubclass(found, BaseException):
         return found
     return None
+
+
+def _own_error(name: str) -> type[BaseException] | None:
+    """Return the one error of Hansard with this name; its module may have moved since."""
+    found: list[type[BaseException]] = []
+    waiting: list[type[BaseException]] = [HansardError]
+    while waiting:
+        cls = waiting.pop()
+        if cls.__qualname__ == name and cls.__module__.partition(".")[0] == "hansard":
+            found.append(cls)
+        waiting += cls.__subclasses__()
+    return found[0] if len(found) == 1 else None
