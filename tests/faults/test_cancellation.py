@@ -444,7 +444,8 @@ async def test_before_the_body_draws_on_no_budget(record, policy, tag):
         await _cut_off(held, asyncio.create_task(act(0)))
         assert (done, await _gone(record, "few")) == ([], 0)
         assert await act(1) == 1
-    async with record.run("cancelled", gate=[limit], **NAMES) as session:
+    again = {"settle": lambda _: hansard.Verdict.RUN_AGAIN}
+    async with record.run("cancelled", gate=[limit], **again, **NAMES) as session:
         act = _quick(session, policy, done)
         assert await act(2) == 2
         with pytest.raises(hansard.Blocked, match="its limit of 2 calls is used up"):

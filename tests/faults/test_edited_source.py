@@ -51,14 +51,24 @@ def test_a_later_step_changed(stage):
     assert stage.lost() == []
 
 
-def test_an_effect_with_other_arguments_is_another_effect(stage):
-    """An effect on record whose arguments were edited is a new call: both stay on record."""
+@pytest.mark.parametrize(
+    ("verdict", "effects"), [("reuse", ["Report"]), ("run_again", ["Report", "Summary"])]
+)
+def test_an_effect_with_other_arguments_stops(stage, verdict, effects):
+    """An effect on record whose arguments were edited may be the same one: it stops until somebody
+    chooses, and what was chosen holds for every later resume.
+    """
     path = _source(stage)
     stage.killed_at(path, Point.AFTER_RECEIPT, "publish", policy="once")
     _edit(path, LATER)
     report = stage.go_on(path, policy="once")
-    assert report.results == [*DONE[:3], "published Summary"]
-    assert _effects(stage, "publish") == ["Report", "Summary"]
+    assert (report.error, report.step) == ("Diverged", 4)
+    assert _effects(stage, "publish") == ["Report"]
+    stage.record.settle("r1", "writer#4", verdict)
+    for _ in range(2):
+        report = stage.go_on(path, policy="once")
+        assert report.results == [*DONE[:3], f"published {effects[-1]}"]
+    assert _effects(stage, "publish") == effects
     assert _effects(stage, "send") == ["the board"]
 
 

@@ -148,3 +148,50 @@ def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
     house.begin()
     assert resumed() == "said"
     assert calls == [1, 1]
+
+
+@pytest.mark.fast(cases=2)
+@pytest.mark.slow(cases=1)
+@pytest.mark.filterwarnings("ignore::hansard.ToolChanged")
+def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
+    """A parameter with a default that was added changes nothing; a renamed tool stops, unless it
+    says the name that it had. So for a restricted agent as for a trusted one.
+    """
+    sent: list[str] = []
+    told: list[Any] = []
+
+    def sending(session: Any, edit: str) -> Any:
+        if edit == "added":
+
+            @session.tool(effects="once")
+            async def send(to: str, text: str = "hi", cc: str | None = None) -> str:
+                sent.append(to)
+                return f"{text} {to} {cc}"
+
+            return send
+        options = {"aliases": ["send"]} if edit == "alias" else {}
+
+        @session.tool(effects="once", name="post" if edit else "send", **options)
+        async def first(to: str, text: str = "hi") -> str:
+            sent.append(to)
+            return f"{text} {to}"
+
+        return first
+
+    async def scenario(edit: str) -> None:
+        async with lab.connect() as record, record.run(run="r3") as session:
+            send = sending(session, edit)
+
+            async def work() -> None:
+                told.append(await send("eve"))
+
+            told.append(await caught(work))
+
+    for edit in ("", "added", "renamed", "alias"):
+        told.clear()
+        play(lab, scenario(edit))
+        if edit == "renamed":
+            assert "Diverged" in told[0]
+        else:
+            assert told == ["hi eve", "nothing"]
+    assert sent == ["eve"]

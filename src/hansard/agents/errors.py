@@ -216,21 +216,36 @@ class InDoubt(NeedsSettling):
         )
 
 
-EARLIER_STEP_CHANGED = "an earlier step has changed since"
+EARLIER_STEP_CHANGED = "already ran with the same arguments, but an earlier step has changed since"
+NOT_REPLAYED = (
+    "had an effect, no call of this session has replayed it, and the call made now is not on record"
+)
+
+SAME_OR_ANOTHER = (
+    "If the two are the same call, give the tool its recorded name and arguments (name=, aliases=) "
+    "or take the recorded result over; if they are not, running the new one makes a second effect; "
+)
 
 
 class Diverged(NeedsSettling):
-    """This call is on record with an effect, but what came before it is not what it was."""
+    """A call may repeat a recorded effect: it is on record but what came before it changed, or it
+    is not on record and may be the recorded call in another form.
+    """
 
     def __init__(
         self, address: RunAddress, step: Step, now: str, why: str = EARLIER_STEP_CHANGED
     ) -> None:
         was = bytes(step.arguments).decode()[:200]
         super().__init__(
-            f"step {step.number} ({step.tool}) already ran with the same arguments, but {why}.\n"
+            f"step {step.number} ({step.tool}) {why}.\n"
             f"  on record: {step.tool} {was} after "
             f"{list(step.after)} -> {step.status.value}\n  now:       {now}\n"
-            "Running it again would repeat its effect; choose: "
+            + (
+                SAME_OR_ANOTHER
+                if why == NOT_REPLAYED
+                else "Running it again would repeat its effect; "
+            )
+            + "choose: "
             + address.settle(step.number, "--reuse", "--run-again"),
             address,
             step,

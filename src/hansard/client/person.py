@@ -139,6 +139,8 @@ def told(step: UnsettledStep) -> list[str]:
         f"step {step.agent}#{step.number} of run {step.run} {_how_it_stands(step)}",
         f"  call    {call:.{SHOWN_MAX}}",
     ]
+    if step.now:
+        lines.append(f"  now     {step.now:.{SHOWN_MAX}}")
     if step.error is not None:
         lines.append(f"  error   {step.error.type}: {step.error.message:.{SHOWN_MAX}}")
     if step.items:
@@ -149,7 +151,7 @@ def told(step: UnsettledStep) -> list[str]:
 
 def _how_it_stands(step: UnsettledStep) -> str:
     if step.diverged:
-        return f"is {step.status.value} on record, but an earlier step has changed since"
+        return f"is {step.status.value} on record, and the call made now may repeat its effect"
     match step.status:
         case StepStatus.FAILED:
             return "failed, and whether it did something before that is not known"

@@ -382,6 +382,11 @@ def evolve(state: AgentState, event: Event) -> None:
     match event:
         case StepRequested():
             state.steps[event.step] = steps.requested(event, version)
+            replaced_step = state.steps.get(event.instead_of or 0)
+            if replaced_step is not None:  # what was decided about it was decided for this call
+                state.steps[replaced_step.number] = msgspec.structs.replace(
+                    replaced_step, verdict=None
+                )
             state.last_step = max(state.last_step, event.step)
             state.call_step = event.step
             _moment(state, Moment.BEFORE)

@@ -143,6 +143,11 @@ class StepRequested(Event, frozen=True, kw_only=True):
     items that a `resumable` loop skipped.
 
     `prompts` are the versions of prompts among its arguments (`hansard.domain.prompt`).
+
+    `defaults` names the arguments that are no part of the call key, because they had the value that
+    the tool declares as their default. Older records have none: there every argument is part of it.
+    `instead_of` is the recorded effect that the call was about to repeat under another key, until
+    somebody chose what to do.
     """
 
     step: int
@@ -163,6 +168,8 @@ class StepRequested(Event, frozen=True, kw_only=True):
     full: str = ""
     by_result: str = ""
     prompts: tuple[PromptUse, ...] = ()
+    defaults: tuple[str, ...] = ()
+    instead_of: int | None = None
 
 
 @event("step.attempted.v1")
@@ -361,6 +368,8 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         outcome_version: Of the event that ended it; None while it is open.
         withheld: How its effect was withheld in a fork; None where it was not.
         would: What the tool says that it would have done then.
+        defaults: The arguments that are no part of the call key: they were the declared defaults.
+        instead_of: The step in whose place it was called, by somebody's decision; None for none.
     """
 
     number: int
@@ -399,6 +408,8 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     withheld: Withheld | None = None
     would: str = ""
     reused_from: AnswerSource | None = None
+    defaults: tuple[str, ...] = ()
+    instead_of: int | None = None
 
     @property
     def is_of_world(self) -> bool:
@@ -420,6 +431,15 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         """An intent without a known outcome."""
         return self.status in (StepStatus.REQUESTED, StepStatus.IN_DOUBT)
 
+    @property
+    def may_have_happened(self) -> bool:
+        """Whether its effect happened in this run, or nobody knows that it did not."""
+        if not self.is_of_world or self.withheld is not None or self.reused_from is not None:
+            return False
+        if self.status is StepStatus.FAILED:  # an idempotent call that failed simply runs again
+            return not self.safe and self.effects is not Effects.IDEMPOTENT
+        return self.is_open or self.status is StepStatus.COMPLETED
+
 
 def requested(event: StepRequested, version: int) -> Step:
     """A new step from its intent."""
@@ -439,6 +459,8 @@ def requested(event: StepRequested, version: int) -> Step:
         event.kind,
         event.call_id,
         approvals=() if event.approval is None else (event.approval,),
+        defaults=event.defaults,
+        instead_of=event.instead_of,
     )
 
 

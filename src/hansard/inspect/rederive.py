@@ -145,7 +145,8 @@ class Rederiver:
     def _call(self, checked: Checked) -> None:
         step = checked.step
         declared = self._versions.get(step.tool, [])
-        form = canonical(checked.arguments)
+        named = checked.arguments.items()
+        form = canonical({name: each for name, each in named if name not in step.defaults})
         for version in dict.fromkeys((*reversed(declared), "")):
             base = call_base(step.tool, version, self._agent, step.scope, form)
             equals = self._equals.get(base, 0)

@@ -244,6 +244,7 @@ class Hosted:
 
     def _proxy(self, turn: Turn, call: Call) -> Proxy:
         self._program.of_call(call)
+        self._ledger.declared.update(call.program)
         return Proxy(turn, call, self._here, self._reported)
 
     def _reported(self, usage: dict[str, float]) -> None:

@@ -20,7 +20,7 @@ from hansard.client.protocol.faults import Doubtful
 from hansard.client.protocol.program import settlement
 from hansard.client.protocol.remote_call import Turn
 from hansard.client.protocol.wire import Call, Came, Declared
-from hansard.domain import ids, label
+from hansard.domain import ids, label, values
 from hansard.domain.errors import BadValue
 from hansard.domain.prompt import checked
 from hansard.domain.reuse import Reuse, reuse
@@ -72,6 +72,7 @@ class Proxy:
         self.turn = turn
         self.declared = call.tool
         self.arguments = _arguments(call)
+        self.defaults = call.defaults
         self.prompts = checked(call.prompts)
         self._here = here
         self._report = report
@@ -90,6 +91,7 @@ class Proxy:
             function=function,
             name=ids.name("tool", declared.name),
             effects=effects,
+            aliases=tuple(ids.name("tool", each) for each in declared.aliases),
             version=declared.version,
             kind=declared.kind,
             attempts=declared.attempts,
@@ -103,6 +105,11 @@ class Proxy:
             gives=str(label.parse(declared.gives, "gives")) if declared.gives else "",
             takes=label.level(declared.takes, "takes").value if declared.takes else "",
             signature=_signature(names),
+            defaults={
+                name: values.plain(value, name)
+                for name, value in self.arguments.items()
+                if name in self.defaults
+            },
             prompts=self.prompts,
             reuse=_reuse(declared),
         )

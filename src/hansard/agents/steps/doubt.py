@@ -12,7 +12,13 @@ from typing import Any
 import msgspec
 
 from hansard.agents.callables import awaited, is_coroutine_function, name_of
-from hansard.agents.errors import Diverged, NeedsSettling, ShadowedEffect, doubt
+from hansard.agents.errors import (
+    EARLIER_STEP_CHANGED,
+    Diverged,
+    NeedsSettling,
+    ShadowedEffect,
+    doubt,
+)
 from hansard.agents.flow import Body, Flow
 from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
@@ -56,12 +62,15 @@ class DoubtSettler:
         self.stream = outcomes.stream
         self._parent = payloads.Reader(lambda: self.settings.parent or initial())
 
-    def diverged(self, call: Call, old: Step) -> Flow[Step | None]:
-        """A call on record with an effect, after something else than before."""
+    def diverged(
+        self, call: Call, old: Step, reason: str = EARLIER_STEP_CHANGED
+    ) -> Flow[Step | None]:
+        """Settle a call that may repeat a recorded effect, or stop it. Raises Diverged."""
         verdict, why = old.verdict, ""
         whole = yield from self._whole(old)
+        now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
         if verdict not in (Verdict.REUSE, Verdict.RUN_AGAIN):
-            said, why = yield from self._policy(call, whole, diverged=True)
+            said, why = yield from self._policy(call, whole, now)
             if isinstance(said, Verdict) and said in (Verdict.REUSE, Verdict.RUN_AGAIN):
                 verdict = said
                 yield from self._settled(old, verdict, _named("policy", self.settings.settle))
@@ -71,8 +80,7 @@ class DoubtSettler:
         if verdict is Verdict.RUN_AGAIN:
             call.key = None
             return None
-        now = f"{call.spec.name} {call.canonical.decode()[:200]} after {list(call.place.after)}"
-        raise _because(Diverged(self.outcomes.address, whole, now), why)
+        raise _because(Diverged(self.outcomes.address, whole, now, reason), why)
 
     def _whole(self, step: Step) -> Flow[Step]:
         """A step for people and policies to look at: with its values in full, but for blobs."""
@@ -102,9 +110,9 @@ class DoubtSettler:
         said, why = yield from self._policy(call, step)
         return (yield from self._believe(step, said, _named("policy", self.settings.settle), why))
 
-    def _policy(self, call: Call, step: Step, *, diverged: bool = False) -> Flow[tuple[Any, str]]:
+    def _policy(self, call: Call, step: Step, now: str = "") -> Flow[tuple[Any, str]]:
         """What the session's policy says of a step, if it has one; it is not asked where the role
-        may not settle, and the refusal's text is given.
+        may not settle, and the refusal's text is given. `now`: the call that diverged from it.
         """
         if self.settings.settle is None:
             return None, ""
@@ -114,7 +122,7 @@ class DoubtSettler:
         if told is not None:
             yield from self.outcomes.record(Refuse(told))
             return None, str(refused(told))
-        asked = self._asked(call, step, diverged=diverged)
+        asked = self._asked(call, step, now)
         body: tuple[Any, tuple[Any, ...]] = self.settings.settle, (asked,)
         if not is_coroutine_function(self.settings.settle):
             said = self.settings.settle(asked)
@@ -126,7 +134,7 @@ class DoubtSettler:
         said, _ = yield Body(*body, {}, scope)
         return said, ""
 
-    def _asked(self, call: Call, step: Step, *, diverged: bool) -> UnsettledStep:
+    def _asked(self, call: Call, step: Step, now: str) -> UnsettledStep:
         """A step, and what its policy may want to know besides."""
         address = self.outcomes.address
         declared = self.ledger.state.declaration_of(step)
@@ -135,7 +143,8 @@ class DoubtSettler:
             run=address.run,
             agent=address.agent,
             command=address.command,
-            diverged=diverged,
+            diverged=bool(now),
+            now=now,
             source_before=declared.source if declared is not None else "",
             source_now=call.spec.source,
             defined=call.spec.defined,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hansard.agents.errors import (
+    NOT_REPLAYED,
     Miss,
     NeedsSettling,
     SecretUnavailable,
@@ -24,9 +25,10 @@ from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.doubt import DoubtSettler
+from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated
-from hansard.agents.steps.ledger import Ledger, Mode, is_final
+from hansard.agents.steps.ledger import CallIdentity, Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.probed import Probed
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder
@@ -62,10 +64,10 @@ class StepEngine(Gated):
         self.doubts = DoubtSettler(self.outcomes)
         self._checked: set[str] = set()
         self._known: dict[str, str] = {}
-        self.parent_calls: dict[str, Step] = {}
         if settings.parent is not None:
-            self.parent_calls = {step.call: step for step in settings.parent.steps.values()}
-        self._probed = Probed(self.doubts, self.parent_calls)
+            ledger.parent_calls = {step.call: step for step in settings.parent.steps.values()}
+        self._probed = Probed(self.doubts, ledger.parent_calls)
+        self._earlier = EarlierCalls(ledger)
         self._reuser = Reuser(self, workspace)
 
     # Resolve
@@ -77,7 +79,7 @@ class StepEngine(Gated):
     def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """A call with its place in the record. Raises TypeError, BadValue, NoScope."""
         arguments = spec.arguments(args, kwargs)
-        plain, form = self._plain(spec, arguments)
+        plain, defaults, form = self._plain(spec, arguments)
         scope = self.ledger.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
         warning = self.source_changed(spec)
@@ -86,28 +88,41 @@ class StepEngine(Gated):
         given = texts_in(arguments)
         for each in given:
             self.ledger.shown(each.label)
-        place, step = self.ledger.place(scope, base)
+        place, step = self.ledger.place(
+            scope,
+            CallIdentity(base, defaults, spec.name),
+            lambda: self._earlier.identities(spec, scope.path, plain, defaults),
+        )
         told = uses(given, spec.prompts)
-        return Call(spec, arguments, plain, form, place, step, spec.effects, prompts=told)
+        whole = None if defaults else form
+        return Call(spec, arguments, plain, whole, place, step, spec.effects, prompts=told)
 
-    def _plain(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Arguments as they are recorded, and their canonical form. Raises BadValue."""
+    def _plain(
+        self, spec: ToolSpec, arguments: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], tuple[str, ...], bytes]:
+        """Arguments as they are recorded, the names of those that have their declared default, and
+        the canonical form of the others. Raises BadValue.
+        """
         plain: dict[str, Any] = {
             name: values.plain(value, f"{spec.name}({name})", self.settings.scrub)
             for name, value in arguments.items()
             if name != spec.key_argument
         }
-        form = canonical(plain)
+        defaults = spec.at_default(plain) if spec.defaults else ()
+        counted = plain
+        if defaults:
+            counted = {name: value for name, value in plain.items() if name not in defaults}
+        form = canonical(counted)
         if len(form) > payloads.VALUE_BYTES_MAX:
             raise payloads.too_large(f"the arguments of {spec.name}", len(form))
-        return plain, form
+        return plain, defaults, form
 
     def is_early(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
         """Whether a call is on record, but after steps that were not asked for yet.
 
         Raises BadValue, NoScope.
         """
-        _, form = self._plain(spec, arguments)
+        _, _, form = self._plain(spec, arguments)
         scope = self.ledger.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)
         return self.ledger.is_early(scope, base)
@@ -119,24 +134,33 @@ class StepEngine(Gated):
         """
         if spec.name in self._checked:
             return ""
-        said = [spec.name, spec.version, spec.kind]
+        said = [spec.name, spec.version, spec.kind, *spec.aliases]
         where = "name, version or kind of a tool"
         if values.plain(said, where, self.settings.scrub) != said:
             raise BadValue(where, "it holds a secret", "leave the secret out of it")
         self._checked.add(spec.name)
-        before = self.ledger.state.tools.get(spec.name)
-        if before is None or self.settings.mode is Mode.OFFLINE:
+        state = self.ledger.state
+        before = [state.tools[name] for name in spec.names if name in state.tools]
+        if not before or self.settings.mode is Mode.OFFLINE:
             return ""
+        edited = any(_edited(each, spec) for each in before)
         if self.settings.mode is Mode.STRICT:
-            if _edited(before, spec):
+            if edited:
                 raise Miss("strict", f"{spec.name} with other source", f"{spec.name} as recorded")
             return ""
-        same = spec.name not in self.ledger.state.edited and not _edited(before, spec)
+        same = spec.name not in state.edited and not edited
         if same or not self._answers_of_another(spec):
             return ""
+        of_world = spec.effects not in (Effects.PURE, Effects.COMPOSITE)
         return (
-            f"the source of {spec.name} is not what it was when its recorded calls ran; "
-            "their results are returned as recorded: change version= to run it anew"
+            f"the source of {spec.name} has changed since its recorded calls ran. "
+            "A call with recorded arguments returns its recorded result; any other call "
+            + (
+                "stops as Diverged while a recorded effect is not replayed. "
+                if of_world
+                else "runs. "
+            )
+            + "Change version= to run all of its calls again"
         )
 
     def _answers_of_another(self, spec: ToolSpec) -> bool:
@@ -145,7 +169,7 @@ class StepEngine(Gated):
         """
         state = self.ledger.state
         return any(
-            step.tool == spec.name
+            step.tool in spec.names
             and (then := state.declaration_of(step)) is not None
             and then.version == spec.version
             and _edited(then, spec)
@@ -234,10 +258,8 @@ class StepEngine(Gated):
         """What it comes to is not on record, so an equal call that follows is this one again: one
         in doubt stops it, and one of which nothing is known runs in its place.
         """
-        spec, scope = call.spec, call.place.scope
-        base = call_base(spec.name, spec.version, self.stream.agent, scope.path, call.canonical)
         with self.ledger.lock:
-            scope.take_back(base, call.place.call)
+            call.place.scope.take_back(call.place.base, call.place.occurrence)
 
     def reraise(self, call: Call, step: Step) -> None:
         """Raise a recorded failure again; nothing for a success."""
@@ -295,15 +317,16 @@ class StepEngine(Gated):
 
     def _plan_new(self, call: Call) -> Flow[Step | None]:
         self.demand_writes(call)
-        old = self.ledger.recorded_call(call.place.call)
+        old = self.ledger.recorded_call(call.place.known_by)
         if not call.has_effects:
             return None
         if self.settings.shadows:
             yield from self.ask_rules(call)
-            yield from self.doubts.shadow(call, old, self.parent_calls.get(call.place.call))
+            parents = self.ledger.parent_calls.get(call.place.known_by)
+            yield from self.doubts.shadow(call, old, parents)
             return self.ledger.state.steps[call.number]
         if old is None or old.status in (StepStatus.BLOCKED, StepStatus.NOT_DONE):
-            return None
+            return (yield from self._plan_unknown(call))
         call.key = old.key
         if call.effects is Effects.IDEMPOTENT or (old.status is StepStatus.FAILED and old.safe):
             return None
@@ -317,6 +340,17 @@ class StepEngine(Gated):
             yield from self.doubts.adopt(call, settled)
             return self.ledger.state.steps[call.number]
         return (yield from self.doubts.diverged(call, old))
+
+    def _plan_unknown(self, call: Call) -> Flow[Step | None]:
+        """What is to be done about an effect that is not on record under its own key."""
+        while (rival := self._earlier.rival(call)) is not None:
+            if rival.is_open:
+                rival = yield from self.doubts.settle(call, rival)
+                if rival is None:  # it did not happen
+                    continue
+            call.instead_of = rival.number
+            return (yield from self.doubts.diverged(call, rival, NOT_REPLAYED))
+        return None
 
     def demand_writes(self, call: Call) -> None:
         """Raise Miss for a call that is not on record where the mode only reads."""
@@ -333,7 +367,7 @@ class StepEngine(Gated):
         if self.settings.parent is None or not (inherited or self.settings.shadows):
             return None
         same = self.settings.parent.steps.get(step.number) if inherited else None
-        for found in (same, self.parent_calls.get(step.call)):
+        for found in (same, self.ledger.parent_calls.get(step.call)):
             if found is not None and found.status in (StepStatus.COMPLETED, StepStatus.FAILED):
                 return found
         return None

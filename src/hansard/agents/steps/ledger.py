@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from enum import StrEnum
 from typing import Any
@@ -75,6 +75,20 @@ class Mode(StrEnum):
         return self in (Mode.STRICT, Mode.OFFLINE)
 
 
+class CallIdentity(msgspec.Struct, frozen=True):
+    """What equal calls have in common.
+
+    Attributes:
+        base: The digest of it (`fingerprint.call_base`).
+        defaults: The arguments that are no part of it: they have their declared defaults.
+        tool: The name of the tool in it.
+    """
+
+    base: str
+    defaults: tuple[str, ...]
+    tool: str
+
+
 class CallPosition(msgspec.Struct, frozen=True):
     """Where a call stands: its keys, and the chain it is part of."""
 
@@ -85,8 +99,21 @@ class CallPosition(msgspec.Struct, frozen=True):
     after: tuple[int, ...]
     unordered: bool
     junction: Junction | None
+    base: str
+    """What its scope counts equal calls by."""
+    occurrence: int
+    """How many equal calls its scope made before it."""
+    defaults: tuple[str, ...] = ()
+    """The arguments that are no part of the call key."""
     other: str | None = None
     """The fingerprint by the chain that the run's is not; None where it is not known."""
+    recorded_as: str | None = None
+    """The call key of the same call on record, made under another name of the tool."""
+
+    @property
+    def known_by(self) -> str:
+        """The call key by which the record is to be searched."""
+        return self.recorded_as or self.call
 
 
 class Ledger(OpenCalls):
@@ -119,6 +146,12 @@ class Ledger(OpenCalls):
         outcomes were put where their calls stand now."""
         self.met: set[int] = set()
         """Steps without an outcome that a replay has met: it cannot be given one."""
+        self.parent_calls: dict[str, Step] = {}
+        """Of a fork, the calls of its parent, by their call keys."""
+        self.requested: set[int] = set()
+        """Steps on record that this session's calls turned out to be."""
+        self.replaced: set[int] = set()
+        """Steps in whose place others were called, by somebody's decision."""
         self.missed: list[str] = []
         """What a replay was asked for in vain."""
         self.inherited = 0
@@ -155,6 +188,8 @@ class Ledger(OpenCalls):
         self._by_fingerprint[step.fingerprint] = step.number
         self._by_call[step.call] = step.number
         self._followed.update(step.after)
+        if step.instead_of is not None:
+            self.replaced.add(step.instead_of)
 
     def _follow(self, event: Event) -> None:
         """Take note of the steps that an event follows: the agent went on after them."""
@@ -244,27 +279,65 @@ class Ledger(OpenCalls):
             self._next += 1
             return self._next
 
-    def place(self, scope: Scope, base: str) -> tuple[CallPosition, Step | None]:
-        """Where a call stands now, and the recorded step it is, if any."""
+    def place(
+        self,
+        scope: Scope,
+        identity: CallIdentity,
+        earlier: Callable[[], Iterable[CallIdentity]] = tuple,
+    ) -> tuple[CallPosition, Step | None]:
+        """Where a call stands now, and the recorded step it is, if any. `earlier` gives the other
+        identities that it may be on record with.
+        """
         with self.lock:
-            call = fingerprint.call_key(base, scope.occurrence(base))
+            occurrence = scope.occurrence(identity.base)
+            call = fingerprint.call_key(identity.base, occurrence)
+            number, mark = self._find(call, scope)
+            defaults, recorded_as = identity.defaults, None
+            if number is None and call not in self._by_call:
+                for each in earlier():
+                    key = fingerprint.call_key(each.base, occurrence)
+                    if key in self._by_call or key in self.parent_calls:
+                        number, as_then = self._find(key, scope)
+                        if number is None and each.tool != identity.tool:
+                            recorded_as = key
+                        else:
+                            call, mark, defaults = key, as_then, each.defaults
+                        break
             unordered = scope.overlaps
-            chained = fingerprint.fingerprint(call, scope.head)
-            number = self._by_fingerprint.get(chained)
-            apart = chained
-            if number is None or unordered:
-                apart = fingerprint.fingerprint(call, fingerprint.UNORDERED)
-                number = self._by_fingerprint.get(apart, number)
-            mark = apart if unordered else chained
             head = fingerprint.UNORDERED if unordered else scope.head
             junction = None if unordered else scope.junction
-            if number is not None and self.state.steps[number].is_open:
-                self.met.add(number)
+            if number is not None:
+                self.requested.add(number)
+                if self.state.steps[number].is_open:
+                    self.met.add(number)
             beside = fingerprint.UNORDERED if unordered else scope.other
             other = None if beside is None else fingerprint.fingerprint(call, beside)
             self._others[call] = other
-            place = CallPosition(call, mark, head, scope, scope.after, unordered, junction, other)
+            place = CallPosition(
+                call,
+                mark,
+                head,
+                scope,
+                scope.after,
+                unordered,
+                junction,
+                identity.base,
+                occurrence,
+                defaults,
+                other,
+                recorded_as,
+            )
             return place, self.state.steps[number] if number is not None else None
+
+    def _find(self, call: str, scope: Scope) -> tuple[int | None, str]:
+        """The recorded step of a call that is made now in a scope, and the call's fingerprint."""
+        chained = fingerprint.fingerprint(call, scope.head)
+        number = self._by_fingerprint.get(chained)
+        if number is not None and not scope.overlaps:
+            return number, chained
+        apart = fingerprint.fingerprint(call, fingerprint.UNORDERED)
+        number = self._by_fingerprint.get(apart, number)
+        return number, apart if scope.overlaps else chained
 
     def is_early(self, scope: Scope, base: str) -> bool:
         """Whether a call made now is on record, but not here: after steps whose outcomes this
@@ -293,6 +366,23 @@ class Ledger(OpenCalls):
         with self.lock:
             number = self._by_call.get(call)
             return self.state.steps[number] if number is not None else None
+
+    def is_replayed(self, step: Step) -> bool:
+        """Whether this session has met a recorded step: it was called again, another call took its
+        place, or its body did not run because the composite around it was answered.
+        """
+        if (
+            step.number in self.requested
+            or step.number in self.replaced
+            or self._by_call.get(step.call) != step.number
+        ):
+            return True
+        around: Step | None = step
+        while around is not None:
+            if around.number in self.handed or around.number in self.skipped:
+                return True
+            around = self.state.steps.get(around.parent) if around.parent is not None else None
+        return False
 
     def in_doubt(self, scope: Scope, since: int) -> bool:
         """Whether a call that does something to the world was begun in a scope, or in what that

@@ -67,7 +67,10 @@ class UnsettledStep(Step, frozen=True, omit_defaults=True):
         run: The run's id.
         agent: The agent.
         command: What reaches the record from a shell: `hansard --workspace lab`.
-        diverged: It has an outcome, and what came before it is not what it was.
+        diverged: It has an outcome, and what came before it is not what it was; or a call that is
+            not on record may be this one in another form.
+        now: Where it diverged, the call that is made now: its tool, its arguments, and the steps
+            that it comes after.
         source_before: The digest of the tool's source when this call was recorded; empty where
             none was.
         source_now: That of its source now.
@@ -78,6 +81,7 @@ class UnsettledStep(Step, frozen=True, omit_defaults=True):
     agent: str = ""
     command: str = "hansard"
     diverged: bool = False
+    now: str = ""
     source_before: str = ""
     source_now: str = ""
     defined: str = ""
@@ -114,13 +118,15 @@ class Call(msgspec.Struct):
     """One call on its way through. `told` says whether its intent is on record; `needs` what an
     operation of the session itself needs, None for a tool's call; `approval` what was granted it;
     `withheld` what answers for its effect in a fork that withholds it; `prompts` the versions that
-    it is given; `veil` what it is given placeholders for.
+    it is given; `veil` what it is given placeholders for; `instead_of` the recorded effect in whose
+    place it is made, by somebody's decision.
     """
 
     spec: ToolSpec
     arguments: Mapping[str, Any]
     plain: dict[str, Any]
-    canonical: bytes
+    form: bytes | None
+    """The canonical form of its arguments; None where it was not needed yet."""
     place: CallPosition
     step: Step | None
     effects: Effects
@@ -134,6 +140,14 @@ class Call(msgspec.Struct):
     withheld: Withheld | None = None
     prompts: tuple[PromptUse, ...] = ()
     veil: Veil | None = None
+    instead_of: int | None = None
+
+    @property
+    def canonical(self) -> bytes:
+        """The canonical form of its arguments."""
+        if self.form is None:
+            self.form = canonical(self.plain)
+        return self.form
 
     @property
     def has_effects(self) -> bool:
@@ -319,6 +333,8 @@ class StepRecorder:
             full="" if self.ledger.full else place.other or "",
             by_result=place.other or "" if self.ledger.full else "",
             prompts=call.prompts,
+            defaults=place.defaults,
+            instead_of=call.instead_of,
         )
 
     def completed(

@@ -192,11 +192,10 @@ class Scope:
         """Go on after a call, by what its chain holds of it, or where a checkpoint was."""
         self.head, self.after, self.junction, self.other = head, after, None, other
 
-    def take_back(self, base: str, call: str) -> None:
-        """Count a call no more, if it is the last of its equals."""
-        last = self.occurrences.get(base, 0) - 1
-        if last >= 0 and fingerprint.call_key(base, last) == call:
-            self.occurrences[base] = last
+    def take_back(self, base: str, occurrence: int) -> None:
+        """Stop counting a call, if it is the last of its equals."""
+        if self.occurrences.get(base) == occurrence + 1:
+            self.occurrences[base] = occurrence
 
     def occurrence(self, base: str) -> int:
         """The occurrence index of a call: how many equal calls its scope made before it."""
@@ -268,6 +267,8 @@ class OpenCalls:
         self.root.other = ""
         self.home: int | None = None
         """The thread that opened the session without a block: in it, its root is current."""
+        self.declared: set[str] = set()
+        """Names of the tools that the program declared for this session."""
         self.client: Any = None
         """The session that module-level tools find through the current scope."""
         self.busy = 0

@@ -106,7 +106,7 @@ class StreamCall:
 
     def _diverged(self, now: str) -> Diverged:
         step = self.engine.ledger.state.steps[self.call.number]
-        why = "what its reader was given then is not what it is to be given now"
+        why = "gave its reader other items than it would be given now"
         return Diverged(self.engine.outcomes.address, step, now, why)
 
     def end(self, *, closed: bool) -> Flow[None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import typing
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -18,9 +19,11 @@ from hansard.agents.errors import NotDone, ToolError
 from hansard.agents.steps import conversions, placeholders
 from hansard.agents.steps.placeholders import Placeholders
 from hansard.agents.steps.scope import ambient
-from hansard.domain import ids, label
+from hansard.domain import ids, label, values
 from hansard.domain.brief import Brief
 from hansard.domain.choices import check_options, nearest
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical
 from hansard.domain.reuse import Reuse
 from hansard.domain.steps import Effects, PromptUse
 
@@ -53,6 +56,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         function: What is called.
         name: The tool's.
         effects: What it does to the world.
+        aliases: Names that its calls were recorded under before it had this one.
         version: As declared.
         kind: `tool`, `model`, `resource` or `memory`.
         timeout_s: Seconds for an attempt; None for no bound.
@@ -68,6 +72,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         does: What it says of itself: the first line of its docstring.
         placeholders: What of its arguments is replaced by placeholders; None where nothing is.
         signature: The function's parameters.
+        defaults: The declared defaults, as they would be recorded, by the parameter's name.
         returns: What results are converted to; None for as they are.
         prompts: Versions of prompts that its caller says it is given, besides those in sight.
         reuse: Which answers of earlier runs its calls may be given; None for none.
@@ -76,6 +81,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     function: Callable[..., Any]
     name: str
     effects: Effects
+    aliases: tuple[str, ...] = ()
     version: str = ""
     kind: str = "tool"
     timeout_s: float | None = None
@@ -94,9 +100,15 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     takes: str = ""
     placeholders: Placeholders | None = None
     signature: inspect.Signature
+    defaults: Mapping[str, Any] = {}
     returns: Any = None
     prompts: tuple[PromptUse, ...] = ()
     reuse: Reuse | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, and those that it had before."""
+        return (self.name, *self.aliases)
 
     @property
     def is_async(self) -> bool:
@@ -119,6 +131,21 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in. Raises TypeError as the call would."""
         return callables.arguments(self.signature, args, kwargs)
+
+    def at_default(self, plain: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of recorded arguments that have the value declared as their default."""
+        return tuple(
+            name
+            for name, default in self.defaults.items()
+            if name in plain and _is_same(plain[name], default)
+        )
+
+    def takes_all(self, names: Iterable[str]) -> bool:
+        """Whether it has a parameter for each of some arguments."""
+        parameters = self.signature.parameters
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            return True
+        return all(name in parameters for name in names)
 
     def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by name as the function takes them."""
@@ -162,6 +189,18 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         return float(self.wait(state))
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two recorded values have the same canonical form."""
+    if one is other:
+        return True
+    if one is None or other is None:
+        return False
+    sized = isinstance(one, str | list | dict) or isinstance(other, str | list | dict)
+    if sized and (type(one) is not type(other) or len(one) != len(other)):
+        return False
+    return canonical(one) == canonical(other)
+
+
 class Reconcile(msgspec.Struct, frozen=True):
     """Effects policy: a function asks the world whether the call happened.
 
@@ -203,6 +242,7 @@ def reconcile(ask: Callable[..., Any]) -> Reconcile:
 OPTIONS = (
     "effects",
     "name",
+    "aliases",
     "version",
     "kind",
     "timeout_s",
@@ -265,6 +305,8 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
     for field, read in (("gives", _gives), ("takes", _takes)):
         if field in options:
             options[field] = read(options[field], f"{field}= of {name}")
+    if "aliases" in options:
+        options["aliases"] = _aliases(options["aliases"], name)
     told = options.pop("placeholders", None)
     hides = placeholders.declared(told, f"placeholders= of {name}")
     for field in ("version", "kind"):
@@ -282,6 +324,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         defined=_where(function),
         does=_does(function),
         signature=signature,
+        defaults=_defaults(signature),
         returns=returns,
         placeholders=hides,
         **options,
@@ -294,6 +337,32 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         message = f"key_argument={declared.key_argument!r} is not a parameter of {name}"
         raise ToolError(message)
     return declared
+
+
+def _aliases(names: object, tool: str) -> tuple[str, ...]:
+    """Checked earlier names of a tool. Raises ToolError, BadName."""
+    if not isinstance(names, list | tuple):
+        message = f"aliases={names!r:.80} of {tool}: give a list of the names that it had before"
+        raise ToolError(message)
+    return tuple(ids.name("tool", each) for each in names)
+
+
+def _defaults(signature: inspect.Signature) -> dict[str, Any]:
+    """A function's defaults as they would be recorded, less those that cannot be."""
+    found: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        match parameter.kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                default: Any = ()
+            case inspect.Parameter.VAR_KEYWORD:
+                default = {}
+            case _ if parameter.default is inspect.Parameter.empty:
+                continue
+            case _:
+                default = parameter.default
+        with contextlib.suppress(BadValue):
+            found[name] = values.plain(default, name)
+    return found
 
 
 def check_reuse(wanted: object, declared: ToolSpec) -> None:
@@ -421,6 +490,7 @@ class Declare:
         *,
         effects: str | Reconcile = ...,
         name: str | None = ...,
+        aliases: Sequence[str] = ...,
         version: str = ...,
         kind: str = ...,
         timeout_s: float | None = ...,
@@ -447,6 +517,8 @@ class Declare:
 
         Keyword Args:
             name (str): The tool's; the function's if not given.
+            aliases (Sequence[str]): Names that the tool had before: calls recorded under one of
+                them count as calls of this tool.
             version (str): Change it when equal calls should no longer count as equal.
             kind (str): `tool`, `model`, `resource` or `memory`: how a step is shown and counted.
             timeout_s (float): Seconds for an attempt; None is no bound, 0 no time at all.
@@ -475,10 +547,16 @@ class Declare:
         """
 
         def declare(inner: Callable[..., Any]) -> Tool[..., Any]:
-            return Tool(spec(inner, effects, dict(options)), self._session)
+            declared = spec(inner, effects, dict(options))
+            names = DECLARED if self._session is None else self._session.engine.ledger.declared
+            names.update(declared.names)
+            return Tool(declared, self._session)
 
         return declare if function is None else declare(function)
 
+
+DECLARED: set[str] = set()
+"""Names of the tools that this process has declared for whatever session is current."""
 
 tool = Declare()
 """Declares a function as a tool of whatever session is current where it is called."""

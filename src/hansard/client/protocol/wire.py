@@ -23,7 +23,7 @@ from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import PromptUse
 
-VERSION = 6
+VERSION = 7
 """Of this form. A service refuses a client of another one, with a text that names both."""
 
 BEAT_S = 1.0
@@ -132,7 +132,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`call`, `stream`: a tool's call. `tool` is what its declaration says and the record needs.
 
     verdict: what the client's own gate rules say of it; None: they allow it. secrets: the names of
-    those that the client could give to the tool. prompts: the versions that it was given.
+    those that the client could give to the tool. prompts: the versions that it was given. defaults:
+    the arguments that have their declared default. program: the names of the program's tools.
     """
 
     tool: Declared
@@ -140,6 +141,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     verdict: Verdict | None = None
     secrets: tuple[str, ...] = ()
     prompts: tuple[PromptUse, ...] = ()
+    defaults: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,6 +162,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     effects: str
+    aliases: tuple[str, ...] = ()
     version: str = ""
     kind: str = "tool"
     source: str = ""

@@ -24,7 +24,7 @@ from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.secrets import check_names, reveal
-from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
+from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import TooLarge
 from hansard.bus.portal import in_loop
 from hansard.client.protocol import faults, wire
@@ -330,6 +330,8 @@ class RemoteEngine(RemoteCore):
             verdict=said_of(self, spec, arguments),
             secrets=_secrets(self, bytes(raw)),
             prompts=uses(texts_in(arguments)),
+            defaults=spec.at_default(plain),
+            program=tuple(sorted(DECLARED | self.ledger.declared)),
         )
         return Begun(scope, call, doing)
 
@@ -395,6 +397,7 @@ def declared(spec: ToolSpec) -> Declared:
     return Declared(
         name=spec.name,
         effects=spec.effects.value,
+        aliases=spec.aliases,
         version=spec.version,
         kind=spec.kind,
         source=spec.source,

@@ -1,0 +1,554 @@
+"""No effect twice after an edit of the code: calls of an edited tool against its recorded calls."""
+
+import asyncio
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard import DID_NOT_HAPPEN, Verdict
+from hansard.agents.steps.tools import ToolSpec
+from hansard.client.record_sync import Record, Session
+from tests.cli.support import Call
+
+pytestmark = [pytest.mark.fast(cases=999), pytest.mark.slow(cases=0)]
+
+WORKSPACE = "edited-tools"
+POLICIES = ["pure", "idempotent", "reconcile", "once"]
+ANSWERED, RAN, DIVERGED, MISS, SHADOWED = "answered", "ran", "Diverged", "Miss", "ShadowedEffect"
+
+
+class World:
+    """The effects that happened: those of an idempotent tool with one key are one."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self._keys: set[str] = set()
+
+    def change(self, key: str) -> str:
+        """Run the effect of a call."""
+        self.runs += 1
+        self._keys.add(key or f"run {self.runs}")
+        return "sent"
+
+    @property
+    def effects(self) -> int:
+        """How many different effects happened."""
+        return len(self._keys)
+
+
+def _options(policy: str, **options: Any) -> dict[str, Any]:
+    if policy == "idempotent":
+        return {"effects": policy, "key_argument": "key", **options}
+    effects = hansard.reconcile(lambda **_: DID_NOT_HAPPEN) if policy == "reconcile" else policy
+    return {"effects": effects, **options}
+
+
+def recorded(session: Session, policy: str, world: World) -> str:
+    """The program as it was when its run was recorded."""
+
+    @session.tool(effects="pure")
+    def choose(number: int) -> str:
+        return f"reader {number}"
+
+    @session.tool(**_options(policy))
+    def send(to: str, text: str, copies: int = 1, key: str = "") -> str:
+        del to, text, copies
+        return world.change(key)
+
+    return send(choose(1), "hi")
+
+
+def optional_parameter_added(session: Session, policy: str, world: World) -> str:
+    """The tool has another parameter, with a default."""
+
+    @session.tool(**_options(policy))
+    def send(to: str, text: str, copies: int = 1, cc: str | None = None, key: str = "") -> str:
+        del to, text, copies, cc
+        return world.change(key)
+
+    return send(_choose(session)(1), "hi")
+
+
+def tool_renamed(session: Session, policy: str, world: World, **options: Any) -> str:
+    """The tool has another name."""
+
+    @session.tool(**_options(policy, **options))
+    def send_mail(to: str, text: str, copies: int = 1, key: str = "") -> str:
+        del to, text, copies
+        return world.change(key)
+
+    return send_mail(_choose(session)(1), "hi")
+
+
+def argument_renamed(session: Session, policy: str, world: World) -> str:
+    """A parameter has another name."""
+
+    @session.tool(**_options(policy))
+    def send(reader: str, text: str, copies: int = 1, key: str = "") -> str:
+        del reader, text, copies
+        return world.change(key)
+
+    return send(_choose(session)(1), "hi")
+
+
+def arguments_reordered(session: Session, policy: str, world: World) -> str:
+    """The parameters are in another order, and given by name."""
+
+    @session.tool(**_options(policy))
+    def send(*, copies: int = 1, text: str, to: str, key: str = "") -> str:
+        del to, text, copies
+        return world.change(key)
+
+    return send(text="hi", to=_choose(session)(1))
+
+
+def earlier_step_edited(session: Session, policy: str, world: World) -> str:
+    """What the tool is given comes from an edited step."""
+
+    @session.tool(**_options(policy))
+    def send(to: str, text: str, copies: int = 1, key: str = "") -> str:
+        del to, text, copies
+        return world.change(key)
+
+    return send(_choose(session)(2), "hi")
+
+
+def tool_replaced(session: Session, policy: str, world: World) -> str:
+    """Another tool is called instead."""
+
+    @session.tool(**_options(policy))
+    def post(message: str, key: str = "") -> str:
+        del message
+        return world.change(key)
+
+    return post(f"hi {_choose(session)(1)}")
+
+
+def default_changed(session: Session, policy: str, world: World) -> str:
+    """A parameter has another default."""
+
+    @session.tool(**_options(policy))
+    def send(to: str, text: str, copies: int = 2, key: str = "") -> str:
+        del to, text, copies
+        return world.change(key)
+
+    return send(_choose(session)(1), "hi")
+
+
+def body_changed(session: Session, policy: str, world: World) -> str:
+    """The tool does it otherwise."""
+
+    @session.tool(**_options(policy))
+    def send(to: str, text: str, copies: int = 1, key: str = "") -> str:
+        assert all([to, text, copies])
+        return world.change(key)
+
+    return send(_choose(session)(1), "hi")
+
+
+def _choose(session: Session) -> Callable[[int], str]:
+    @session.tool(effects="pure")
+    def choose(number: int) -> str:
+        return f"reader {number}"
+
+    return choose
+
+
+SAME_CALL = [
+    optional_parameter_added,
+    arguments_reordered,
+    default_changed,
+    body_changed,
+]
+ANOTHER_CALL = [tool_renamed, argument_renamed, earlier_step_edited, tool_replaced]
+
+
+@pytest.fixture(scope="module")
+def record(data_dir: Path) -> Iterator[Record]:
+    """One record for all cells; each has a run of its own."""
+    with hansard.connect(workspace=WORKSPACE, data_dir=data_dir) as opened:
+        yield opened
+
+
+def _differing(call: Call, run: str) -> list[Any]:
+    """What deriving a run's calls again finds to be different."""
+    derived = call("-w", WORKSPACE, "run", "replay", run, "--json")
+    return [line for line in derived.lines if line.get("differs") or line.get("unproven")]
+
+
+def _outcome(world: World, program: Callable[[], Any]) -> str:
+    """What an edited program came to."""
+    runs = world.runs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hansard.ToolChanged)
+        try:
+            program()
+        except hansard.HansardError as error:
+            return type(error).__name__
+    return RAN if world.runs > runs else ANSWERED
+
+
+def _session(
+    record: Record, run: str, program: Callable[[Session], Any], **options: Any
+) -> Callable[[], Any]:
+    def opened() -> Any:
+        with record.run(run=run, **options) as session:
+            return program(session)
+
+    return opened
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("edit", [*SAME_CALL, *ANOTHER_CALL], ids=lambda edit: edit.__name__)
+def test_no_edit_repeats_an_effect(record: Record, edit: Any, policy: str):
+    """Eight edits, four policies, each mode: a call whose identity is the recorded one is answered;
+    any other pure call runs, and any other effect stops. No effect happens twice.
+    """
+    world, run = World(), f"{edit.__name__}-{policy}"
+    with record.run("edited", run=run) as session:
+        recorded(session, policy, world)
+    program = partial(edit, policy=policy, world=world)
+    outcomes = {
+        "strict": _outcome(world, _session(record, run, program, mode="strict")),
+        "fork": _outcome(world, _session(record, record.fork(run), program)),
+        "live": _outcome(world, _session(record, record.fork(run, effects="live"), program)),
+        "resume": _outcome(world, _session(record, run, program)),
+    }
+    assert outcomes.pop("strict") == MISS  # the source is another one
+    if edit in SAME_CALL:
+        assert set(outcomes.values()) == {ANSWERED}
+    elif policy == "pure":
+        assert set(outcomes.values()) == {RAN}
+    else:
+        assert outcomes == {"fork": SHADOWED, "live": DIVERGED, "resume": DIVERGED}
+    if policy != "pure":
+        assert world.effects == 1
+
+
+@pytest.mark.parametrize("edit", SAME_CALL, ids=lambda edit: edit.__name__)
+def test_records_with_every_argument_in_the_key_are_found(
+    record: Record, edit: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Earlier versions counted arguments at their default as part of a call: what they recorded is
+    still answered, whichever parameters with a default were added since.
+    """
+    world, run = World(), f"old-{edit.__name__}"
+    with monkeypatch.context() as patch:
+        patch.setattr(ToolSpec, "at_default", lambda *_: ())
+        with record.run("edited", run=run) as session:
+            recorded(session, "once", world)
+    program = partial(edit, policy="once", world=world)
+    if edit is default_changed:  # its recorded value is part of the key, and is another one now
+        assert _outcome(world, _session(record, run, program)) == DIVERGED
+    else:
+        assert _outcome(world, _session(record, run, program)) == ANSWERED
+    assert _outcome(
+        world, _session(record, run, partial(recorded, policy="once", world=world))
+    ) == (ANSWERED)
+    assert world.effects == 1
+
+
+@pytest.mark.parametrize("verdict", [Verdict.REUSE, Verdict.RUN_AGAIN])
+def test_what_is_chosen_is_done_once(record: Record, call: Call, verdict: Verdict):
+    """`reuse` gives the new call the recorded result, `run_again` makes its effect; later resumes
+    are answered. Both calls are shown, and the commands that settle it.
+    """
+    world, run = World(), f"chosen-{verdict.value}"
+    with record.run("edited", run=run) as session:
+        recorded(session, "once", world)
+    program = partial(tool_renamed, policy="once", world=world)
+    with pytest.raises(hansard.Diverged) as diverged:
+        _session(record, run, program)()
+    message = str(diverged.value)
+    assert 'on record: send {"to":"reader 1","text":"hi","copies":1,"key":""} after [1]' in message
+    assert 'now:       send_mail {"copies":1,"key":"","text":"hi","to":"reader 1"} after' in message
+    assert f"run settle {run} agent#2 --reuse | --run-again" in message
+    record.settle(run, "agent#2", verdict.value)
+    expected = 1 if verdict is Verdict.REUSE else 2
+    for _ in range(2):
+        assert _session(record, run, program)() == "sent"
+        assert _session(record, run, program, mode="strict")() == "sent"
+    assert world.effects == expected
+    steps = record.state(run).agent("agent").steps.values()
+    assert [(step.tool, step.instead_of) for step in steps][1:] == [
+        ("send", None),
+        ("send_mail", 2),
+    ]
+    assert _differing(call, run) == []
+
+
+def test_a_policy_is_shown_both_calls(record: Record):
+    """`settle=` gets the recorded step and the call made now."""
+    world, run, shown = World(), "policy", []
+
+    def settle(step):
+        shown.append((step.tool, step.diverged, step.now))
+        return Verdict.REUSE
+
+    with record.run("edited", run=run) as session:
+        recorded(session, "once", world)
+    program = partial(tool_replaced, policy="once", world=world)
+    with record.run(run=run, settle=settle) as session:
+        assert program(session) == "sent"
+    assert shown == [("send", True, 'post {"key":"","message":"hi reader 1"} after [1]')]
+    assert world.effects == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome", "effects"),
+    [({"name": "send"}, ANSWERED, 1), ({"aliases": ["send"]}, ANSWERED, 1)],
+    ids=["name", "aliases"],
+)
+def test_a_declaration_says_that_it_is_the_same_tool(
+    record: Record, options: dict[str, Any], outcome: str, effects: int
+):
+    """A renamed tool that says its recorded name is answered, whatever its policy."""
+    for policy in POLICIES:
+        world, run = World(), f"{next(iter(options))}-{policy}"
+        with record.run("edited", run=run) as session:
+            recorded(session, policy, world)
+        program = partial(tool_renamed, policy=policy, world=world, **options)
+        for run_id in (run, record.fork(run)):
+            assert _outcome(world, _session(record, run_id, program)) == outcome
+        assert world.effects == effects
+
+
+def test_an_alias_keeps_the_key(record: Record, call: Call):
+    """An idempotent call after an edited step runs again under its new name with the key it had."""
+    world, run = World(), "alias-key"
+    with record.run("edited", run=run) as session:
+        recorded(session, "idempotent", world)
+
+    def edited(session: Session) -> str:
+        @session.tool(effects="idempotent", key_argument="key", aliases=["send"])
+        def send_mail(to: str, text: str, copies: int = 1, key: str = "") -> str:
+            del to, text, copies
+            return world.change(key)
+
+        _choose(session)(2)
+        return send_mail("reader 1", "hi")
+
+    assert _outcome(world, _session(record, run, edited)) == RAN
+    assert (world.runs, world.effects) == (2, 1)
+    assert _outcome(world, _session(record, run, edited)) == ANSWERED
+    assert _differing(call, run) == []
+
+
+def test_another_version_is_another_call(record: Record):
+    """Who changes `version=` says that recorded calls no longer count: the effect is made."""
+    world, run = World(), "version"
+    with record.run("edited", run=run) as session:
+        recorded(session, "once", world)
+
+    def edited(session: Session) -> str:
+        @session.tool(version="2")
+        def send(to: str, text: str) -> str:
+            del to, text
+            return world.change("")
+
+        return send(_choose(session)(1), "hi")
+
+    assert _outcome(world, _session(record, run, edited)) == RAN
+    assert world.effects == 2
+
+
+def test_the_warning_says_what_will_happen(record: Record):
+    """Of a tool with effects: recorded calls are answered, others stop; of a pure one: they run."""
+    for policy, rest in (("once", "stops as Diverged"), ("pure", "any other call runs")):
+        world, run = World(), f"warning-{policy}"
+        with record.run("edited", run=run) as session:
+            recorded(session, policy, world)
+        with pytest.warns(hansard.ToolChanged, match=rest):
+            _session(record, run, partial(body_changed, policy=policy, world=world))()
+
+
+# What must not stop, and what must, where calls are in loops, side by side and in bodies
+
+
+def _sending(session: Session, sent: list[str], name: str = "send") -> Callable[[str], str]:
+    @session.tool(name=name)
+    def send(to: str) -> str:
+        sent.append(to)
+        return f"sent {to}"
+
+    return send
+
+
+def test_a_program_that_goes_on_is_not_stopped(record: Record):
+    """Once the recorded effects of a scope are replayed, new ones are free: a loop that was cut off
+    and a program that does more than before go on, in branches of their own, too.
+    """
+    sent: list[str] = []
+
+    def program(session: Session, count: int) -> None:
+        send = _sending(session, sent)
+        for number in range(count):
+            send(f"{number}")
+        session.gather(*[partial(_each, send, f"{branch}", count) for branch in "ab"])
+        send("last")
+
+    for count in (1, 2):
+        with record.run("edited", run=f"goes-on-{count}") as session:
+            program(session, count)
+    sent.clear()
+    with record.run(run="goes-on-1") as session:
+        send = _sending(session, sent)
+        send("0")
+        session.gather(*[partial(_each, send, f"{branch}", 3) for branch in "ab"])
+    assert sorted(sent) == ["a1", "a2", "b1", "b2"]
+
+
+def _each(send: Callable[[str], str], branch: str, count: int) -> None:
+    for number in range(count):
+        send(f"{branch}{number}")
+
+
+@pytest.mark.parametrize("name", ["send", "send_mail"])
+async def test_calls_side_by_side_come_in_any_order(data_dir: Path, workspace: str, name: str):
+    """In a bare `asyncio.gather` of which some calls are on record, a call that is not may come
+    first: it runs, since the recorded ones may still follow. A renamed tool stops there, too.
+    """
+    sent: list[str] = []
+
+    async def program(session: Any, name: str, late: bool) -> None:
+        both, cut = asyncio.Barrier(2), asyncio.Event()
+
+        @session.tool(name=name)
+        async def send(to: str) -> str:
+            if late:
+                await both.wait()
+            sent.append(to)
+            return to
+
+        async def first() -> None:
+            if late:
+                await cut.wait()
+            await send("1")
+
+        async def second() -> None:
+            await asyncio.gather(send("2"), send("3"))
+            if late:
+                raise KeyError
+
+        await asyncio.gather(first(), second())
+
+    async with hansard.connect_async(workspace=workspace, data_dir=data_dir) as record:
+        with pytest.raises(KeyError):
+            async with record.run("edited", run="r") as session:
+                await program(session, "send", late=True)
+        async with record.run(run="r") as session:
+            if name == "send":
+                await program(session, name, late=False)
+            else:
+                with pytest.raises(hansard.Diverged):
+                    await program(session, name, late=False)
+    assert sorted(sent) == (["1", "2", "3"] if name == "send" else ["2", "3"])
+
+
+@pytest.mark.parametrize("edit", ["renamed", "moved into it", "moved out of it"])
+def test_effects_in_bodies_are_found(record: Record, edit: str):
+    """An effect in the body of a composite that has another name now, or that moved into a body or
+    out of one, is the same scope's: it stops.
+    """
+    sent: list[str] = []
+
+    def inside(session: Session, name: str) -> None:
+        send = _sending(session, sent)
+
+        @session.tool(effects="composite", name=name)
+        def deliver() -> str:
+            return send("ada")
+
+        deliver()
+
+    def outside(session: Session, _: str) -> None:
+        _sending(session, sent)("ada")
+
+    before, after = {
+        "renamed": (inside, inside),
+        "moved into it": (outside, inside),
+        "moved out of it": (inside, outside),
+    }[edit]
+    run = f"bodies-{edit.replace(' ', '-')}"
+    with record.run("edited", run=run) as session:
+        before(session, "deliver")
+    with pytest.raises(hansard.Diverged, match=r"\(send\) had an effect"):
+        _session(record, run, lambda session: after(session, "hand_over"))()
+    assert sent == ["ada"]
+
+
+def test_a_choice_is_good_for_one_call(record: Record):
+    """`run_again` for an inserted call lets that one run; the recorded call that comes after it is
+    asked about again, and its effect is not repeated.
+    """
+    sent: list[str] = []
+
+    def program(session: Session, *names: str) -> None:
+        send = _sending(session, sent)
+        for name in names:
+            send(name)
+
+    with record.run("edited", run="inserted") as session:
+        program(session, "ada", "bob")
+    edited = _session(record, "inserted", lambda session: program(session, "eve", "ada", "bob"))
+    for verdict, step, now in (
+        ("run_again", 1, 'send {"to":"eve"}'),
+        ("reuse", 1, 'send {"to":"ada"}'),
+    ):
+        with pytest.raises(hansard.Diverged) as diverged:
+            edited()
+        assert (diverged.value.step.number, now in str(diverged.value)) == (step, True)
+        record.settle("inserted", f"agent#{step}", verdict)
+    edited()
+    assert sent == ["ada", "bob", "eve"]
+
+
+def test_a_stream_is_an_effect_like_others(record: Record):
+    """A tool that gives items is answered with another optional parameter, and stops renamed."""
+    given: list[str] = []
+
+    def program(session: Session, name: str, options: dict[str, Any]) -> list[str]:
+        def lines(to: str, **more: str) -> Iterator[str]:
+            given.append(to)
+            yield from (to, *more)
+
+        return [*session.tool(name=name)(lines)("ada", **options)]
+
+    with record.run("edited", run="stream") as session:
+        assert program(session, "lines", {}) == ["ada"]
+    assert _session(record, "stream", lambda session: program(session, "lines", {}))() == ["ada"]
+    for name, options in (("rows", {}), ("lines", {"cc": "bob"})):
+        with pytest.raises(hansard.Diverged):
+            _session(record, "stream", partial(program, name=name, options=options))()
+    assert given == ["ada"]
+
+
+def test_an_effect_in_doubt_is_settled_first(record: Record):
+    """Where it is not known whether the recorded effect happened, that is asked: what did not
+    happen stops nothing.
+    """
+    sent: list[str] = []
+
+    def program(session: Session, name: str, *, fail: bool) -> str:
+        @session.tool(name=name)
+        def send(to: str) -> str:
+            if fail:
+                raise ConnectionResetError
+            sent.append(to)
+            return to
+
+        return send("ada")
+
+    with pytest.raises(ConnectionError), record.run("edited", run="doubt") as session:
+        program(session, "send", fail=True)
+    renamed = _session(record, "doubt", partial(program, name="send_mail", fail=False))
+    with pytest.raises(hansard.InDoubt):
+        renamed()
+    record.settle("doubt", "agent#1", "did_not_happen")
+    assert renamed() == "ada"
+    assert sent == ["ada"]
