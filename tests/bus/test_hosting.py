@@ -1,4 +1,4 @@
-"""Who starts the embedded server and is cancelled is no user of it."""
+"""The use of an embedded server: its start may be given up, and its metadata is on the disk."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import hansard
 from hansard.bus.server.hosting import Host
 from hansard.client.logins import url_of
 from hansard.settings import Settings
@@ -87,3 +88,30 @@ async def test_a_broker_that_is_closed_while_it_heals_leaves_no_user(data_dir: P
         host.close()
     await asyncio.get_running_loop().shutdown_default_executor()  # the thread has ended
     assert is_over(data_dir)
+
+
+def test_new_metadata_is_synced_before_the_first_commit(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The server syncs messages alone, so a workspace that is opened while it is new has the files
+    that the server knows it by, and each folder above them, on the disk; later it costs nothing.
+    """
+    synced: list[Path] = []
+    real = os.fsync
+
+    def noted(fd: int) -> None:
+        real(fd)
+        synced.append(Path(os.path.realpath(f"/dev/fd/{fd}")))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    streams = data_dir / "nats/jetstream/HANSARD/streams"
+    with hansard.connect("lab", data_dir=data_dir, durability="relaxed"):
+        log, blobs = streams / "hansard_log-lab", streams / "hansard_blob-lab"
+        files = {each / name for each in (log, blobs) for name in ("meta.inf", "meta.sum", "msgs")}
+        folders = {log, blobs, *(each for each in log.parents if each.is_relative_to(data_dir))}
+        assert set(synced) >= files | folders | {data_dir.parent}
+        for each in files:
+            os.utime(each, (0, 0))
+        synced.clear()
+        hansard.connect("lab", data_dir=data_dir).close()
+        assert not [each for each in synced if each.is_relative_to(streams)]

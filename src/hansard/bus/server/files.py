@@ -193,7 +193,8 @@ class ServerFiles(msgspec.Struct, frozen=True):
         above = [each for each in folder.parents if each.is_relative_to(self.root)]
         for path in (*(folder / each for each in METADATA), folder / "msgs", folder, *above):
             sync(path)
-        sync(self.root.parent)
+        with contextlib.suppress(PermissionError):  # a folder of others that may not be listed
+            sync(self.root.parent)
 
     def write_metadata(self, name: str, content: Mapping[str, bytes]) -> None:
         """Replace what nats-server knows a stream by, on the disk. Not while a server runs."""
@@ -357,10 +358,13 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder on the disk."""
+    """Have a file or folder on the disk, where the file system can sync folders at all."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
     finally:
         os.close(fd)
 
