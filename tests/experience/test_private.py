@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.steps.secrets import SECRET_LENGTH_MIN
 from hansard.client.browser.held_secrets import HeldSecrets
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.errors import BadValue
@@ -21,6 +20,7 @@ from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.checks import Guard
 from hansard.domain.experience.demonstration import Demonstration
+from hansard.domain.redaction import SECRET_LENGTH_MIN
 from tests.experience.test_learning import shown
 
 KINDS = ("Zacharias {}", "{}@example.org", "+49 30 55 {}", "DE89 3704 {} 4405", "{} Elm Street")

@@ -15,6 +15,7 @@ from hansard.agents.access.roles import read
 from hansard.agents.workspace import Workspace
 from hansard.bus import access
 from hansard.bus.access import Credentials
+from hansard.bus.jetstream.requests import Requests
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.client import credentials as making
@@ -54,6 +55,19 @@ async def credentials(
     given = settings.load(workspace=workspace, data_dir=data_dir)
     await make(given, Wanted(role=role, name=name, output=place, **more))
     return place
+
+
+def requests_sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Every request that a client of this process sends from now on."""
+    sent: list[bytes] = []
+    ask = Requests.ask
+
+    async def asking(self: Requests, subject: str, payload: bytes, timeout_s: float) -> bytes:
+        sent.append(payload)
+        return await ask(self, subject, payload, timeout_s)
+
+    monkeypatch.setattr(Requests, "ask", asking)
+    return sent
 
 
 class House:

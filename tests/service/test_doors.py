@@ -15,7 +15,7 @@ from hansard.bus.portal import portal
 from hansard.client.protocol import wire
 from hansard.client.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from tests.service._exchange import do
-from tests.service.support import ALL, House
+from tests.service.support import ALL, House, requests_sent
 
 pytestmark = pytest.mark.later
 
@@ -32,14 +32,7 @@ def bodies(house: House) -> bytes:
 
 def test_secrets_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is redacted never leaves the client; its tools are given it back there."""
-    sent: list[bytes] = []
-    encode = wire.encode
-
-    def encoding(told: object) -> bytes:
-        sent.append(encode(told))
-        return sent[-1]
-
-    monkeypatch.setattr(wire, "encode", encoding)
+    sent = requests_sent(monkeypatch)
     got: list[str] = []
     options: dict[str, Any] = {"redact": {"token": SECRET}, "secrets": {"token": SECRET}}
     with house.connect(**options) as record, record.run("w", run="r1") as session:

@@ -15,7 +15,7 @@ from hansard.client.restricted.link import Link
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import arm_of
 from tests.service.scenarios import caught
-from tests.service.support import House, Lab
+from tests.service.support import House, Lab, requests_sent
 from tests.service.test_attacks import refusals
 from tests.service.test_parity import PLAN, bare, play, record_of
 
@@ -234,14 +234,7 @@ def test_the_arm_that_stood_then(house: House) -> None:
 
 def test_no_secret_in_what_a_run_is_given(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels are redacted before they are sent; a name that holds a secret is refused, unsent."""
-    sent: list[bytes] = []
-    encode = wire.encode
-
-    def encoding(told: object) -> bytes:
-        sent.append(encode(told))
-        return sent[-1]
-
-    monkeypatch.setattr(wire, "encode", encoding)
+    sent = requests_sent(monkeypatch)
     with house.connect(redact={"token": "s3cret"}) as record:
         assert run(record, "r1", labels={"of": "s3cret"}) == (None, "r1")
         holding: list[dict[str, Any]] = [

@@ -32,7 +32,7 @@ from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Settings, Settle
 from hansard.agents.steps.replayed import difference
-from hansard.agents.steps.secrets import SecretProvider, check_names, scrubber
+from hansard.agents.steps.secrets import SecretProvider
 from hansard.agents.transact import retry
 from hansard.agents.workspace import Workspace, decided
 from hansard.bus.atomic_sender import Ticket
@@ -51,6 +51,7 @@ from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Recorded
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
+from hansard.domain.redaction import check_names
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import (
     AgentJoined,
@@ -64,7 +65,6 @@ from hansard.domain.run import (
     RunStatus,
 )
 from hansard.domain.session_path import SessionPath, newest
-from hansard.domain.values import recordable
 
 LEAVE_TRIES_MAX = 1_000
 """Most tries to say that an agent left; each one lost means that another of the run got through."""
@@ -189,7 +189,8 @@ async def open_agent(
     pending: Callable[[], Any],
 ) -> Opened:
     """Open a session. Raises Refused, NotFound, Conflict after 50 lost races."""
-    _check_names(agent, role, options)
+    workspace = workspace.redacting(options.redact)
+    _check_names(workspace, agent, role, options)
     for kind in ("correlation", "traceparent", "conversation"):
         if getattr(options, kind) is not None:
             ids.name(kind, getattr(options, kind))
@@ -248,7 +249,7 @@ async def _stands(workspace: Workspace, run: str, agent: str, role: str, found: 
     return True
 
 
-def _check_names(agent: str, role: str, options: Options) -> None:
+def _check_names(workspace: Workspace, agent: str, role: str, options: Options) -> None:
     """Raises BadName; BadValue for one that holds a secret."""
     ids.name("agent", agent)
     ids.name("role", role)
@@ -267,7 +268,7 @@ def _check_names(agent: str, role: str, options: Options) -> None:
         names["labels"] = list(options.labels)
     budgets = [rule for rule in options.gate if isinstance(rule, Budget)]
     names["gate"] = [msgspec.structs.asdict(rule) for rule in budgets]
-    check_names("record.run", names, scrubber(options.redact))
+    check_names("record.run", names, workspace.redaction)
 
 
 def _shown(seen: assignment.Placing, run: str, options: Options, found: _Found) -> _Found:
@@ -356,7 +357,7 @@ async def _take_part(
     place: experiments.Placement | None = None
     if found.life.status is RunStatus.UNKNOWN:
         conversation = options.conversation
-        told.append(_started(options))
+        told.append(_started(workspace, options))
         place = await experiments.place(workspace, run, options.asked, conversation)
         if place is not None:
             told.append(place.event)
@@ -398,12 +399,12 @@ async def _take_part(
     return msgspec.structs.replace(found, life=runs.fold(found.life, life), state=state)
 
 
-def _started(options: Options) -> RunStarted:
+def _started(workspace: Workspace, options: Options) -> RunStarted:
     return RunStarted(
         workflow=ids.name("workflow", options.workflow or options.otherwise),
         conversation_id=options.conversation,
-        program=recordable(options.program, scrubber(options.redact)),
-        labels=told_labels(options.labels, scrubber(options.redact)),
+        program=workspace.text(options.program),
+        labels=told_labels(options.labels, workspace.redaction),
         chain=_chain(options),
     )
 
@@ -458,7 +459,7 @@ def _opened(
     settings = Settings(
         mode=mode,
         rules=options.gate,
-        scrub=scrubber(options.redact),
+        scrub=workspace.redaction,
         secrets=options.secrets,
         settle=options.settle,
         parent=found.parent,

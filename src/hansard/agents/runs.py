@@ -46,7 +46,6 @@ async def fork(
     at: object = None,
     effects: ForkEffects = ForkEffects.SHADOW,
     labels: Mapping[str, str] | None = None,
-    scrub: Scrub | None = None,
 ) -> str:
     """Begin a new run that stands where another stood at a point; the new run's id.
 
@@ -56,7 +55,7 @@ async def fork(
     """
     life, vector = await workspace.points.vector(run, at)
     child = workspace.clock.new_id()
-    told = told_labels(labels or {}, scrub)
+    told = told_labels(labels or {}, workspace.redaction)
     swap = life.forked.swap if life.forked is not None else None
     forked = RunForked(parent=run, at=vector, effects=effects, labels=told, swap=swap)
     actor = next(iter(life.roster), "hansard")
@@ -139,7 +138,6 @@ async def settle(
     result: Any = None,
     by: str | Actor = OS_USER,
     because: str = "",
-    scrub: Scrub | None = None,
 ) -> str:
     """Say what is true of a step: `happened` (with its result), `did_not_happen`, `reuse` or
     `run_again`. Takes the agent's next epoch, so that a session still at work is fenced. Returns
@@ -149,10 +147,10 @@ async def settle(
     shared state is there; NotFound, BadName.
     """
     said = chosen(Verdict, verdict, "verdict")
-    plain = values.plain(result, "result", scrub)
+    plain = values.plain(result, "result", workspace.redaction)
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    because = recordable(because, scrub)
+    because = workspace.text(because)
     happened = said is Verdict.HAPPENED
     packed = payloads.pack(plain, "result")
 
@@ -204,7 +202,6 @@ async def reopen(
     *,
     by: str | Actor = OS_USER,
     because: str = "",
-    scrub: Scrub | None = None,
 ) -> bool:
     """Have a task that failed be done after all; False where it is not over.
 
@@ -212,7 +209,7 @@ async def reopen(
     """
     actor = Actor.of(by)
     ids.name("by", actor.agent)
-    wanted = Reopen(task=name, because=recordable(because, scrub))
+    wanted = Reopen(task=name, because=workspace.text(because))
     stream = tasks_of(ids.name("run", run))
 
     def reopened(commits: list[Stored]) -> Append | None:
@@ -232,12 +229,11 @@ async def finish(
     *,
     by: str | Actor = OS_USER,
     because: str = "",
-    scrub: Scrub | None = None,
 ) -> bool:
     """Say that a run has ended as it should, whoever is still at work in it or was killed; False
     where it is completed already. Raises NotFound, Refused (it ended otherwise), BadName.
     """
-    return await _end(workspace, run, RunCompleted(because=recordable(because, scrub)), by)
+    return await _end(workspace, run, RunCompleted(because=workspace.text(because)), by)
 
 
 async def cancel(
@@ -246,13 +242,12 @@ async def cancel(
     *,
     by: str | Actor = OS_USER,
     because: str = "",
-    scrub: Scrub | None = None,
 ) -> bool:
     """Say that a run is cancelled, whoever is still at work in it; False where it is already.
 
     Who is at work is not stopped, and goes on recording. Raises as `finish`.
     """
-    return await _end(workspace, run, RunCancelled(because=recordable(because, scrub)), by)
+    return await _end(workspace, run, RunCancelled(because=workspace.text(because)), by)
 
 
 async def _end(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Self
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from hansard.agents import run_index
 from hansard.agents.run_index import RunFilter
@@ -14,6 +14,7 @@ from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
 from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.redacted_log import RedactedBlobs, RedactedLog, redacted
 from hansard.bus.states.boards import Boards
 from hansard.bus.states.memories import Memories
 from hansard.bus.states.points import Points
@@ -25,7 +26,11 @@ from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label
+from hansard.domain.redaction import Redaction
 from hansard.domain.run import RunEvent, RunState
+from hansard.domain.values import recordable
+
+E = TypeVar("E")
 
 
 class Workspace:
@@ -47,6 +52,8 @@ class Workspace:
         self.clock = clock
         self.snapshots = snapshots
         self.command = command
+        self.redaction: Redaction | None = None
+        """What is taken out of all that is written here."""
         self.states = States(log, snapshots)
         self.points = Points(self.states)
         self.boards = Boards(self.states)
@@ -74,6 +81,33 @@ class Workspace:
         made.boards = self.boards.through(made.states)
         made.memories = self.memories.through(log)
         return made
+
+    def redacting(self, redact: Mapping[str, Any]) -> Self:
+        """The same workspace, with these secrets taken out of what is written, besides those that
+        are taken out already. Raises BadName, BadValue.
+        """
+        more = Redaction.of(redact)
+        if more is None:
+            return self
+        redaction = more.joined(self.redaction)
+        if self.redaction is not None and self.redaction.joined(redaction) is self.redaction:
+            return self
+        log = self.log.base if isinstance(self.log, RedactedLog) else self.log
+        blobs = self.blobs.base if isinstance(self.blobs, RedactedBlobs) else self.blobs
+        made = self.through(redacted(log, redaction))
+        made.blobs = RedactedBlobs(blobs, redaction)
+        made.redaction = redaction
+        return made
+
+    def clean(self, event: E) -> E:
+        """An event, or a part of one, as it will stand in the log: for what is derived from it
+        before it is written, such as a digest.
+        """
+        return self.redaction.fields(event) if self.redaction is not None else event
+
+    def text(self, text: str) -> str:
+        """A text from outside as it may be recorded: without secrets, then cut."""
+        return recordable(text, self.redaction)
 
     def commit(
         self,

@@ -332,9 +332,7 @@ async def evolve(
         before = after = await store.get(workspace, reference)
         for each in told:
             after = evolving.evolved(after, evolving.RULES[_rule(each)](after, each))
-        made = await evolving.added(
-            workspace, before, after, told, because=because, by=by, scrub=None
-        )
+        made = await evolving.added(workspace, before, after, told, because=because, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} stays as it is"
     answer = PromptAdded(prompt=made.name, version=made.version, added=is_new)

@@ -102,17 +102,16 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
     given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
     settings = settings_of(given | {"durability": durability, "credentials": credentials} | more)
     rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
+    defaults = Defaults.of(settings, rules)
     gateway = portal()
     login = _login(settings, given)
     if login is not None:
         from hansard.client.restricted.link import Link  # noqa: PLC0415 -- a trusted program never needs it
         from hansard.client.restricted.record_sync import RestrictedRecord  # noqa: PLC0415 -- a trusted program never needs it
 
-        return RestrictedRecord(
-            gateway.run(Link.open(login)), gateway, Defaults.of(settings, rules)
-        )
+        return RestrictedRecord(gateway.run(Link.open(login)), gateway, defaults)
     opened, tables = gateway.run(open_with_tables(settings))
-    return Record(opened, gateway, Defaults.of(settings, rules), tables)
+    return Record(opened, gateway, defaults, tables)
 
 
 def opened(settings: Settings) -> Record:

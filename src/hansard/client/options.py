@@ -20,6 +20,7 @@ from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
 from hansard.client.person import ask_person
 from hansard.domain.choices import check_options, chosen
+from hansard.domain.redaction import Redaction
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
 from hansard.settings import Settings
@@ -61,9 +62,10 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, settings: Settings, rules: Mapping[str, Any]) -> Self:
         """What the settings say, under these rules. Raises BadValue for a setting that is none of
-        its few.
+        its few, or a secret that cannot be redacted.
         """
         told = dict(rules)
+        Redaction.of(told.get("redact", {}))
         on_doubt = chosen(OnDoubt, settings.settle, "settle") if settings.settle else OnDoubt.STOP
         if told.get("settle") is None and on_doubt is OnDoubt.ASK:
             told["settle"] = ask_person
@@ -138,7 +140,7 @@ class RecordOptions(TypedDict, total=False):
     gate: Sequence[GateRule] | None
     """Rules that every call must pass."""
     redact: Mapping[str, Any] | None
-    """Secrets to keep out of the record, by name."""
+    """Secrets to keep out of the record, by name. `run` adds to those of `connect`."""
     secrets: SecretProvider | None
     """Gives them back to live calls."""
     settle: Settle | None

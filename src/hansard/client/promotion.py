@@ -13,7 +13,6 @@ from hansard.bus.os_user import OS_USER
 from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
-from hansard.domain.values import Scrub
 from hansard.inspect.prompts import PromptEvidence, demand_better, evidence, standing_of
 from hansard.projections.reader import Reader
 
@@ -36,9 +35,7 @@ class Promotion(msgspec.Struct, frozen=True):
     by: str | Actor = OS_USER
 
 
-async def promote(
-    workspace: Workspace, read: Read, wanted: Promotion, scrub: Scrub | None = None
-) -> PromptEvidence | None:
+async def promote(workspace: Workspace, read: Read, wanted: Promotion) -> PromptEvidence | None:
     """Move the alias; what the experiment says, None where none was asked. The alias must name then
     what it named when the experiment was asked.
 
@@ -66,5 +63,5 @@ async def promote(
         because=wanted.because,
         experiment=said.experiment if said is not None else "",
     )
-    await store.move(workspace, found.reference, move, by=wanted.by, scrub=scrub)
+    await store.move(workspace, found.reference, move, by=wanted.by)
     return said

@@ -51,7 +51,6 @@ from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
 from hansard.agents.steps.scope import ambient, kept
-from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import Portal
@@ -85,6 +84,7 @@ from hansard.client.reports import (
     question_of,
     shown,
 )
+from hansard.client.secret_guard import guard_secrets
 from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
@@ -99,12 +99,12 @@ from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.memory.events import ORG
 from hansard.domain.prompt import PromptText
+from hansard.domain.redaction import check_names
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
-from hansard.domain.values import Scrub, recordable
 from hansard.inspect import kept_actions, snapshots
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
@@ -155,13 +155,6 @@ def current_session(kind: type[Any] = CommonSession) -> Any:
         )
         raise ToolError(message)
     return session
-
-
-def clean(defaults: Defaults, method: str, **names: object) -> Scrub | None:
-    """What takes secrets out of texts. Raises BadValue for a name that holds one."""
-    scrub = scrubber(defaults.redact)
-    check_names(f"record.{method}", names, scrub)
-    return scrub
 
 
 def _names_of(plan: ExperimentRegistered) -> dict[str, object]:
@@ -256,17 +249,17 @@ class _OfWorkspace:
     ) -> View:
         if role is None:
             raise BadValue("view", "no role is given", "say as which role: view(run, role=...)")
-        clean(self._defaults, "view", role=role, by=by)
         return (await views.serve(self.workspace, role, run, at, by=by, key=key)).view
 
     async def _applied(self, path: str | os.PathLike[str], by: str) -> dict[str, bool]:
         found = roles.read_file(path)
         told = [_rules_of(rules) for rules in found.values()]
-        scrub = clean(self._defaults, "apply_roles", names=[*found], by=by, rules=told)
-        return await roles.apply_all(self.workspace, found, by=by, scrub=scrub)
+        names = {"roles": [*found], "by": by, "rules": told}
+        check_names("record.apply_roles", names, self.workspace.redaction)
+        return await roles.apply_all(self.workspace, found, by=by)
 
     def _memory_of(self, space: str) -> MemoryStore:
-        return MemoryStore(self.workspace, space, scrub=clean(self._defaults, "memory", of=space))
+        return MemoryStore(self.workspace, space)
 
     def _place(self) -> str:
         return self.workspace.command
@@ -284,6 +277,7 @@ SyncTwin = Callable[[Workspace, Portal, Defaults, OpenTables | None], Any]
 """Makes the record of the sync client, for what waits in a thread."""
 
 
+@guard_secrets
 class OnPortal(_OfWorkspace, SyncSessions[Session]):
     """What the sync twin does its own way: it waits for the bus's loop in another thread."""
 
@@ -294,7 +288,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         defaults: Defaults,
         tables: OpenTables | None = None,
     ) -> None:
-        self.workspace = workspace
+        self.workspace = workspace.redacting(defaults.redact)
         self._portal = portal
         self._defaults = defaults
         self._open_tables = tables
@@ -348,8 +342,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
             NotFound: There is no such run.
             BadValue: `evaluator` is a coroutine function: use the async client.
         """
-        scrub = clean(self._defaults, "evaluate", by=by)
-        work = Evaluation(self.workspace, by, again=again, scrub=scrub)
+        work = Evaluation(self.workspace, by, again=again)
         return scoring.evaluate(work, runs, evaluator, self._portal.run)
 
     def evolve(
@@ -379,7 +372,6 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
             NotFound: There is no such prompt.
             Refused: It has no such version.
         """
-        scrub = clean(self._defaults, "evolve", reference=reference, by=by)
         said = evolve.told(feedback)
         before = self._portal.run(prompts.get(self.workspace, reference))
         after = before
@@ -390,7 +382,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
                 raise BadValue("using", "it is a coroutine function", remedy)
             after = evolve.evolved(after, rule(after, each))
         return self._portal.run(
-            evolve.added(self.workspace, before, after, said, because=because, by=by, scrub=scrub)
+            evolve.added(self.workspace, before, after, said, because=because, by=by)
         )
 
     def optimize(
@@ -423,10 +415,11 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
             Refused: It was begun with other tasks, or there is no such version.
         """
         made = wanted_of(reference, tasks, evaluate, propose, options)
-        clean(self._defaults, "optimize", reference=reference, tasks=list(made.tasks))
+        check_names("record.optimize", {"tasks": list(made.tasks)}, self.workspace.redaction)
         return optimize(self, made)
 
 
+@guard_secrets
 class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
     """What the async twin does its own way."""
 
@@ -437,7 +430,7 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         tables: OpenTables | None,
         sync: SyncTwin,
     ) -> None:
-        self.workspace = workspace
+        self.workspace = workspace.redacting(defaults.redact)
         self._defaults = defaults
         self._open_tables = tables
         self._sync = sync
@@ -474,8 +467,7 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         again: bool = False,
     ) -> Evaluated:
         """Have a function or coroutine function judge runs; see `Record.evaluate`."""
-        scrub = clean(self._defaults, "evaluate", by=by)
-        work = Evaluation(self.workspace, by, again=again, scrub=scrub)
+        work = Evaluation(self.workspace, by, again=again)
         return await scoring.evaluate_async(work, runs, evaluator)
 
     async def evolve(
@@ -490,16 +482,13 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
         `using` may be a coroutine function.
         """
-        scrub = clean(self._defaults, "evolve", reference=reference, by=by)
         said = evolve.told(feedback)
         before = await prompts.get(self.workspace, reference)
         after = before
         for each in said:
             text = evolve.rule_of(each, using)(after, each)
             after = evolve.evolved(after, await text if inspect.isawaitable(text) else text)
-        return await evolve.added(
-            self.workspace, before, after, said, because=because, by=by, scrub=scrub
-        )
+        return await evolve.added(self.workspace, before, after, said, because=because, by=by)
 
     async def optimize(
         self,
@@ -516,13 +505,14 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         with when it is called again.
         """
         made = wanted_of(reference, tasks, evaluate, propose, options)
-        clean(self._defaults, "optimize", reference=reference, tasks=list(made.tasks))
+        check_names("record.optimize", {"tasks": list(made.tasks)}, self.workspace.redaction)
         return await optimize_async(
             made,
             lambda portal: self._sync(self.workspace, portal, self._defaults, self._open_tables),
         )
 
 
+@guard_secrets
 class AsyncRecord(OnLoop):
     """A workspace's record for the async client. Made by `hansard.connect_async`.
 
@@ -551,10 +541,7 @@ class AsyncRecord(OnLoop):
             BadName: `at` is no point.
         """
         named = by_name("labels", labels)
-        scrub = clean(self._defaults, "fork", labels=list(named))
-        return await fork(
-            self.workspace, run, at, chosen(ForkEffects, effects, "effects"), named, scrub
-        )
+        return await fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), named)
 
     async def state(self, run: str, at: object = None) -> RunView:
         """A whole run, its agents and shared state, as it stood at a point; now without one.
@@ -654,13 +641,11 @@ class AsyncRecord(OnLoop):
         Raises:
             BadValue: It is none that can be read again.
         """
-        name = experience.name
-        scrub = clean(self._defaults, "keep_experience", name=name, by=by)
+        names = {"name": experience.name}
+        check_names("record.keep_experience", names, self.workspace.redaction)
         label = await label_of_runs(self.workspace, (*experience.sources, *experience.failed))
         keep = kept_experiences.keep
-        return await keep(
-            self.workspace, experience, because=because, by=by, label=label, scrub=scrub
-        )
+        return await keep(self.workspace, experience, because=because, by=by, label=label)
 
     async def kept_experience(self, name: str, version: int | None = None) -> Experience:
         """An experience that the record keeps, the newest version if none is named. Nothing of it
@@ -750,7 +735,6 @@ class AsyncRecord(OnLoop):
             BadValue: No proposed check has that name, or no digest is named where it must be.
             Refused: No version has that digest.
         """
-        scrub = clean(self._defaults, "confirm_experience", name=name, digest=digest, by=by)
         return await kept_experiences.confirm(
             self.workspace,
             name,
@@ -758,7 +742,6 @@ class AsyncRecord(OnLoop):
             digest=digest,
             because=because,
             by=by,
-            scrub=scrub,
         )
 
     async def publish_experience(
@@ -789,14 +772,13 @@ class AsyncRecord(OnLoop):
             BadValue: It holds what looks like a secret or a personal value, the file is there and
                 is another, or the key is none.
         """
-        scrub = clean(self._defaults, "publish_experience", name=name, license=license, by=by)
         asked = Publishing(
             license=license,
             key=Path(key) if key is not None else None,
             point="" if version is None else str(version),
             because=because,
         )
-        return await publish(self.workspace, name, Path(path), asked, by=by, scrub=scrub)
+        return await publish(self.workspace, name, Path(path), asked, by=by)
 
     async def install_experience(
         self,
@@ -821,10 +803,9 @@ class AsyncRecord(OnLoop):
             BadValue: It is none, was changed, or is not signed by that key; nothing was kept.
             Refused: The name is taken by what did not come in bundles of the same key.
         """
-        scrub = clean(self._defaults, "install_experience", name=name, by=by)
         given = Path(key) if key is not None else None
         asked = Installing(name=name, key=given, because=because)
-        return await install(self.workspace, Path(path), asked, by=by, scrub=scrub)
+        return await install(self.workspace, Path(path), asked, by=by)
 
     async def retire_experience(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """State that an experience is not to be used any more, until a version is confirmed again;
@@ -838,9 +819,8 @@ class AsyncRecord(OnLoop):
         Raises:
             NotFound: There is no such experience.
         """
-        scrub = clean(self._defaults, "retire_experience", name=name, by=by)
         retire = kept_experiences.retire
-        return await retire(self.workspace, name, because=because, by=by, scrub=scrub)
+        return await retire(self.workspace, name, because=because, by=by)
 
     async def keep_actions(
         self, name: str, cache: ActionCache, *, because: str = "", by: str = OS_USER
@@ -859,12 +839,9 @@ class AsyncRecord(OnLoop):
             BadValue: It is none that can be replayed.
             BadName: It is no name.
         """
-        scrub = clean(self._defaults, "keep_actions", name=name, by=by)
         label = await label_of_runs(self.workspace, [checked(cache).run])
         keep = kept_caches.save
-        return await keep(
-            self.workspace, name, cache, because=because, by=by, scrub=scrub, label=label
-        )
+        return await keep(self.workspace, name, cache, because=because, by=by, label=label)
 
     async def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
         """An action cache that the record keeps, the newest version if none is named. Replayed with
@@ -908,9 +885,8 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        scrub = clean(self._defaults, "revert_actions", name=name, by=by)
         revert = kept_caches.revert
-        return await revert(self.workspace, name, to, because=because, by=by, scrub=scrub)
+        return await revert(self.workspace, name, to, because=because, by=by)
 
     async def look_at_actions(
         self, name: str, version: int | None = None, *, because: str = "", by: str = OS_USER
@@ -928,9 +904,8 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        scrub = clean(self._defaults, "look_at_actions", name=name, by=by)
         look_at = kept_caches.look_at
-        return await look_at(self.workspace, name, version, because=because, by=by, scrub=scrub)
+        return await look_at(self.workspace, name, version, because=because, by=by)
 
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None
@@ -1031,10 +1006,7 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such run or step.
             BadName, BadValue: `by` is no name, or `result` cannot be recorded.
         """
-        scrub = clean(self._defaults, "settle", by=by)
-        await settle(
-            self.workspace, run, step, verdict, result=result, by=by, because=because, scrub=scrub
-        )
+        await settle(self.workspace, run, step, verdict, result=result, by=by, because=because)
 
     async def finish(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run has ended as it should, whoever is still at work in it; False where it is
@@ -1049,8 +1021,7 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such run.
             Refused: It ended otherwise.
         """
-        scrub = clean(self._defaults, "finish", by=by)
-        return await finish(self.workspace, run, by=by, because=because, scrub=scrub)
+        return await finish(self.workspace, run, by=by, because=because)
 
     async def cancel(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
@@ -1065,8 +1036,7 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such run.
             Refused: It ended otherwise.
         """
-        scrub = clean(self._defaults, "cancel", by=by)
-        return await cancel(self.workspace, run, by=by, because=because, scrub=scrub)
+        return await cancel(self.workspace, run, by=by, because=because)
 
     async def reopen(self, run: str, task: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Have a task of a run that failed be done after all; False where it is not over.
@@ -1080,8 +1050,7 @@ class AsyncRecord(OnLoop):
         Raises:
             Refused: There is no such task, it is done, or tasks would wait for each other.
         """
-        scrub = clean(self._defaults, "reopen", task=task, by=by)
-        return await reopen(self.workspace, run, task, by=by, because=because, scrub=scrub)
+        return await reopen(self.workspace, run, task, by=by, because=because)
 
     async def approve(
         self, approval: str, *, by: str = OS_USER, because: str = "", role: str | None = None
@@ -1099,7 +1068,6 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such question.
             RoleRefused: The role may not approve; that is on record.
         """
-        scrub = clean(self._defaults, "approve", by=by, role=role)
         await answer(
             self.workspace,
             approval,
@@ -1107,7 +1075,6 @@ class AsyncRecord(OnLoop):
             by=by,
             because=because,
             role=role,
-            scrub=scrub,
         )
 
     async def deny(
@@ -1126,7 +1093,6 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such question.
             RoleRefused: The role may not approve; that is on record.
         """
-        scrub = clean(self._defaults, "deny", by=by, role=role)
         await answer(
             self.workspace,
             approval,
@@ -1134,7 +1100,6 @@ class AsyncRecord(OnLoop):
             by=by,
             because=because,
             role=role,
-            scrub=scrub,
         )
 
     async def approvals(self) -> list[ListedApproval]:
@@ -1160,20 +1125,17 @@ class AsyncRecord(OnLoop):
                 it began, it is stopped, or it is not registered.
             BadName, BadValue: A name is not one, or the plan contradicts itself.
         """
-        scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
+        check_names("record.register", _names_of(plan), self.workspace.redaction)
         if replace:
-            return await experiments.replace(
-                self.workspace, name, plan, because=because, by=by, scrub=scrub
-            )
+            return await experiments.replace(self.workspace, name, plan, because=because, by=by)
         if because:
             fact = f"{because!r:.80}, but nothing is replaced"
             raise BadValue("because", fact, "give replace=True, or leave it out")
-        return await experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
+        return await experiments.register(self.workspace, name, plan, by=by)
 
     async def stop(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Assign no run to an experiment any more; False where it is stopped already."""
-        scrub = clean(self._defaults, "stop", name=name, by=by)
-        return await experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
+        return await experiments.stop(self.workspace, name, because=because, by=by)
 
     async def experiment(self, name: str) -> ExperimentState:
         """An experiment as it stands; one that is not registered has no plan."""
@@ -1195,8 +1157,7 @@ class AsyncRecord(OnLoop):
             BadName, BadValue: A name is not one, or a metric no finite number.
         """
         named = by_name("metrics", metrics)
-        scrub = clean(self._defaults, "score", by=by, metrics=list(named))
-        return await scoring.score(self.workspace, run, named, by=by, because=because, scrub=scrub)
+        return await scoring.score(self.workspace, run, named, by=by, because=because)
 
     async def price(
         self,
@@ -1222,8 +1183,7 @@ class AsyncRecord(OnLoop):
             BadName, BadValue: A name is not one, an amount no finite number, or none is given.
         """
         named = by_name("amounts", amounts)
-        names = {"model": model, "by": by, "currency": currency, "usages": list(named)}
-        source = recordable(source, clean(self._defaults, "price", **names))
+        source = self.workspace.text(source)
         terms = prices.Terms(since=since, currency=currency, source=source)
         return await prices.state(self.workspace, model, named, terms, by=by)
 
@@ -1266,9 +1226,7 @@ class AsyncRecord(OnLoop):
             Refused: There is no such parent.
         """
         draft = drafted(text, options)
-        names = {"name": name, "by": by, "model": draft.model}
-        scrub = clean(self._defaults, "add_prompt", **names)
-        return await prompts.add(self.workspace, name, draft, by=by, scrub=scrub)
+        return await prompts.add(self.workspace, name, draft, by=by)
 
     async def alias_prompt(
         self,
@@ -1295,9 +1253,7 @@ class AsyncRecord(OnLoop):
             BadName: It is no alias, or no reference.
         """
         move = moving(alias, options)
-        names = {"reference": reference, "alias": alias, "by": by}
-        scrub = clean(self._defaults, "alias_prompt", **names)
-        return await prompts.move(self.workspace, reference, move, by=by, scrub=scrub)
+        return await prompts.move(self.workspace, reference, move, by=by)
 
     async def give_feedback(
         self,
@@ -1322,9 +1278,8 @@ class AsyncRecord(OnLoop):
             Refused: There is no such version.
             BadValue: The rating is no such number, or neither text nor rating is given.
         """
-        scrub = clean(self._defaults, "give_feedback", reference=reference, run=run, by=by)
         return await prompts.feed_back(
-            self.workspace, reference, text, rating=rating, run=run, by=by, scrub=scrub
+            self.workspace, reference, text, rating=rating, run=run, by=by
         )
 
     async def retire_prompt(self, reference: str, *, because: str = "", by: str = OS_USER) -> bool:
@@ -1341,8 +1296,7 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such prompt.
             BadValue: No version is named.
         """
-        scrub = clean(self._defaults, "retire_prompt", reference=reference, by=by)
-        return await prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
+        return await prompts.retire(self.workspace, reference, because=because, by=by)
 
     async def invalidate(
         self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = OS_USER
@@ -1360,9 +1314,8 @@ class AsyncRecord(OnLoop):
         Raises:
             BadValue: Not exactly one of them is named.
         """
-        scrub = clean(self._defaults, "invalidate", tool=tool, run=run, key=key, by=by)
         told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
-        await reused.invalidate(self.workspace, told, by=by, scrub=scrub)
+        await reused.invalidate(self.workspace, told, by=by)
 
     async def prompt_log(self, name: str) -> PromptLog:
         """All versions of a prompt, with the means of what their runs came to, and the history of
@@ -1415,10 +1368,8 @@ class AsyncRecord(OnLoop):
             BadValue: Both an experiment and `because` are given.
             ProjectionError: As `sql`.
         """
-        names = {"reference": reference, "alias": alias, "experiment": experiment, "by": by}
-        scrub = clean(self._defaults, "promote", **names)
         move = Promotion(reference, alias, experiment, because, by)
-        return await promoted(self.workspace, self._asked().read, move, scrub)
+        return await promoted(self.workspace, self._asked().read, move)
 
     async def apply_role(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
         """Give a role its rules, in place of those that it had; False where it has just them.
@@ -1428,8 +1379,8 @@ class AsyncRecord(OnLoop):
         Raises:
             BadName, BadValue: The rules are broken; the message says where.
         """
-        scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
-        return await roles.apply(self.workspace, name, rules, by=by, scrub=scrub)
+        check_names("record.apply_role", {"rules": _rules_of(rules)}, self.workspace.redaction)
+        return await roles.apply(self.workspace, name, rules, by=by)
 
     async def declassify(
         self,
@@ -1463,7 +1414,6 @@ class AsyncRecord(OnLoop):
             RoleRefused: The role may not approve.
             BadName, BadValue: A name is not one, or `because` is empty.
         """
-        scrub = clean(self._defaults, "declassify", approver=approver, role=role)
         lowering = Lowering(
             agent=agent,
             key=key,
@@ -1473,7 +1423,7 @@ class AsyncRecord(OnLoop):
             because=because,
             role=role,
         )
-        return await declassify(self.workspace, run, lowering, scrub)
+        return await declassify(self.workspace, run, lowering)
 
     async def apply_roles(
         self, path: str | os.PathLike[str], *, by: str = OS_USER

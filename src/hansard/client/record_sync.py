@@ -42,7 +42,7 @@ from hansard.client.options import RunOptions
 from hansard.client.promotion import PRODUCTION, Promotion
 from hansard.client.promotion import promote as promoted
 from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions, drafted, moving
-from hansard.client.record import OnPortal, _names_of, _rules_of, clean
+from hansard.client.record import OnPortal, _names_of, _rules_of
 from hansard.client.reports import (
     AuditOptions,
     AuditQuestion,
@@ -55,6 +55,7 @@ from hansard.client.reports import (
     question_of,
     shown,
 )
+from hansard.client.secret_guard import guard_secrets
 from hansard.client.session_sync import Session
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache, checked
@@ -64,12 +65,12 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
+from hansard.domain.redaction import check_names
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
-from hansard.domain.values import recordable
 from hansard.inspect import kept_actions, snapshots
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
@@ -85,6 +86,7 @@ from hansard.inspect.what_left import SentOut, what_left
 from hansard.inspect.why import why
 
 
+@guard_secrets
 class Record(OnPortal):
     """A workspace's record for the sync client. Made by `hansard.connect`.
 
@@ -113,9 +115,8 @@ class Record(OnPortal):
             BadName: `at` is no point.
         """
         named = by_name("labels", labels)
-        scrub = clean(self._defaults, "fork", labels=list(named))
         return self._portal.run(
-            fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), named, scrub)
+            fork(self.workspace, run, at, chosen(ForkEffects, effects, "effects"), named)
         )
 
     def state(self, run: str, at: object = None) -> RunView:
@@ -218,14 +219,14 @@ class Record(OnPortal):
         Raises:
             BadValue: It is none that can be read again.
         """
-        name = experience.name
-        scrub = clean(self._defaults, "keep_experience", name=name, by=by)
+        names = {"name": experience.name}
+        check_names("record.keep_experience", names, self.workspace.redaction)
         label = self._portal.run(
             label_of_runs(self.workspace, (*experience.sources, *experience.failed))
         )
         keep = kept_experiences.keep
         return self._portal.run(
-            keep(self.workspace, experience, because=because, by=by, label=label, scrub=scrub)
+            keep(self.workspace, experience, because=because, by=by, label=label)
         )
 
     def kept_experience(self, name: str, version: int | None = None) -> Experience:
@@ -318,7 +319,6 @@ class Record(OnPortal):
             BadValue: No proposed check has that name, or no digest is named where it must be.
             Refused: No version has that digest.
         """
-        scrub = clean(self._defaults, "confirm_experience", name=name, digest=digest, by=by)
         return self._portal.run(
             kept_experiences.confirm(
                 self.workspace,
@@ -327,7 +327,6 @@ class Record(OnPortal):
                 digest=digest,
                 because=because,
                 by=by,
-                scrub=scrub,
             )
         )
 
@@ -359,16 +358,13 @@ class Record(OnPortal):
             BadValue: It holds what looks like a secret or a personal value, the file is there and
                 is another, or the key is none.
         """
-        scrub = clean(self._defaults, "publish_experience", name=name, license=license, by=by)
         asked = Publishing(
             license=license,
             key=Path(key) if key is not None else None,
             point="" if version is None else str(version),
             because=because,
         )
-        return self._portal.run(
-            publish(self.workspace, name, Path(path), asked, by=by, scrub=scrub)
-        )
+        return self._portal.run(publish(self.workspace, name, Path(path), asked, by=by))
 
     def install_experience(
         self,
@@ -393,10 +389,9 @@ class Record(OnPortal):
             BadValue: It is none, was changed, or is not signed by that key; nothing was kept.
             Refused: The name is taken by what did not come in bundles of the same key.
         """
-        scrub = clean(self._defaults, "install_experience", name=name, by=by)
         given = Path(key) if key is not None else None
         asked = Installing(name=name, key=given, because=because)
-        return self._portal.run(install(self.workspace, Path(path), asked, by=by, scrub=scrub))
+        return self._portal.run(install(self.workspace, Path(path), asked, by=by))
 
     def retire_experience(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """State that an experience is not to be used any more, until a version is confirmed again;
@@ -410,9 +405,8 @@ class Record(OnPortal):
         Raises:
             NotFound: There is no such experience.
         """
-        scrub = clean(self._defaults, "retire_experience", name=name, by=by)
         retire = kept_experiences.retire
-        return self._portal.run(retire(self.workspace, name, because=because, by=by, scrub=scrub))
+        return self._portal.run(retire(self.workspace, name, because=because, by=by))
 
     def keep_actions(
         self, name: str, cache: ActionCache, *, because: str = "", by: str = OS_USER
@@ -431,11 +425,10 @@ class Record(OnPortal):
             BadValue: It is none that can be replayed.
             BadName: It is no name.
         """
-        scrub = clean(self._defaults, "keep_actions", name=name, by=by)
         label = self._portal.run(label_of_runs(self.workspace, [checked(cache).run]))
         keep = kept_caches.save
         return self._portal.run(
-            keep(self.workspace, name, cache, because=because, by=by, scrub=scrub, label=label)
+            keep(self.workspace, name, cache, because=because, by=by, label=label)
         )
 
     def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
@@ -478,11 +471,8 @@ class Record(OnPortal):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        scrub = clean(self._defaults, "revert_actions", name=name, by=by)
         revert = kept_caches.revert
-        return self._portal.run(
-            revert(self.workspace, name, to, because=because, by=by, scrub=scrub)
-        )
+        return self._portal.run(revert(self.workspace, name, to, because=because, by=by))
 
     def look_at_actions(
         self, name: str, version: int | None = None, *, because: str = "", by: str = OS_USER
@@ -500,11 +490,8 @@ class Record(OnPortal):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        scrub = clean(self._defaults, "look_at_actions", name=name, by=by)
         look_at = kept_caches.look_at
-        return self._portal.run(
-            look_at(self.workspace, name, version, because=because, by=by, scrub=scrub)
-        )
+        return self._portal.run(look_at(self.workspace, name, version, because=because, by=by))
 
     def snapshots(self, run: str, *, agent: str | None = None, at: object = None) -> list[Snapshot]:
         """The chain of snapshots of each agent of a run: its initial request, the state before and
@@ -603,18 +590,8 @@ class Record(OnPortal):
             NotFound: There is no such run or step.
             BadName, BadValue: `by` is no name, or `result` cannot be recorded.
         """
-        scrub = clean(self._defaults, "settle", by=by)
         self._portal.run(
-            settle(
-                self.workspace,
-                run,
-                step,
-                verdict,
-                result=result,
-                by=by,
-                because=because,
-                scrub=scrub,
-            )
+            settle(self.workspace, run, step, verdict, result=result, by=by, because=because)
         )
 
     def finish(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
@@ -630,8 +607,7 @@ class Record(OnPortal):
             NotFound: There is no such run.
             Refused: It ended otherwise.
         """
-        scrub = clean(self._defaults, "finish", by=by)
-        return self._portal.run(finish(self.workspace, run, by=by, because=because, scrub=scrub))
+        return self._portal.run(finish(self.workspace, run, by=by, because=because))
 
     def cancel(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run is cancelled; False where it is already. Who is at work is not stopped,
@@ -646,8 +622,7 @@ class Record(OnPortal):
             NotFound: There is no such run.
             Refused: It ended otherwise.
         """
-        scrub = clean(self._defaults, "cancel", by=by)
-        return self._portal.run(cancel(self.workspace, run, by=by, because=because, scrub=scrub))
+        return self._portal.run(cancel(self.workspace, run, by=by, because=because))
 
     def reopen(self, run: str, task: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Have a task of a run that failed be done after all; False where it is not over.
@@ -661,10 +636,7 @@ class Record(OnPortal):
         Raises:
             Refused: There is no such task, it is done, or tasks would wait for each other.
         """
-        scrub = clean(self._defaults, "reopen", task=task, by=by)
-        return self._portal.run(
-            reopen(self.workspace, run, task, by=by, because=because, scrub=scrub)
-        )
+        return self._portal.run(reopen(self.workspace, run, task, by=by, because=because))
 
     def approve(
         self, approval: str, *, by: str = OS_USER, because: str = "", role: str | None = None
@@ -682,7 +654,6 @@ class Record(OnPortal):
             NotFound: There is no such question.
             RoleRefused: The role may not approve; that is on record.
         """
-        scrub = clean(self._defaults, "approve", by=by, role=role)
         self._portal.run(
             answer(
                 self.workspace,
@@ -691,7 +662,6 @@ class Record(OnPortal):
                 by=by,
                 because=because,
                 role=role,
-                scrub=scrub,
             )
         )
 
@@ -711,7 +681,6 @@ class Record(OnPortal):
             NotFound: There is no such question.
             RoleRefused: The role may not approve; that is on record.
         """
-        scrub = clean(self._defaults, "deny", by=by, role=role)
         self._portal.run(
             answer(
                 self.workspace,
@@ -720,7 +689,6 @@ class Record(OnPortal):
                 by=by,
                 because=because,
                 role=role,
-                scrub=scrub,
             )
         )
 
@@ -747,24 +715,19 @@ class Record(OnPortal):
                 it began, it is stopped, or it is not registered.
             BadName, BadValue: A name is not one, or the plan contradicts itself.
         """
-        scrub = clean(self._defaults, "register", name=name, by=by, **_names_of(plan))
+        check_names("record.register", _names_of(plan), self.workspace.redaction)
         if replace:
             return self._portal.run(
-                experiments.replace(self.workspace, name, plan, because=because, by=by, scrub=scrub)
+                experiments.replace(self.workspace, name, plan, because=because, by=by)
             )
         if because:
             fact = f"{because!r:.80}, but nothing is replaced"
             raise BadValue("because", fact, "give replace=True, or leave it out")
-        return self._portal.run(
-            experiments.register(self.workspace, name, plan, by=by, scrub=scrub)
-        )
+        return self._portal.run(experiments.register(self.workspace, name, plan, by=by))
 
     def stop(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Assign no run to an experiment any more; False where it is stopped already."""
-        scrub = clean(self._defaults, "stop", name=name, by=by)
-        return self._portal.run(
-            experiments.stop(self.workspace, name, because=because, by=by, scrub=scrub)
-        )
+        return self._portal.run(experiments.stop(self.workspace, name, because=because, by=by))
 
     def experiment(self, name: str) -> ExperimentState:
         """An experiment as it stands; one that is not registered has no plan."""
@@ -784,10 +747,7 @@ class Record(OnPortal):
             BadName, BadValue: A name is not one, or a metric no finite number.
         """
         named = by_name("metrics", metrics)
-        scrub = clean(self._defaults, "score", by=by, metrics=list(named))
-        return self._portal.run(
-            scoring.score(self.workspace, run, named, by=by, because=because, scrub=scrub)
-        )
+        return self._portal.run(scoring.score(self.workspace, run, named, by=by, because=because))
 
     def price(
         self,
@@ -813,8 +773,7 @@ class Record(OnPortal):
             BadName, BadValue: A name is not one, an amount no finite number, or none is given.
         """
         named = by_name("amounts", amounts)
-        names = {"model": model, "by": by, "currency": currency, "usages": list(named)}
-        source = recordable(source, clean(self._defaults, "price", **names))
+        source = self.workspace.text(source)
         terms = prices.Terms(since=since, currency=currency, source=source)
         return self._portal.run(prices.state(self.workspace, model, named, terms, by=by))
 
@@ -857,9 +816,7 @@ class Record(OnPortal):
             Refused: There is no such parent.
         """
         draft = drafted(text, options)
-        names = {"name": name, "by": by, "model": draft.model}
-        scrub = clean(self._defaults, "add_prompt", **names)
-        return self._portal.run(prompts.add(self.workspace, name, draft, by=by, scrub=scrub))
+        return self._portal.run(prompts.add(self.workspace, name, draft, by=by))
 
     def alias_prompt(
         self,
@@ -886,9 +843,7 @@ class Record(OnPortal):
             BadName: It is no alias, or no reference.
         """
         move = moving(alias, options)
-        names = {"reference": reference, "alias": alias, "by": by}
-        scrub = clean(self._defaults, "alias_prompt", **names)
-        return self._portal.run(prompts.move(self.workspace, reference, move, by=by, scrub=scrub))
+        return self._portal.run(prompts.move(self.workspace, reference, move, by=by))
 
     def give_feedback(
         self,
@@ -913,11 +868,8 @@ class Record(OnPortal):
             Refused: There is no such version.
             BadValue: The rating is no such number, or neither text nor rating is given.
         """
-        scrub = clean(self._defaults, "give_feedback", reference=reference, run=run, by=by)
         return self._portal.run(
-            prompts.feed_back(
-                self.workspace, reference, text, rating=rating, run=run, by=by, scrub=scrub
-            )
+            prompts.feed_back(self.workspace, reference, text, rating=rating, run=run, by=by)
         )
 
     def retire_prompt(self, reference: str, *, because: str = "", by: str = OS_USER) -> bool:
@@ -934,10 +886,7 @@ class Record(OnPortal):
             NotFound: There is no such prompt.
             BadValue: No version is named.
         """
-        scrub = clean(self._defaults, "retire_prompt", reference=reference, by=by)
-        return self._portal.run(
-            prompts.retire(self.workspace, reference, because=because, by=by, scrub=scrub)
-        )
+        return self._portal.run(prompts.retire(self.workspace, reference, because=because, by=by))
 
     def invalidate(
         self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = OS_USER
@@ -955,9 +904,8 @@ class Record(OnPortal):
         Raises:
             BadValue: Not exactly one of them is named.
         """
-        scrub = clean(self._defaults, "invalidate", tool=tool, run=run, key=key, by=by)
         told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)
-        self._portal.run(reused.invalidate(self.workspace, told, by=by, scrub=scrub))
+        self._portal.run(reused.invalidate(self.workspace, told, by=by))
 
     def prompt_log(self, name: str) -> PromptLog:
         """All versions of a prompt, with the means of what their runs came to, and the history of
@@ -1012,10 +960,8 @@ class Record(OnPortal):
             BadValue: Both an experiment and `because` are given.
             ProjectionError: As `sql`.
         """
-        names = {"reference": reference, "alias": alias, "experiment": experiment, "by": by}
-        scrub = clean(self._defaults, "promote", **names)
         move = Promotion(reference, alias, experiment, because, by)
-        return self._portal.run(promoted(self.workspace, self._asked().read, move, scrub))
+        return self._portal.run(promoted(self.workspace, self._asked().read, move))
 
     def apply_role(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
         """Give a role its rules, in place of those that it had; False where it has just them.
@@ -1025,8 +971,8 @@ class Record(OnPortal):
         Raises:
             BadName, BadValue: The rules are broken; the message says where.
         """
-        scrub = clean(self._defaults, "apply_role", name=name, by=by, rules=_rules_of(rules))
-        return self._portal.run(roles.apply(self.workspace, name, rules, by=by, scrub=scrub))
+        check_names("record.apply_role", {"rules": _rules_of(rules)}, self.workspace.redaction)
+        return self._portal.run(roles.apply(self.workspace, name, rules, by=by))
 
     def declassify(
         self,
@@ -1060,7 +1006,6 @@ class Record(OnPortal):
             RoleRefused: The role may not approve.
             BadName, BadValue: A name is not one, or `because` is empty.
         """
-        scrub = clean(self._defaults, "declassify", approver=approver, role=role)
         lowering = Lowering(
             agent=agent,
             key=key,
@@ -1070,7 +1015,7 @@ class Record(OnPortal):
             because=because,
             role=role,
         )
-        return self._portal.run(declassify(self.workspace, run, lowering, scrub))
+        return self._portal.run(declassify(self.workspace, run, lowering))
 
     def apply_roles(self, path: str | os.PathLike[str], *, by: str = OS_USER) -> dict[str, bool]:
         """Give each role of a TOML file its rules, all of which are checked first; of each whether

@@ -56,7 +56,6 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, drop, enter, keep, leave
-from hansard.agents.steps.secrets import check_names
 from hansard.agents.steps.streams import iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
@@ -90,6 +89,7 @@ from hansard.domain.experience.kept import (
     ExperienceReplayed,
 )
 from hansard.domain.label import Label, join
+from hansard.domain.redaction import check_names
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.values import Secret, recordable
 from hansard.inspect import snapshots
@@ -260,7 +260,11 @@ class OnPortal(_Session):
         self.wait_for = self.team.wait_for
 
     def _drive(self, flow: Flow[T]) -> T:
-        return drive(flow, self._portal)
+        redaction = self.engine.settings.scrub
+        if redaction is None:
+            return drive(flow, self._portal)
+        with redaction.in_errors():
+            return drive(flow, self._portal)
 
     @property
     def is_within_reach(self) -> bool:
@@ -401,11 +405,15 @@ class OnLoop(_Session):
     def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
         super().__init__(engine, arm, ending)
         self._loop = asyncio.get_running_loop()
-        self._drive = drive_async
-        self.board = AsyncBoard(self._flows.board, drive_async)
-        self.memory = AsyncMemory(self._flows.memory, drive_async)
-        self.team = AsyncTeam(self._flows.team, self._flows.mail, drive_async)
+        self._drive = drive_async if engine.settings.scrub is None else self._drive_redacted
+        self.board = AsyncBoard(self._flows.board, self._drive)
+        self.memory = AsyncMemory(self._flows.memory, self._drive)
+        self.team = AsyncTeam(self._flows.team, self._flows.mail, self._drive)
         self.wait_for = self.team.wait_for
+
+    async def _drive_redacted(self, flow: Flow[T]) -> T:
+        with self.engine.settings.scrub.in_errors():
+            return await drive_async(flow)
 
     @property
     def is_within_reach(self) -> bool:

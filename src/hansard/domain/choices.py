@@ -36,6 +36,10 @@ def check_options(where: str, given: Iterable[str], known: Iterable[str]) -> Non
             raise BadOption(where, name, f"{nearest(name, there)}It has: {', '.join(there)}")
 
 
+_SHOWN = frozenset({str, int, float, bool, type(None)})
+"""Types of which an error repeats the value: of others it might be a secret's."""
+
+
 def chosen(kind: type[E], value: object, where: str, besides: Iterable[str] = ()) -> E:
     """The choice of an enum that a value names; `besides` are choices of the caller's own.
 
@@ -46,7 +50,8 @@ def chosen(kind: type[E], value: object, where: str, besides: Iterable[str] = ()
     except ValueError:
         known = [*(str(each.value) for each in kind), *besides]
         like = nearest(value, known) if isinstance(value, str) else ""
-        raise BadValue(where, f"{value!r:.80}", f"{like}give one of {', '.join(known)}") from None
+        fact = f"{value!r:.80}" if type(value) in _SHOWN else f"a {type(value).__name__}"
+        raise BadValue(where, fact, f"{like}give one of {', '.join(known)}") from None
 
 
 def by_name(where: str, given: Mapping[str, V]) -> dict[str, V]:

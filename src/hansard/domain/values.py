@@ -74,7 +74,7 @@ class SaidText(str):
     __slots__ = ()
 
 
-def recordable(text: str, scrub: Scrub | None) -> str:
+def recordable(text: str, scrub: Scrub | None = None) -> str:
     """A text from outside as it may be recorded: short enough, in UTF-8, secrets taken out."""
     scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
     text = scrubbed if isinstance(scrubbed, str) else f"(secret {scrubbed.name})"

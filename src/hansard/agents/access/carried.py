@@ -16,7 +16,7 @@ shown they may not have said yet.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -25,10 +25,11 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import BusError, Conflict
-from hansard.bus.log import Append, EventLog, Kind, NotYet, Stored, UpTo, VersionFree
+from hansard.bus.log import Append, EventLog, NotYet, Stored, VersionFree
+from hansard.bus.redacted_log import ForwardingLog
 from hansard.domain import principal
 from hansard.domain.events import Actor
-from hansard.domain.ids import StreamId, WorkspaceStream
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, text
 from hansard.domain.principal import PrincipalShown, PrincipalState
 
@@ -161,12 +162,12 @@ async def together(log: EventLog, appends: Sequence[Append], send: Send) -> list
     return await send(log, appends)
 
 
-class CarriedLog:
+class CarriedLog(ForwardingLog):
     """A log as one principal writes to it; read as any. See the module."""
 
     def __init__(self, base: EventLog, carried: Carried) -> None:
+        super().__init__(base)
         self.carried = carried
-        self._base = base
 
     async def append(self, append: Append) -> Stored:
         """As the port says; under the label that the principal carries there. Only races over what
@@ -198,7 +199,7 @@ class CarriedLog:
     async def _sent(self, send: Send, ready: Sequence[Append]) -> list[Stored]:
         """Send; who loses by what is new of the principal has it read."""
         try:
-            return await send(self._base, ready)
+            return await send(self.base, ready)
         except Conflict as conflict:
             if self.carried.is_news(conflict):
                 await self.carried.refresh()
@@ -212,72 +213,6 @@ class CarriedLog:
         """As the port says, one after the other: a principal imports nothing."""
         stored = [await self.append(each) for each in appends]
         return len(stored)
-
-    # ------------------------------------------------------------ read as any
-
-    @property
-    def workspace(self) -> str:
-        """The workspace's name."""
-        return self._base.workspace
-
-    @property
-    def durability(self) -> str:
-        """As the port says."""
-        return self._base.durability
-
-    async def read(
-        self,
-        stream: StreamId,
-        *,
-        after: int = 0,
-        to: int | None = None,
-        up_to: UpTo = None,
-        inside: bool = False,
-    ) -> list[Stored]:
-        """As the port says."""
-        return await self._base.read(stream, after=after, to=to, up_to=up_to, inside=inside)
-
-    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
-        return await self._base.read_streams(streams, up_to)
-
-    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
-        return await self._base.read_run(run, up_to)
-
-    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
-        return await self._base.read_boards(run, up_to)
-
-    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """As the port says."""
-        return await self._base.read_kind(kind, up_to)
-
-    async def end(self, up_to: UpTo) -> int:
-        """As the port says."""
-        return await self._base.end(up_to)
-
-    async def last(self, stream: StreamId) -> Stored | None:
-        """As the port says."""
-        return await self._base.last(stream)
-
-    async def at(self, position: int) -> Stored:
-        """As the port says."""
-        return await self._base.at(position)
-
-    async def runs(self, key: str | None = None) -> list[str]:
-        """As the port says."""
-        return await self._base.runs(key)
-
-    async def head(self) -> int:
-        """As the port says."""
-        return await self._base.head()
-
-    def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
-    ) -> AsyncIterator[Stored]:
-        """As the port says."""
-        return self._base.follow(after, until=until, of=of)
 
 
 async def _all(log: EventLog, appends: Sequence[Append]) -> list[Stored]:

@@ -34,7 +34,6 @@ from hansard.domain.principal import (
     TokenIssued,
     TokenRevoked,
 )
-from hansard.domain.values import Scrub, recordable
 
 EXPIRES_S_MAX = 10 * 366 * 24 * 3_600.0
 """Longest life of a token that has an end, in seconds: ten years."""
@@ -72,13 +71,12 @@ async def register(
     *,
     about: str = "",
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Make a principal known; False where it is so already. Raises Refused, BadName."""
     addressable("principal", name)
     if name == access.STRANGER or tokens.is_id(name):
         raise BadName("principal", name, "take another, this one stands for something else")
-    return await _tell(workspace, name, PrincipalRegistered(kind=kind, about=about), by, scrub)
+    return await _tell(workspace, name, PrincipalRegistered(kind=kind, about=about), by)
 
 
 def addressable(kind: str, name: str) -> str:
@@ -167,10 +165,9 @@ async def revoke(
     *,
     because: str = "",
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Make a token worth nothing; False where it is so already. Raises Refused, BadName."""
-    return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by, scrub)
+    return await _tell(workspace, name, TokenRevoked(token=token_id, because=because), by)
 
 
 async def lower(workspace: Workspace, name: str, to: Label, approver: str, because: str) -> Label:
@@ -228,14 +225,12 @@ async def revoke_all(
     ]
 
 
-async def _tell(
-    workspace: Workspace, name: str, event: PrincipalEvent, by: str, scrub: Scrub | None = None
-) -> bool:
+async def _tell(workspace: Workspace, name: str, event: PrincipalEvent, by: str) -> bool:
     match event:
         case PrincipalRegistered():
-            event = msgspec.structs.replace(event, about=recordable(event.about, scrub))
+            event = msgspec.structs.replace(event, about=workspace.text(event.about))
         case TokenRevoked():
-            event = msgspec.structs.replace(event, because=recordable(event.because, scrub))
+            event = msgspec.structs.replace(event, because=workspace.text(event.because))
         case TokenIssued() | PrincipalShown() | LabelDeclassified():
             pass  # the one has no texts, what is shown is told by `carried`, because is cleaned
 

@@ -30,7 +30,6 @@ from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdra
 from hansard.domain.roles.role import RoleState
 from hansard.domain.roles.view import Happened, ShownEvent, view
 from hansard.domain.run import RunState
-from hansard.domain.values import Scrub, recordable
 
 FILE_BYTES_MAX = 1024 * 1024
 """Of a file of roles: far more than the largest takes."""
@@ -65,13 +64,12 @@ async def apply(
     rules: RoleDefined,
     *,
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Give a role these rules; False where it has just them already.
 
     Raises BadValue and BadName for broken rules, and Conflict after 50 lost races.
     """
-    about = recordable(rules.about, scrub)
+    about = workspace.text(rules.about)
     return await _tell(workspace, name, msgspec.structs.replace(rules, about=about), by)
 
 
@@ -95,16 +93,12 @@ async def apply_all(
     found: Mapping[str, RoleDefined],
     *,
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> dict[str, bool]:
     """Give roles their rules, one after another; of each False where it had just them already.
 
     Raises as `apply`.
     """
-    return {
-        name: await apply(workspace, name, rules, by=by, scrub=scrub)
-        for name, rules in found.items()
-    }
+    return {name: await apply(workspace, name, rules, by=by) for name, rules in found.items()}
 
 
 async def withdraw(
@@ -113,10 +107,9 @@ async def withdraw(
     *,
     because: str = "",
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Take a role's rules away; False where it is withdrawn already. Raises Refused, BadName."""
-    return await _tell(workspace, name, RoleWithdrawn(because=recordable(because, scrub)), by)
+    return await _tell(workspace, name, RoleWithdrawn(because=workspace.text(because)), by)
 
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:

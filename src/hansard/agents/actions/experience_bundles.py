@@ -21,7 +21,6 @@ from hansard.domain.experience import kept
 from hansard.domain.experience.bundle import BUNDLE_BYTES_MAX, Bundle, FileFact, Signature
 from hansard.domain.experience.kept import ExperienceInstalled, ExperiencePublished
 from hansard.domain.label import Label
-from hansard.domain.values import Scrub, recordable
 
 KEY_BYTES_MAX = 64 * 1024
 """Of a file with a key."""
@@ -100,7 +99,6 @@ async def publish(
     asked: Publishing,
     *,
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> PublishedBundle:
     """Write a version, the newest if none is named, as one file for others, signed if there is a
     key. It is on record before the file is there: a kill leaves the whole file or none, and the
@@ -134,7 +132,7 @@ async def publish(
         bundle=made.sha256,
         key=named,
         license=told.license,
-        because=recordable(asked.because, scrub),
+        because=workspace.text(asked.because),
     )
     await kept_store.tell(workspace, name, stated, by)
     write_whole(path, raw)
@@ -253,7 +251,6 @@ async def install(
     asked: Installing,
     *,
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> InstalledBundle:
     """Keep a bundle as what nobody trusts yet, until a person confirms its digest. The same again
     changes nothing.
@@ -275,7 +272,7 @@ async def install(
         sources=told.sources,
         key=told.key,
         license=told.license,
-        because=recordable(asked.because, scrub),
+        because=workspace.text(asked.because),
     )
     version = await kept_store.tell(workspace, name, stated, by, Label(untrusted=True))
     return InstalledBundle(name=name, version=version, bundle=_verified(found))

@@ -33,7 +33,7 @@ from hansard.domain.experience.kept import (
 )
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
-from hansard.domain.values import Scrub, recordable
+from hansard.domain.redaction import holds_secret
 
 
 class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +162,6 @@ async def keep(
     because: str = "",
     by: str | Actor,
     label: Label | None = None,
-    scrub: Scrub | None = None,
 ) -> int:
     """Make what runs taught the next version of the experience of that name: its number, or that of
     the newest, where that is equal, or only heals of it and a person's word on it have come since.
@@ -174,13 +173,14 @@ async def keep(
         **await content(workspace, experience),
         sources=experience.sources,
         failed=experience.failed,
-        because=recordable(because, scrub),
+        because=workspace.text(because),
     )
     return await tell(workspace, experience.name, told, by, label)
 
 
 async def content(workspace: Workspace, experience: Experience) -> dict[str, Any]:
     """What the event of a version says of its files, large ones put where they are kept."""
+    experience = workspace.clean(experience)
     plain = kept.content_of(experience)
     experiences.read({path: text.encode() for path, text in plain.items()})
     return {
@@ -191,7 +191,12 @@ async def content(workspace: Workspace, experience: Experience) -> dict[str, Any
 
 
 async def packed(workspace: Workspace, plain: Mapping[str, str]) -> msgspec.Raw:
-    """Files as an event has them; large ones are put where they are kept."""
+    """Files as an event has them; large ones are put where they are kept.
+
+    Raises BadValue where they hold a secret: their digest is stated beside them.
+    """
+    if workspace.clean(plain) is not plain:
+        raise holds_secret("the experience")
     made = payloads.pack(dict(plain), "the experience")
     for blob in made.blobs:
         await workspace.blobs.put(blob)
@@ -206,7 +211,6 @@ async def confirm(
     digest: str = "",
     because: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> int:
     """Confirm the check functions of a version, the newest if no digest is named: the number of the
     version that has them, and may act.
@@ -233,9 +237,7 @@ async def confirm(
     else:
         raw = await packed(workspace, found.content)
         made = {"digest": told.digest, "content": raw, "about": told.about}
-    stated = ExperienceConfirmed(
-        version=0, **made, parent=number, because=recordable(because, scrub)
-    )
+    stated = ExperienceConfirmed(version=0, **made, parent=number, because=workspace.text(because))
     return await tell(workspace, name, stated, by, _vouched(found.label, number, state))
 
 
@@ -289,13 +291,12 @@ async def retire(
     *,
     because: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> bool:
     """State that it is not to be used any more, until a version is confirmed again; whether that is
     new. Raises NotFound, Conflict.
     """
     before, stored = await read(workspace, name)
-    told = ExperienceRetired(version=0, because=recordable(because, scrub))
+    told = ExperienceRetired(version=0, because=workspace.text(because))
     await tell(workspace, name, told, by, label_of(stored))
     return before.retired is None
 

@@ -29,7 +29,6 @@ from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
-from hansard.domain.values import Scrub, recordable
 
 
 def stream_of(name: object) -> WorkspaceStream:
@@ -49,14 +48,13 @@ async def save(
     *,
     because: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
     label: Label | None = None,
 ) -> int:
     """Make a whole cache the next version: its number, or that of the newest, which is equal.
 
     Raises BadName, BadValue, Conflict after 50 lost races.
     """
-    plain = msgspec.to_builtins(file_of(caches.checked(cache)))
+    plain = msgspec.to_builtins(workspace.clean(file_of(caches.checked(cache))))
     packed = payloads.pack(plain, "the action cache")
     for blob in packed.blobs:
         await workspace.blobs.put(blob)
@@ -64,7 +62,7 @@ async def save(
         version=0,
         cache=packed.raw,
         digest=digest(canonical(plain)),
-        because=recordable(because, scrub),
+        because=workspace.text(because),
         run=cache.run,
     )
     return await versions.tell(workspace, stream_of(name), kept, told, by, label)
@@ -152,7 +150,6 @@ async def revert(
     *,
     because: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
     label: Label | None = None,
 ) -> int:
     """Make an earlier version the next one: its number, or that of the newest, which is equal.
@@ -160,7 +157,7 @@ async def revert(
     Raises NotFound, Refused, BadName, Conflict.
     """
     await read(workspace, name)
-    told = ActionsReverted(version=0, to=to, because=recordable(because, scrub))
+    told = ActionsReverted(version=0, to=to, because=workspace.text(because))
     return await versions.tell(workspace, stream_of(name), kept, told, by, label)
 
 
@@ -171,7 +168,6 @@ async def look_at(
     *,
     because: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
     label: Label | None = None,
 ) -> int:
     """State that somebody looked at all versions up to one, the newest if none is named; that one.
@@ -180,6 +176,6 @@ async def look_at(
     """
     state, _ = await read(workspace, name)
     number = state.newest if version is None else version
-    told = ActionsLookedAt(version=number, because=recordable(because, scrub))
+    told = ActionsLookedAt(version=number, because=workspace.text(because))
     await versions.tell(workspace, stream_of(name), kept, told, by, label)
     return number

@@ -19,7 +19,6 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import demand_hand_off
 from hansard.agents.steps.scope import Scope, around, back, current, enter, untold
-from hansard.agents.steps.secrets import check_names
 from hansard.bus.codec import record
 from hansard.domain import ids, values
 from hansard.domain.agent import (
@@ -39,6 +38,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
 from hansard.domain.label import parse
 from hansard.domain.payload import references
+from hansard.domain.redaction import check_names
 
 PROGRESS = "progress:"
 """What the names of checkpoints that `resumable` makes begin with."""

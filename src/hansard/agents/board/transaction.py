@@ -19,7 +19,6 @@ from hansard.agents.board.operations import BoardFlows
 from hansard.agents.board.write import Ask, labels_given
 from hansard.agents.flow import Flow, Io
 from hansard.agents.steps.recorder import UNTOUCHED
-from hansard.agents.steps.secrets import check_names
 from hansard.domain import values
 from hansard.domain.board import (
     BoardEvent,
@@ -35,6 +34,7 @@ from hansard.domain.board import (
 )
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.payload import references
+from hansard.domain.redaction import check_names
 from hansard.domain.values import recordable
 
 KEYS_MAX = 500

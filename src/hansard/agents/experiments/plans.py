@@ -39,7 +39,7 @@ from hansard.domain.experiment import (
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.run import RunAssigned, RunState
-from hansard.domain.values import SAFE_INT, Scrub, recordable
+from hansard.domain.values import SAFE_INT, recordable
 
 
 class NotPlaced(Refused):
@@ -137,25 +137,23 @@ def _known(fields: Any, cls: type[msgspec.Struct], what: str) -> dict[str, Any]:
 def _arm(given: Any) -> dict[str, Any]:
     told = _known(_named(given), experiments.PlannedArm, "an arm")
     parameters = told.pop("parameters", None)
-    return {**told, "parameters": _raw(parameters, None)} if parameters else told
+    return {**told, "parameters": _raw(parameters)} if parameters else told
 
 
-def _raw(parameters: Any, scrub: Scrub | None) -> msgspec.Raw:
-    return msgspec.Raw(canonical(values.plain(parameters, "parameters", scrub)))
+def _raw(parameters: Any) -> msgspec.Raw:
+    return msgspec.Raw(canonical(values.plain(parameters, "parameters")))
 
 
-def _scrubbed(made: ExperimentRegistered, scrub: Scrub | None) -> ExperimentRegistered:
-    """A plan without secrets."""
+def _recorded(workspace: Workspace, plan: ExperimentRegistered) -> ExperimentRegistered:
+    """A plan as it is recorded: without secrets, its long texts cut."""
+    clean = workspace.clean(plan)
     arms = tuple(
-        msgspec.structs.replace(
-            arm,
-            prompt=recordable(arm.prompt, scrub),
-            model=recordable(arm.model, scrub),
-            parameters=_raw(parameters_of(arm), scrub) if parameters_of(arm) else arm.parameters,
-        )
-        for arm in made.arms
+        msgspec.structs.replace(arm, prompt=recordable(arm.prompt), model=recordable(arm.model))
+        for arm in clean.arms
     )
-    return msgspec.structs.replace(made, arms=arms, question=recordable(made.question, scrub))
+    return msgspec.structs.replace(
+        clean, arms=arms, question=recordable(clean.question), because=recordable(clean.because)
+    )
 
 
 def parameters_of(arm: experiments.PlannedArm) -> dict[str, Any]:
@@ -193,14 +191,13 @@ async def register(
     made: ExperimentRegistered,
     *,
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Register an experiment; False where it is registered with the same plan already.
 
     Raises Refused where it has another plan, with the difference; BadName, BadValue.
     """
     experiments.check(made)
-    told = _scrubbed(made, scrub)
+    told = _recorded(workspace, made)
     found, _ = await read(workspace, name)
     if found.plan is None:
         await _demand_prompts(workspace, told)
@@ -214,7 +211,6 @@ async def replace(
     *,
     because: str = "",
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Put another plan in the place of one that has no run yet; False where it is the same.
 
@@ -224,7 +220,7 @@ async def replace(
     """
     ids.name("by", by)
     stream = WorkspaceStream(KIND, ids.name(KIND, name))
-    plan = msgspec.structs.replace(_scrubbed(made, scrub), because=recordable(because, scrub))
+    plan = _recorded(workspace, msgspec.structs.replace(made, because=because))
     await _demand_prompts(workspace, plan)
 
     async def read_all() -> tuple[list[Stored], list[str], int]:
@@ -252,10 +248,9 @@ async def stop(
     *,
     because: str = "",
     by: str = OS_USER,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Assign no run any more; False where it is stopped already. Raises Refused, BadName."""
-    return await _tell(workspace, name, ExperimentStopped(because=recordable(because, scrub)), by)
+    return await _tell(workspace, name, ExperimentStopped(because=workspace.text(because)), by)
 
 
 async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from hansard.agents.callables import is_coroutine_function
-from hansard.agents.steps.secrets import check_names
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append
@@ -20,8 +19,8 @@ from hansard.domain import ids
 from hansard.domain.brief import Brief
 from hansard.domain.errors import BadValue, CallerError, RecordError
 from hansard.domain.ids import RunStream
+from hansard.domain.redaction import check_names
 from hansard.domain.run import RunScored, RunState
-from hansard.domain.values import Scrub, recordable
 
 METRICS_MAX = 1_000
 """Most metrics of one judgement: they stand in one event."""
@@ -52,7 +51,6 @@ async def score(
     *,
     by: str,
     because: str = "",
-    scrub: Scrub | None = None,
 ) -> bool:
     """Put on record what came of a run; False where the same judge said just that last.
 
@@ -60,10 +58,10 @@ async def score(
     races.
     """
     ids.name("by", by)
-    check_names("score", {"by": by, "metrics": metrics}, scrub)
+    check_names("score", {"by": by, "metrics": metrics}, workspace.redaction)
     if not isinstance(because, str):
         raise BadValue(BECAUSE, f"{because!r:.80}", "give a text")
-    event = RunScored(metrics=_finite(metrics), by=by, because=recordable(because, scrub))
+    event = RunScored(metrics=_finite(metrics), by=by, because=workspace.text(because))
 
     def next_append(life: RunState) -> Append | None:
         if [each for each in life.judged if each.by == by][-1:] == [event]:
@@ -100,14 +98,11 @@ def _number(value: Any) -> float:
 class Evaluation:
     """One evaluator's way over runs, but for calling it: that is the client's."""
 
-    def __init__(
-        self, workspace: Workspace, by: str, *, again: bool = False, scrub: Scrub | None = None
-    ) -> None:
+    def __init__(self, workspace: Workspace, by: str, *, again: bool = False) -> None:
         self.made = Evaluated()
         self._workspace = workspace
         self._by = ids.name("by", by)
         self._again = again
-        self._scrub = scrub
 
     async def view(self, run: str) -> RunView | None:
         """A run to be judged; None for one that was, or that cannot be read. Raises NotFound."""
@@ -125,9 +120,7 @@ class Evaluation:
         """Put on record what the evaluator returned; what cannot be recorded is its failure."""
         try:
             metrics, because = _said(told)
-            await score(
-                self._workspace, run, metrics, by=self._by, because=because, scrub=self._scrub
-            )
+            await score(self._workspace, run, metrics, by=self._by, because=because)
         except CallerError as error:
             self.made.failed[run] = error
         else:

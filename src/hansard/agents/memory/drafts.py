@@ -19,6 +19,7 @@ from hansard.domain.memory import lines, paths, space
 from hansard.domain.memory.events import FileChange
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.memory.unified import unified
+from hansard.domain.redaction import Redaction
 
 Op = dict[str, Any]
 """An operation: `op`, `path`, and what else it takes."""
@@ -259,8 +260,16 @@ def _text(draft: FileDraft, path: str) -> str:
     return item.text if item is not None else ""
 
 
-def shown(state: MemoryState, changes: Iterable[FileChange]) -> str:
-    """A change as people are shown it: a unified diff, cut to DIFF_CHARACTERS_MAX."""
+def shown(
+    state: MemoryState, changes: Iterable[FileChange], redaction: Redaction | None = None
+) -> str:
+    """A change as people are shown it: a unified diff of texts without secrets, cut to
+    DIFF_CHARACTERS_MAX.
+    """
+
+    def clean(text: str | None) -> str | None:
+        return text if text is None or redaction is None else redaction.text(text)
+
     parts: list[str] = []
     for change in changes:
         stood = state.files.get(change.was or change.path) if change.before else None
@@ -268,7 +277,7 @@ def shown(state: MemoryState, changes: Iterable[FileChange]) -> str:
         if change.link and after is not None:
             after = f"{after}\n"
         before = stood.text if stood is not None else None
-        parts.append(unified(change.path, before, after, change.was))
+        parts.append(unified(change.path, clean(before), clean(after), change.was))
     text = "".join(parts)
     more = len(text) - DIFF_CHARACTERS_MAX
     return text if more <= 0 else f"{text[:DIFF_CHARACTERS_MAX]}\n({more:,} characters more)\n"

@@ -516,7 +516,10 @@ class MemoryFlows(JointSteps):
         if rule is None and not state.asks(self._now, self.engine.ledger.label, changed):
             return None
         basis = {each.path: [each.before, each.after] for each in changes}
-        shown = {"diff": drafts.shown(state, changes), "space": wanted.space}
+        shown = {
+            "diff": drafts.shown(state, changes, self.engine.settings.scrub),
+            "space": wanted.space,
+        }
         mark = digest(canonical(basis))
         yield from self.engine.ask_first(call, rule or DEFAULT_RULE, Basis(mark, shown))
         return changes

@@ -43,7 +43,6 @@ from hansard.domain.memory.events import (
 )
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
 from hansard.domain.memory.unified import unified
-from hansard.domain.values import Scrub
 
 TRIES_MAX = 1_000
 """Most lost races of one change; each one lost means that somebody else got through."""
@@ -81,7 +80,6 @@ class MemoryStore:
         workspace: Workspace,
         space: str,
         *,
-        scrub: Scrub | None = None,
         validate: Validate | None = validated,
         sight: Sight = EVERYTHING,
     ) -> None:
@@ -89,7 +87,6 @@ class MemoryStore:
         self.space = space_name(space)
         self._workspace = workspace
         self._memories: Memories = workspace.memories
-        self._scrub = scrub
         self._validate = validate
 
     # ------------------------------------------------------------ reads
@@ -248,7 +245,9 @@ class MemoryStore:
             if validate is validated and not self._sight.is_limited:
                 # To who may not see all runs a list of them would tell of what others asked.
                 validate = await validating(self._workspace, seen, files)
-            events = checked(self.space, seen, wanted, validate, refusals, self._scrub, whole=state)
+            events = checked(
+                self.space, seen, wanted, validate, refusals, self._workspace.redaction, whole=state
+            )
             if not events:
                 return None
             await self._demand_unasked(state, files, label)

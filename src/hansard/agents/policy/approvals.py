@@ -45,7 +45,6 @@ from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
 from hansard.domain.roles.authorize import Trust
-from hansard.domain.values import Scrub, recordable
 
 STREAMS_MAX = 200
 """Runs whose questions are read in one request."""
@@ -216,7 +215,6 @@ async def answer(
     by: str | Actor = OS_USER,
     because: str = "",
     role: str | None = None,
-    scrub: Scrub | None = None,
 ) -> Approval:
     """Grant or deny what an agent asks; the question as it then stands.
 
@@ -227,7 +225,7 @@ async def answer(
     """
     actor = Actor.of(by)
     by = ids.name("by", actor.agent)
-    because = recordable(because, scrub)
+    because = workspace.text(because)
     found = await find(workspace, approval)
     asker = found.approval.asked.agent
     if asker != by and asker in actor.on_behalf_of:

@@ -27,7 +27,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import LOWEST, Label, parse
 from hansard.domain.roles.authorize import Trust
-from hansard.domain.values import Scrub, recordable
+from hansard.domain.values import recordable
 
 
 class Lowering(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,7 @@ _Lowered = tuple[Label, Append]
 """What the label was, and the commit that lowers it."""
 
 
-async def declassify(
-    workspace: Workspace, run: str | None, asked: Lowering, scrub: Scrub | None = None
-) -> Label:
+async def declassify(workspace: Workspace, run: str | None, asked: Lowering) -> Label:
     """Lower the label of an agent, a key or a principal; what it was.
 
     An agent's takes its next epoch, so that a session still at work is fenced, and a principal's
@@ -64,7 +62,7 @@ async def declassify(
     target = parse(asked.to, "to")
     if not recordable(asked.because, None).strip():
         raise BadValue("because", "it is empty", "say why it may be lowered")
-    because = recordable(asked.because, scrub)
+    because = workspace.text(asked.because)
     if asked.role is not None:
         permit = await permits.read(workspace, asked.role)
         permit.demand(permits.trusts(Trust.APPROVE, "declassify"))

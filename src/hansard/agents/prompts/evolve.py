@@ -15,7 +15,6 @@ from hansard.agents.workspace import Workspace
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue
-from hansard.domain.values import Scrub
 
 FEEDBACK_MAX = 100
 """Pieces of feedback that one version answers."""
@@ -105,7 +104,6 @@ async def added(
     *,
     because: str,
     by: str,
-    scrub: Scrub | None,
 ) -> Prompt:
     """The version that an evolved text is added as; the one before where it is the same. Raises
     Refused, BadValue, Conflict after 50 lost races.
@@ -118,5 +116,5 @@ async def added(
         feedback_applied=tuple(feedback),
         because=because,
     )
-    version = await add(workspace, before.name, draft, by=by, scrub=scrub)
+    version = await add(workspace, before.name, draft, by=by)
     return await get(workspace, f"{before.name}@{version}")

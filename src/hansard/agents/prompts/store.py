@@ -213,14 +213,12 @@ async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None
 # ---------------------------------------------------------------- writing
 
 
-async def add(
-    workspace: Workspace, name: str, draft: Draft, *, by: str | Actor, scrub: Scrub | None = None
-) -> int:
+async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor) -> int:
     """Add a version: its number, or that of the one which says the same already.
 
     Raises BadName, BadValue, Refused (no such parent), Conflict after 50 lost races.
     """
-    event = drafted(draft, scrub)
+    event = drafted(draft, workspace.redaction)
     came_to: list[int] = []
 
     def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
@@ -280,7 +278,6 @@ async def move(
     wanted: Move,
     *,
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Have an alias name a version; False where it does already. Who loses a race for it is told
     what the winner had it name.
@@ -290,7 +287,7 @@ async def move(
     name, which = prompts.split(reference)
     prompts.check_alias(wanted.alias)
     before: list[int | None] = [] if wanted.expected == STANDS else [wanted.expected]
-    reason = recordable(wanted.because, scrub)
+    reason = workspace.text(wanted.because)
     await read(workspace, name)
 
     def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
@@ -317,7 +314,6 @@ async def feed_back(
     rating: float | None = None,
     run: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> int:
     """Put on record what somebody said of a version: its number. Raises NotFound (no such prompt or
     run), Refused, BadValue, BadName.
@@ -327,7 +323,7 @@ async def feed_back(
         raise BadValue("rating", f"{rating!r:.80}", "give a number from 0 to 1")
     if run and await workspace.log.last(RunStream(run)) is None:
         raise NotFound(f"run {run!r:.80}", "give the id of the run that it was said of, or none")
-    said = recordable(text, scrub)
+    said = workspace.text(text)
     state, _ = await read(workspace, name)
     version = _resolved(state, name, which)
 
@@ -350,7 +346,6 @@ async def retire(
     *,
     because: str = "",
     by: str | Actor,
-    scrub: Scrub | None = None,
 ) -> bool:
     """Have a version not be used any more; False where it is retired. Raises NotFound, Refused (an
     alias names it), BadName, BadValue (no version is named).
@@ -359,7 +354,7 @@ async def retire(
     if not which:
         raise BadValue("version", "none is named", f"say which: {name}@3")
     state, _ = await read(workspace, name)
-    told = PromptRetired(version=_resolved(state, name, which), because=recordable(because, scrub))
+    told = PromptRetired(version=_resolved(state, name, which), because=workspace.text(because))
     return await workspace.tell_lasting(
         stream_of(name), by, lambda stored: prompts.decide(folded(stored), told)
     )

@@ -30,6 +30,7 @@ from hansard.domain.errors import BadValue, Corrupt, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload.parts import Key, Text, arguments_of
 from hansard.domain.payload.references import Fetch
+from hansard.domain.redaction import Redaction
 from hansard.domain.refusal import Refuse, refusal_key
 from hansard.domain.run import Swap
 from hansard.domain.steps import (
@@ -50,7 +51,7 @@ from hansard.domain.steps import (
     Verdict,
     Withheld,
 )
-from hansard.domain.values import Scrub, recordable
+from hansard.domain.values import recordable
 
 REMEMBERED_MAX = 32
 """Newest texts on record that a session compares with when it goes on with an agent."""
@@ -104,7 +105,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Mode
     rules: Sequence[gate.GateRule] = ()
-    scrub: Scrub | None = None
+    scrub: Redaction | None = None
     secrets: SecretProvider | None = None
     settle: Settle | None = None
     parent: AgentState | None = None

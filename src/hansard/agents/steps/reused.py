@@ -37,7 +37,6 @@ from hansard.domain.label import Label
 from hansard.domain.reuse import AnswerOffered, AnswersInvalidated, Reuse, ReuseScope
 from hansard.domain.roles.judge import facts, judge, shows_whole
 from hansard.domain.steps import AnswerSource, Effects, Step, StepCompleted, StepStatus
-from hansard.domain.values import Scrub, recordable
 
 SECRET = b'"$secret"'
 """In an argument: its value is no part of the key. In an answer: it is not what was returned."""
@@ -277,11 +276,9 @@ def is_answer(step: Step, outcome: int) -> bool:
     )
 
 
-async def invalidate(
-    workspace: Workspace, told: AnswersInvalidated, *, by: str | Actor, scrub: Scrub | None = None
-) -> None:
+async def invalidate(workspace: Workspace, told: AnswersInvalidated, *, by: str | Actor) -> None:
     """Declare the answers of a tool, a run or a key stale: those that are on record, and those of
     calls that are under way. Raises BadValue, BadName, Conflict after 50 lost races.
     """
-    event = msgspec.structs.replace(told, because=recordable(told.because, scrub))
+    event = msgspec.structs.replace(told, because=workspace.text(told.because))
     await workspace.tell_lasting(reuse.STALE, by, lambda _: reuse.decide(event))

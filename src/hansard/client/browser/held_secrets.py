@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hansard.agents.steps.secrets import SECRET_LENGTH_MIN
+from hansard.domain.redaction import SECRET_LENGTH_MIN
 
 _WHERE = frozenset(("selector", "xpath", "css", "path", "elementId"))
 """What says where an element is: a short secret is not looked for in it."""

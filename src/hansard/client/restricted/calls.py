@@ -23,7 +23,7 @@ from hansard.agents.steps.failures import raised
 from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.secrets import check_names, reveal
+from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import TooLarge
 from hansard.bus.portal import in_loop
@@ -318,8 +318,6 @@ class RemoteEngine(RemoteCore):
             for name, value in arguments.items()
             if name != spec.key_argument
         }
-        names = {"name": spec.name, "version": spec.version, "kind": spec.kind}
-        check_names("tool", names, scrub)
         scope = self.scope(spec.name)
         raw = values.dump(plain)
         doing = (Giving if spec.is_stream else Calling)(self, spec, arguments)

@@ -15,7 +15,7 @@ from hansard.client.protocol.shapes import arm_of
 from hansard.client.protocol.wire import Began, Joined
 from hansard.client.restricted.link import SessionLink
 from hansard.domain.ids import AgentStream
-from hansard.domain.values import Scrub
+from hansard.domain.redaction import Redaction
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: Mode
     rules: Sequence[gate.GateRule] = ()
-    scrub: Scrub | None = None
+    scrub: Redaction | None = None
     secrets: SecretProvider | None = None
     settle: Settle | None = None
 

@@ -31,6 +31,7 @@ from hansard.client.protocol.wire import (
     Value,
 )
 from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.redaction import Redaction, holds_secret
 
 _log = logger(__name__)
 
@@ -70,6 +71,8 @@ class Link:
         self.credentials = credentials
         self.requests = requests
         self.closed = False
+        self.redaction: Redaction | None = None
+        """What may not leave this process."""
 
     @property
     def where(self) -> str:
@@ -113,7 +116,7 @@ class Link:
         `BUSY_S_MAX`; then the answer says so.
         """
         until = time.monotonic() + BUSY_S_MAX
-        raw = wire.encode(data)
+        raw = encoded(verb, data, self.redaction)
         while True:
             answer = await self._asked(verb, raw)
             wait_s = _retry_after_s(answer)
@@ -191,12 +194,15 @@ class Link:
             except BusError:  # it is not answered, which says nothing
                 continue
 
-    async def open_session(self, asked: wire.Open) -> SessionLink:
-        """Open a session. Raises as `outside`."""
+    async def open_session(
+        self, asked: wire.Open, redaction: Redaction | None = None
+    ) -> SessionLink:
+        """Open a session, whose requests hold none of these secrets. Raises as `outside`."""
+        encoded("open", asked, redaction)
         answer = await self.outside("open", asked)
         if not isinstance(answer, Opened):
             raise _misunderstood(answer)
-        session = SessionLink(self, answer)
+        session = SessionLink(self, answer, redaction if redaction is not None else self.redaction)
         session.begin_beating()
         return session
 
@@ -204,8 +210,9 @@ class Link:
 class SessionLink:
     """One session's requests. All but `note` on the bus's loop."""
 
-    def __init__(self, link: Link, opened: Opened) -> None:
+    def __init__(self, link: Link, opened: Opened, redaction: Redaction | None = None) -> None:
         self.opened = opened
+        self._redaction = redaction
         self.lost: BaseException | None = None
         self._link = link
         self._numbers = 0
@@ -242,7 +249,7 @@ class SessionLink:
             turn=turn,
             scope=scope,
             busy=busy,
-            data=msgspec.Raw(wire.encode(data)),
+            data=msgspec.Raw(encoded(verb, data, self._redaction)),
         )
         try:
             return told(await self._waited(self._numbered(verb, request, began)))
@@ -356,6 +363,16 @@ def _under_way(lost: BaseException) -> BaseException:
     if isinstance(lost, ServiceGone) and not lost.taken:
         return ServiceGone(lost.why)
     return lost
+
+
+def encoded(verb: str, data: Any, redaction: Redaction | None) -> bytes:
+    """A request as it leaves this process. Raises BadValue where it holds a secret: texts and
+    values were scrubbed before, so this is a name, which is not replaced.
+    """
+    raw = wire.encode(data)
+    if redaction is not None and (place := redaction.place_in(raw)) is not None:
+        raise holds_secret(f"{verb}({place})")
+    return raw
 
 
 def told(payload: bytes) -> Answer:

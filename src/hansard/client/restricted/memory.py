@@ -13,7 +13,6 @@ from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.write import secrets
-from hansard.agents.steps.secrets import check_names
 from hansard.client.operations import (
     Ask,
     FileOp,
@@ -33,16 +32,15 @@ from hansard.client.restricted.link import Link, value_of
 from hansard.client.restricted.operations import event_point
 from hansard.domain.memory.events import MemoryPolicySet, space_name
 from hansard.domain.memory.space import MemoryInvalid
-from hansard.domain.values import Scrub, recordable
+from hansard.domain.values import recordable
 
 
 class RemoteStore:
     """One space. A secret is sent nowhere. Everything runs on the bus's loop."""
 
-    def __init__(self, link: Link, space: str, scrub: Scrub | None) -> None:
+    def __init__(self, link: Link, space: str) -> None:
         self.space = space_name(space)
         self._link = link
-        self._scrub = scrub
 
     @property
     def pending(self) -> int:
@@ -63,7 +61,6 @@ class RemoteStore:
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
         """A file."""
-        self._check(path=path)
         found: MemoryEntry = await self._ask(RecordMemoryEntry(self.space, path, _point(at)))
         return found
 
@@ -74,19 +71,16 @@ class RemoteStore:
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, or of all."""
-        self._check(path=path)
         found: list[MemoryVersion] = await self._ask(RecordMemoryHistory(self.space, path))
         return found
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
         """What became of a file, or of all, between two points."""
-        self._check(path=path)
         asked = RecordMemoryDiff(self.space, path, _point(before) or "", _point(after))
         return str(await self._ask(asked))
 
     async def blame(self, path: str) -> list[BlamedLine]:
         """The change that brought each line."""
-        self._check(path=path)
         found: list[BlamedLine] = await self._ask(RecordMemoryBlame(self.space, path))
         return found
 
@@ -99,13 +93,12 @@ class RemoteStore:
             each
             for op in ops
             for field in ("text", "old", "new")
-            for each in secrets(op["path"], op.get(field, ""), self._scrub)
+            for each in secrets(op["path"], op.get(field, ""), self._link.redaction)
         ]
         if bad:
             raise MemoryInvalid(self.space, bad)
-        self._check(paths=[op["path"] for op in ops], sources=list(sources))
         asked = [msgspec.convert(op, FileOp) for op in ops]
-        told = recordable(because, self._scrub)
+        told = recordable(because, self._link.redaction)
         await self._ask(RecordMemoryChange(self.space, asked, told, list(sources)))
         return 0
 
@@ -116,8 +109,9 @@ class RemoteStore:
     async def revert(self, change: str, by: Any, because: str = "") -> int:
         """Undo a change; 0."""
         self._demand_own(by)
-        self._check(change=change)
-        await self._ask(RecordMemoryRevert(self.space, change, recordable(because, self._scrub)))
+        await self._ask(
+            RecordMemoryRevert(self.space, change, recordable(because, self._link.redaction))
+        )
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:
@@ -129,9 +123,6 @@ class RemoteStore:
         mine = self._link.credentials.principal
         if by != mine:
             raise NotOffered(f"by={by!r:.80}", f"these credentials are of {mine!r}: give that")
-
-    def _check(self, **names: object) -> None:
-        check_names("memory", names, self._scrub)
 
     async def _ask(self, asked: Ask) -> Any:
         operation = of(asked)

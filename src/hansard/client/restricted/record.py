@@ -11,7 +11,6 @@ from pathlib import PurePath
 from typing import Any, ClassVar, Unpack
 
 import msgspec
-from msgspec import structs
 
 from hansard.agents.access.views import View
 from hansard.agents.actions.kept_experiences import KeptVersion
@@ -27,7 +26,6 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
-from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.bus.portal import Portal
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
@@ -110,6 +108,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.experience.experience import Experience
 from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import ORG
+from hansard.domain.redaction import Redaction
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
@@ -168,20 +167,11 @@ def wanted(
     Asked(**place).check()
     budgets = [rule for rule in rules if isinstance(rule, Budget)]
     mode = taken.get("mode", defaults.mode)
-    scrub = scrubber(taken.get("redact", defaults.redact))
+    scrub = Redaction.of(taken.get("redact", {}))
+    scrub = scrub.joined(link.redaction) if scrub is not None else link.redaction
     run = taken.get("run", defaults.run)
     if workflow is None and run is None:
         workflow = defaults.workflow
-    names = {
-        "run": run,
-        "workflow": workflow,
-        "correlation": taken.get("correlation"),
-        "traceparent": taken.get("traceparent"),
-        "labels": [*taken["labels"]] if isinstance(taken.get("labels"), Mapping) else None,
-        "gate": [structs.asdict(each) for each in budgets],
-        **place,
-    }
-    check_names("record.run", names, scrub)
     name = PurePath(sys.argv[0]).name if sys.argv else ""
     asked = wire.Open(
         workflow=workflow,
@@ -208,7 +198,7 @@ def wanted(
 
 async def opened(link: Link, what: Wanted) -> RemoteEngine:
     """Open it. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
-    session = await link.open_session(what.asked)
+    session = await link.open_session(what.asked, what.given.scrub)
     given = msgspec.structs.replace(what.given, mode=Mode(session.opened.mode))
     mine = link.credentials
     stream = AgentStream(session.opened.run, mine.role, mine.principal)
@@ -265,19 +255,18 @@ class _OfRole(Lacking):
 
     def _text(self, text: str) -> str:
         """A reason as it leaves this process: without what is redacted."""
-        return recordable(text, scrubber(self._defaults.redact))
+        return recordable(text, self._link.redaction)
 
     def _settling(
         self, run: str, step: str, verdict: Verdict | str, result: Any, because: str
     ) -> RecordSettle:
         said = chosen(Verdict, verdict, "verdict")
-        plain = values.plain(result, "result", scrubber(self._defaults.redact))
+        plain = values.plain(result, "result", self._link.redaction)
         return RecordSettle(run, step, said, values.dump(plain), self._text(because))
 
     def _adding(self, name: str, text: str, options: Mapping[str, Any]) -> RecordAddPrompt:
-        scrub = scrubber(self._defaults.redact)
+        scrub = self._link.redaction
         draft = drafted(text, options)
-        check_names("record.add_prompt", {"name": name, "model": draft.model}, scrub)
         told = stored.drafted(draft, scrub)
         if told.metrics:
             raise NotOffered("record.add_prompt(metrics=)", TRUSTED)
@@ -305,8 +294,6 @@ class _OfRole(Lacking):
 
     def _moving(self, reference: str, alias: str, options: Mapping[str, Any]) -> RecordAliasPrompt:
         move = moving(alias, options)
-        names = {"reference": reference, "alias": alias}
-        check_names("record.alias_prompt", names, scrubber(self._defaults.redact))
         return RecordAliasPrompt(
             reference=reference,
             alias=alias,
@@ -315,14 +302,8 @@ class _OfRole(Lacking):
             take_away=move.take_away,
         )
 
-    def _named(self, method: str, name: str) -> None:
-        """Raise BadValue for a name that holds a secret."""
-        check_names(f"record.{method}", {"name": name}, scrubber(self._defaults.redact))
-
     def _memory_of(self, space: str) -> RemoteStore:
-        scrub = scrubber(self._defaults.redact)
-        check_names("record.memory", {"space": space}, scrub)
-        return RemoteStore(self._link, space, scrub)
+        return RemoteStore(self._link, space)
 
     def _brief(self) -> dict[str, Any]:
         mine = self._link.credentials
@@ -342,6 +323,7 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
 
     def __init__(self, link: Link, portal: Portal, defaults: Defaults) -> None:
         self._link = link
+        link.redaction = Redaction.of(defaults.redact)
         self._portal = portal
         self._defaults = defaults
 
@@ -391,6 +373,7 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
 
     def __init__(self, link: Link, defaults: Defaults) -> None:
         self._link = link
+        link.redaction = Redaction.of(defaults.redact)
         self._defaults = defaults
 
     def _session(self, engine: RemoteEngine) -> AsyncRestrictedSession:
@@ -572,13 +555,11 @@ class AsyncRestrictedRecord(OnLoop):
         calls that the role is not shown are not among them, and a value of more than 64 KiB stands
         there by its digest.
         """
-        self._named("what_left", run)
         found: list[SentOut] = await self._ask(RecordWhatLeft(run))
         return found
 
     async def kept_experience(self, name: str, version: int | None = None) -> Experience:
         """A version of an experience that is kept, where the role sees all of experiences."""
-        self._named("kept_experience", name)
         found: KeptVersion = await self._ask(RecordKeptExperience(name, version))
         return found.experience
 
@@ -586,7 +567,6 @@ class AsyncRestrictedRecord(OnLoop):
         """What is on record of an experience, by the role's own tables, where the role may query
         and sees all of experiences.
         """
-        self._named("experience_log", name)
         found: ExperienceLog = await self._ask(RecordExperienceLog(name))
         return found
 
@@ -617,8 +597,6 @@ class AsyncRestrictedRecord(OnLoop):
         """Confirm the check functions of an experience, where the role may state
         `experience.confirmed` and sees all of experiences.
         """
-        names = {"name": name, "digest": digest}
-        check_names("record.confirm_experience", names, scrubber(self._defaults.redact))
         asked = RecordConfirmExperience(name, list(checks), digest, self._text(because))
         return int(await self._ask(asked))
 
@@ -626,7 +604,6 @@ class AsyncRestrictedRecord(OnLoop):
         """Retire an experience, where the role may state `experience.retired` and sees all of
         experiences.
         """
-        self._named("retire_experience", name)
         return bool(await self._ask(RecordRetireExperience(name, self._text(because))))
 
     async def promote(
@@ -641,8 +618,6 @@ class AsyncRestrictedRecord(OnLoop):
         where the role may state `prompt.aliased`, query, and sees all of prompts; with `because`
         without an experiment.
         """
-        names = {"reference": reference, "alias": alias, "experiment": experiment}
-        check_names("record.promote", names, scrubber(self._defaults.redact))
         asked = RecordPromote(reference, alias, experiment, self._text(because))
         found: PromptEvidence | None = await self._ask(asked)
         return found
@@ -667,20 +642,16 @@ class AsyncRestrictedRecord(OnLoop):
         """Declare answers stale that later runs might be given, where the role may state
         `reuse.invalidated`.
         """
-        scrub = scrubber(self._defaults.redact)
-        check_names("record.invalidate", {"tool": tool, "run": run, "key": key}, scrub)
         await self._ask(RecordInvalidate(tool=tool, run=run, key=key, because=self._text(because)))
 
     async def keep_actions(self, name: str, cache: ActionCache, *, because: str = "") -> int:
         """Keep an action cache by a name, as its next version, where the role may state
         `actions.saved` and sees all of action caches.
         """
-        self._named("keep_actions", name)
         return int(await self._ask(RecordKeepActions(name, cache, self._text(because))))
 
     async def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
         """A version of an action cache that is kept, where the role sees all of action caches."""
-        self._named("kept_actions", name)
         found: ActionCache = await self._ask(RecordKeptActions(name, version))
         return found
 
@@ -695,7 +666,6 @@ class AsyncRestrictedRecord(OnLoop):
         """The versions of an action cache, by the role's own tables, where the role may query and
         sees all of action caches.
         """
-        self._named("actions_log", name)
         found: ActionsLog = await self._ask(RecordActionsLog(name))
         return found
 
@@ -703,7 +673,6 @@ class AsyncRestrictedRecord(OnLoop):
         """Have an earlier version of an action cache be the next one, where the role may state
         `actions.reverted` and sees all of action caches.
         """
-        self._named("revert_actions", name)
         return int(await self._ask(RecordRevertActions(name, to, self._text(because))))
 
     async def look_at_actions(
@@ -712,7 +681,6 @@ class AsyncRestrictedRecord(OnLoop):
         """State that the versions of an action cache up to one were looked at, where the role may
         state `actions.looked_at` and sees all of action caches.
         """
-        self._named("look_at_actions", name)
         return int(await self._ask(RecordLookAtActions(name, version, self._text(because))))
 
     async def _ask(self, asked: Ask) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, Unpack
 from hansard.agents.access.views import View
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.prompts.store import Prompt
-from hansard.agents.steps.secrets import check_names, scrubber
 from hansard.client.operations import (
     Ask,
     RecordActionCaches,
@@ -222,13 +221,11 @@ class RestrictedRecord(OnPortal):
         calls that the role is not shown are not among them, and a value of more than 64 KiB stands
         there by its digest.
         """
-        self._named("what_left", run)
         found: list[SentOut] = self._ask(RecordWhatLeft(run))
         return found
 
     def kept_experience(self, name: str, version: int | None = None) -> Experience:
         """A version of an experience that is kept, where the role sees all of experiences."""
-        self._named("kept_experience", name)
         found: KeptVersion = self._ask(RecordKeptExperience(name, version))
         return found.experience
 
@@ -236,7 +233,6 @@ class RestrictedRecord(OnPortal):
         """What is on record of an experience, by the role's own tables, where the role may query
         and sees all of experiences.
         """
-        self._named("experience_log", name)
         found: ExperienceLog = self._ask(RecordExperienceLog(name))
         return found
 
@@ -267,8 +263,6 @@ class RestrictedRecord(OnPortal):
         """Confirm the check functions of an experience, where the role may state
         `experience.confirmed` and sees all of experiences.
         """
-        names = {"name": name, "digest": digest}
-        check_names("record.confirm_experience", names, scrubber(self._defaults.redact))
         asked = RecordConfirmExperience(name, list(checks), digest, self._text(because))
         return int(self._ask(asked))
 
@@ -276,7 +270,6 @@ class RestrictedRecord(OnPortal):
         """Retire an experience, where the role may state `experience.retired` and sees all of
         experiences.
         """
-        self._named("retire_experience", name)
         return bool(self._ask(RecordRetireExperience(name, self._text(because))))
 
     def promote(
@@ -291,8 +284,6 @@ class RestrictedRecord(OnPortal):
         where the role may state `prompt.aliased`, query, and sees all of prompts; with `because`
         without an experiment.
         """
-        names = {"reference": reference, "alias": alias, "experiment": experiment}
-        check_names("record.promote", names, scrubber(self._defaults.redact))
         asked = RecordPromote(reference, alias, experiment, self._text(because))
         found: PromptEvidence | None = self._ask(asked)
         return found
@@ -315,20 +306,16 @@ class RestrictedRecord(OnPortal):
         """Declare answers stale that later runs might be given, where the role may state
         `reuse.invalidated`.
         """
-        scrub = scrubber(self._defaults.redact)
-        check_names("record.invalidate", {"tool": tool, "run": run, "key": key}, scrub)
         self._ask(RecordInvalidate(tool=tool, run=run, key=key, because=self._text(because)))
 
     def keep_actions(self, name: str, cache: ActionCache, *, because: str = "") -> int:
         """Keep an action cache by a name, as its next version, where the role may state
         `actions.saved` and sees all of action caches.
         """
-        self._named("keep_actions", name)
         return int(self._ask(RecordKeepActions(name, cache, self._text(because))))
 
     def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
         """A version of an action cache that is kept, where the role sees all of action caches."""
-        self._named("kept_actions", name)
         found: ActionCache = self._ask(RecordKeptActions(name, version))
         return found
 
@@ -343,7 +330,6 @@ class RestrictedRecord(OnPortal):
         """The versions of an action cache, by the role's own tables, where the role may query and
         sees all of action caches.
         """
-        self._named("actions_log", name)
         found: ActionsLog = self._ask(RecordActionsLog(name))
         return found
 
@@ -351,14 +337,12 @@ class RestrictedRecord(OnPortal):
         """Have an earlier version of an action cache be the next one, where the role may state
         `actions.reverted` and sees all of action caches.
         """
-        self._named("revert_actions", name)
         return int(self._ask(RecordRevertActions(name, to, self._text(because))))
 
     def look_at_actions(self, name: str, version: int | None = None, *, because: str = "") -> int:
         """State that the versions of an action cache up to one were looked at, where the role may
         state `actions.looked_at` and sees all of action caches.
         """
-        self._named("look_at_actions", name)
         return int(self._ask(RecordLookAtActions(name, version, self._text(because))))
 
     def _ask(self, asked: Ask) -> Any:

@@ -1,0 +1,222 @@
+"""The one place where secrets are taken out of what is stored, whatever wrote it.
+
+A `RedactedLog` stands before a workspace's log and scrubs each commit before it is encoded; a
+`RedactedBlobs` before its blobs refuses one that holds a secret, since its address is its digest.
+A workspace of a program that redacts nothing has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
+
+from hansard.bus.blobs import Blobs
+from hansard.bus.codec import revive
+from hansard.bus.log import Append, EventLog, Kind, Stored, UpTo, appends_here, as_read
+from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
+from hansard.domain.events import Commit, Recorded
+from hansard.domain.ids import StreamId
+from hansard.domain.redaction import Redaction, holds_secret
+
+_encoder = msgspec.json.Encoder()
+
+
+def redacted(log: EventLog, redaction: Redaction) -> EventLog:
+    """The log, with the secrets taken out of what is appended."""
+    here = appends_here(log) is not None and as_read(log) is not None
+    return (_RedactedHere if here else RedactedLog)(log, redaction)
+
+
+class ForwardingLog:
+    """A log that stands before another one, and is read as that one is."""
+
+    def __init__(self, base: EventLog) -> None:
+        self.base = base
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        return self.base.workspace
+
+    @property
+    def durability(self) -> str:
+        """As the port says."""
+        return self.base.durability
+
+    async def read(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
+    ) -> list[Stored]:
+        """As the port says."""
+        return await self.base.read(stream, after=after, to=to, up_to=up_to, inside=inside)
+
+    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self.base.read_streams(streams, up_to)
+
+    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self.base.read_run(run, up_to)
+
+    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self.base.read_boards(run, up_to)
+
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """As the port says."""
+        return await self.base.read_kind(kind, up_to)
+
+    async def end(self, up_to: UpTo) -> int:
+        """As the port says."""
+        return await self.base.end(up_to)
+
+    async def last(self, stream: StreamId) -> Stored | None:
+        """As the port says."""
+        return await self.base.last(stream)
+
+    async def at(self, position: int) -> Stored:
+        """As the port says."""
+        return await self.base.at(position)
+
+    async def runs(self, key: str | None = None) -> list[str]:
+        """As the port says."""
+        return await self.base.runs(key)
+
+    async def head(self) -> int:
+        """As the port says."""
+        return await self.base.head()
+
+    def follow(
+        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
+    ) -> AsyncIterator[Stored]:
+        """As the port says."""
+        return self.base.follow(after, until=until, of=of)
+
+
+class RedactedLog(ForwardingLog):
+    """A log whose commits are scrubbed before they are encoded."""
+
+    def __init__(self, base: EventLog, redaction: Redaction) -> None:
+        super().__init__(base)
+        self.redaction = redaction
+
+    async def append(self, append: Append) -> Stored:
+        """As the port says."""
+        return await self.base.append(scrubbed(append, self.redaction))
+
+    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
+        """As the port says."""
+        return await self.base.append_all([scrubbed(each, self.redaction) for each in appends])
+
+    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
+        """As the port says."""
+        clean = [[scrubbed(each, self.redaction) for each in group] for group in groups]
+        return await self.base.append_groups(clean)
+
+    async def append_bulk(self, appends: Iterable[Append]) -> int:
+        """As the port says."""
+        return await self.base.append_bulk(scrubbed(each, self.redaction) for each in appends)
+
+
+class _RedactedHere(RedactedLog):
+    """The same before a log that can append in the thread that asks."""
+
+    def append_here(self, append: Append) -> Stored | None:
+        """As the port says."""
+        here = appends_here(self.base)
+        return here.append_here(scrubbed(append, self.redaction)) if here is not None else None
+
+    async def append_again(self, append: Append, tried_s: float) -> Stored:
+        """As the port says."""
+        here = appends_here(self.base)
+        if here is None:
+            return await self.append(append)
+        return await here.append_again(scrubbed(append, self.redaction), tried_s)
+
+    async def as_read(self, commits: list[Stored]) -> list[Stored]:
+        """As the port says."""
+        reads = as_read(self.base)
+        return await reads.as_read(commits) if reads is not None else commits
+
+
+class RedactedBlobs:
+    """Blobs that take none that holds a secret."""
+
+    def __init__(self, base: Blobs, redaction: Redaction) -> None:
+        self.base = base
+        self._redaction = redaction
+
+    async def put(self, data: bytes) -> str:
+        """As the port says. Raises BadValue for a blob that holds a secret."""
+        if self._redaction.holds(data):
+            fact = "it holds a secret, and nothing was stored"
+            raise BadValue(f"a blob of {len(data):,} bytes", fact, "leave the secret out of it")
+        return await self.base.put(data)
+
+    async def get(self, sha256: str, size: int) -> bytes:
+        """As the port says."""
+        return await self.base.get(sha256, size)
+
+
+def scrubbed(append: Append, redaction: Redaction) -> Append:
+    """An append without secrets; the same object where there are none.
+
+    Raises BadValue where a secret stands in what cannot be replaced: a stream's name, who wrote the
+    commit and for whom, its correlation, the exact bytes of a copied commit.
+    """
+    commit = append.commit
+    _check_envelope(append, commit, redaction)
+    if append.copied is not None:
+        if redaction.holds(append.copied.body):
+            raise holds_secret(f"a copied commit of {append.copied.origin.log}")
+        return append
+    events = tuple(_scrubbed_event(each, redaction) for each in commit.events)
+    if all(new is old for new, old in zip(events, commit.events, strict=True)):
+        return append
+    return msgspec.structs.replace(append, commit=msgspec.structs.replace(commit, events=events))
+
+
+def _check_envelope(append: Append, commit: Commit, redaction: Redaction) -> None:
+    for name, value in (
+        ("stream", append.stream),
+        ("actor", commit.actor),
+        ("correlation", commit.correlation),
+        ("traceparent", commit.traceparent),
+    ):
+        if value is not None and redaction.fields(value, "run") is not value:
+            raise holds_secret(f"a commit's {name}")
+
+
+def _scrubbed_event(recorded: Recorded, redaction: Redaction) -> Recorded:
+    occurred = recorded.occurred_at
+    if occurred is not None:
+        occurred = redaction.fields(occurred, "at")
+    data = recorded.data
+    if redaction.may_hold(bytes(data)):
+        data = _scrubbed_data(recorded, redaction)
+    if data is recorded.data and occurred is recorded.occurred_at:
+        return recorded
+    return msgspec.structs.replace(recorded, data=data, occurred_at=occurred)
+
+
+def _scrubbed_data(recorded: Recorded, redaction: Redaction) -> msgspec.Raw:
+    try:
+        event = revive(recorded)
+    except UnknownEvent:
+        return redaction.raw(recorded.data)
+    clean = redaction.fields(event)
+    if clean is event:
+        return recorded.data
+    made = msgspec.structs.replace(recorded, data=msgspec.Raw(_encoder.encode(clean)))
+    try:
+        revive(made)
+    except Corrupt:
+        fact = "a secret stands in a field that cannot be replaced"
+        raise BadValue(recorded.type, fact, "leave the secret out of it") from None
+    return made.data

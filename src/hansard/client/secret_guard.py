@@ -1,0 +1,83 @@
+"""What a record's methods do about secrets: refuse them in names, and keep them out of errors.
+
+A text that is only read is recorded with the secret replaced; a name is part of an address, and is
+refused. Whatever a method takes is a name unless it is one of `TEXTS`: a new argument is refused
+until it is known to be a text.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from hansard.domain.redaction import Redaction, check_names
+
+TEXTS = frozenset(
+    {
+        *("because", "feedback", "feedback_applied", "program", "question", "source", "text"),
+        *("evaluator", "parameters", "plan", "reflect", "result", "rules", "tables", "variables"),
+        *("path", "redact", "secrets"),
+    }
+)
+"""Arguments that are no names: texts and values, whose secrets are replaced where they are
+recorded, and those that are checked in another way.
+"""
+
+C = TypeVar("C")
+
+
+def guard_secrets(cls: type[C]) -> type[C]:
+    """Have each public method of a record refuse a secret in a name before it does anything, and
+    take secrets out of the errors that it raises.
+
+    The class has a `workspace` with a `redaction`.
+    """
+    for name, method in list(vars(cls).items()):
+        if not name.startswith("_") and inspect.isfunction(method):
+            setattr(cls, name, _guarded(name, method))
+    return cls
+
+
+def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        redaction = self.workspace.redaction
+        if redaction is None:
+            return method(self, *args, **kwargs)
+        with redaction.in_errors():
+            _check(name, signature, redaction, (self, *args), kwargs)
+            return method(self, *args, **kwargs)
+
+    @functools.wraps(method)
+    async def guarded_async(self: Any, *args: Any, **kwargs: Any) -> Any:
+        redaction = self.workspace.redaction
+        if redaction is None:
+            return await method(self, *args, **kwargs)
+        with redaction.in_errors():
+            _check(name, signature, redaction, (self, *args), kwargs)
+            return await method(self, *args, **kwargs)
+
+    return guarded_async if inspect.iscoroutinefunction(method) else guarded
+
+
+def _check(
+    method: str, signature: inspect.Signature, redaction: Redaction, args: Any, kwargs: Any
+) -> None:
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # the method raises it itself, as it does without secrets
+        return
+    named: dict[str, object] = {}
+    for name, value in bound.items():
+        kind = signature.parameters[name].kind
+        named |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    names = {
+        name: list(value) if isinstance(value, Mapping) else value
+        for name, value in named.items()
+        if name not in TEXTS
+    }
+    check_names(f"record.{method}", names, redaction)
