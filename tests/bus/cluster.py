@@ -108,6 +108,7 @@ class Link:
         self.names = dialer, acceptor
         self._acceptor_port = acceptor_port
         self._open = {dialer: threading.Event(), acceptor: threading.Event()}
+        self._breaks = 0
         self.go_on()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
@@ -117,8 +118,11 @@ class Link:
         """Hold back what one of the two sends."""
         self._open[sender].clear()
 
-    def go_on(self) -> None:
-        """Deliver everything again."""
+    def go_on(self, *, broken: bool = False) -> None:
+        """Deliver everything again; where it is `broken`, what was held back is lost, together with
+        its connection.
+        """
+        self._breaks += broken
         for each in self._open.values():
             each.set()
 
@@ -144,11 +148,13 @@ class Link:
                         target=self._pump, args=[self._open[name], source, sink], daemon=True
                     ).start()
 
-    @staticmethod
-    def _pump(is_open: threading.Event, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, is_open: threading.Event, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while part := source.recv(RELAY_BYTES):
+                breaks = self._breaks
                 is_open.wait()
+                if self._breaks != breaks:
+                    break
                 sink.sendall(part)
         for each in (source, sink):
             with contextlib.suppress(OSError):
@@ -206,10 +212,10 @@ class Cluster:
             if muted in link.names and (deaf is None or set(deaf) & set(link.names)):
                 link.hold(muted)
 
-    def join(self) -> None:
-        """End every partition."""
+    def join(self, *, broken: bool = False) -> None:
+        """End every partition; `broken` as in `Link.go_on`."""
         for link in self.links:
-            link.go_on()
+            link.go_on(broken=broken)
 
     @property
     def login(self) -> dict[str, Any]:
