@@ -11,6 +11,7 @@ import pytest
 
 import hansard
 from hansard import DID_NOT_HAPPEN, Verdict
+from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.tools import ToolSpec
 from hansard.client.record_sync import Record, Session
 from tests.cli.support import Call
@@ -552,3 +553,51 @@ def test_an_effect_in_doubt_is_settled_first(record: Record):
     record.settle("doubt", "agent#1", "did_not_happen")
     assert renamed() == "ada"
     assert sent == ["ada"]
+
+
+def test_the_audit_finds_effects_that_were_made_again(record: Record, monkeypatch: Any):
+    """`repeated_effects` has what a resume made while a recorded effect was not replayed: under
+    another version, and, of records of earlier versions, with other arguments or another name. What
+    was decided, answered, or is another call of a program that went on, is none.
+    """
+    world = World()
+
+    def versioned(session: Session, version: str, *readers: str) -> None:
+        @session.tool(version=version)
+        def send(to: str) -> str:
+            return world.change(to)
+
+        for reader in readers:
+            send(reader)
+
+    for run in ("version", "went-on"):
+        with record.run("edited", run=f"audit-{run}") as session:
+            versioned(session, "1", "ada")
+    _session(record, "audit-version", lambda s: versioned(s, "2", "ada", "bob"))()
+    _session(record, "audit-went-on", lambda s: versioned(s, "1", "ada", "bob"))()
+    edits = {"name": tool_renamed, "arguments": earlier_step_edited, "decided": tool_renamed}
+    for name, edit in edits.items():
+        with record.run("edited", run=f"audit-{name}") as session:
+            recorded(session, "once", world)
+        with monkeypatch.context() as patch:
+            options = {"settle": lambda _: Verdict.RUN_AGAIN}
+            if name != "decided":  # as an earlier version resumed it
+                patch.setattr(EarlierCalls, "rival", lambda *_: None)
+            _session(
+                record, f"audit-{name}", partial(edit, policy="once", world=world), **options
+            )()
+    rows = record.sql(
+        "SELECT run, kind, agent, step, fact FROM repeated_effects"
+        " WHERE run LIKE 'audit-%' ORDER BY run"
+    ).rows
+    assert [row[:4] for row in rows] == [
+        ("audit-arguments", "same tool", "agent", 4),
+        ("audit-name", "another tool", "agent", 3),
+        ("audit-version", "same tool", "agent", 2),
+    ]
+    assert rows[2][4] == (
+        'send (agent#2) {"to":"ada"} was called in epoch 2 and is completed, though the effect of '
+        'send (agent#1) {"to":"ada"} was on record and not replayed'
+    )
+    found = record.audit("audit-name").found
+    assert [(row["topic"], row["severity"]) for row in found] == [("effects", "high")]

@@ -84,6 +84,63 @@ JOIN events AS e ON e.position = t.position AND e.version = t.version
 WHERE t.verdict = 'run_again' OR NOT regexp_matches(t.settled_by, '^(policy|reconcile):');
 COMMENT ON VIEW policy_overrides IS 'One row a word of the gate, or a doubt, that somebody went over: a blocked call that ran all the same, or what a person settled.';
 
+-- Known of sessions that told which steps they were answered. The n-th new effect of a tool in a scope is held
+-- against the n-th recorded one that was not answered. Left out is what somebody decided (policy_overrides).
+CREATE VIEW repeated_effects AS
+WITH sessions AS (
+    SELECT
+        run, agent, epoch,
+        try_cast(coalesce(lifted, data)->'$.answered' AS BIGINT[][]) AS answered
+    FROM events
+    WHERE known_as = 'agent.left.v1' AND epoch > 1
+), effects AS (
+    SELECT s.*, e.epoch, e.event_index, coalesce(e.lifted, e.data)->>'$.instead_of' AS instead_of
+    FROM steps AS s
+    JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
+    WHERE s.effects IN ('idempotent', 'reconcile', 'once')
+        AND s.kind NOT IN ('aggregate', 'board', 'memory', 'team')
+        AND s.reused_step IS NULL AND s.reused_from IS NULL AND s.withheld IS NULL
+), made AS (
+    SELECT
+        *, row_number() OVER (PARTITION BY run, agent, epoch, scope, tool ORDER BY step) AS place,
+        min(epoch) OVER (PARTITION BY run, agent, tool) AS first_epoch
+    FROM effects
+    WHERE status IN ('completed', 'in_doubt', 'requested') AND instead_of IS NULL
+), passed_over AS (
+    SELECT
+        o.*, x.epoch AS later_epoch,
+        row_number() OVER (PARTITION BY o.run, o.agent, x.epoch, o.scope, o.tool ORDER BY o.step) AS place
+    FROM sessions AS x
+    JOIN effects AS o ON o.run = x.run AND o.agent = x.agent AND o.epoch < x.epoch
+    WHERE x.answered IS NOT NULL AND o.status = 'completed' AND o.verdict IS DISTINCT FROM 'run_again'
+        AND len(list_filter(x.answered, lambda r: o.step BETWEEN r[1] AND r[2])) = 0
+        AND NOT EXISTS (
+            FROM steps AS t
+            WHERE t.run = o.run AND t.agent = o.agent AND (t.reused_step = o.step
+                OR (t.step <> o.step AND t.requested_position > o.requested_position AND t.key = o.key))
+        )
+        AND NOT EXISTS (
+            FROM effects AS n
+            WHERE n.run = o.run AND n.agent = o.agent AND n.instead_of::BIGINT = o.step
+        )
+)
+SELECT
+    if(n.tool = o.tool, 'same tool', 'another tool') AS kind, n.run, n.agent, n.step,
+    address_of(n.requested_position, n.event_index) AS address,
+    concat(steps_text(n.tool, n.agent, n.step), ' ', shown(n.arguments::VARCHAR, 100), ' was called in epoch ',
+        n.epoch, ' and is ', n.status, ', though the effect of ', steps_text(o.tool, o.agent, o.step), ' ',
+        shown(o.arguments::VARCHAR, 100), ' was on record and not replayed') AS fact
+FROM made AS n
+JOIN passed_over AS o
+    ON o.run = n.run AND o.agent = n.agent AND o.later_epoch = n.epoch AND o.scope = n.scope
+    AND ((n.tool = o.tool AND n.place = o.place)
+        OR (n.tool <> o.tool AND n.arguments = o.arguments AND n.first_epoch = n.epoch
+            AND NOT EXISTS (
+                FROM made AS m
+                WHERE m.run = o.run AND m.agent = o.agent AND m.tool = o.tool AND m.epoch = n.epoch
+            )));
+COMMENT ON VIEW repeated_effects IS 'One row an effect that a resume made while a recorded effect was not replayed: of the same tool in the same scope, or, with the same arguments, of a tool that was called no more. It may have happened twice.';
+
 CREATE VIEW retries AS
 SELECT
     if(s.attempts >= 5, 'storm', 'retried') AS kind, s.run, s.agent, s.step,

@@ -19,6 +19,8 @@ INSERT INTO finding_kinds VALUES
     ('policy_overrides', 'ran later', 'overrides', 'high', 'Did what the gate refused stay undone?'),
     ('policy_overrides', 'ran by another', 'overrides', 'high', 'Did what the gate refused one agent stay undone by the others?'),
     ('policy_overrides', 'run again', 'overrides', 'medium', 'Was a call in doubt run a second time?'),
+    ('repeated_effects', 'same tool', 'effects', 'high', 'Did no resume make an effect again that was on record?'),
+    ('repeated_effects', 'another tool', 'effects', 'high', 'Did no resume make an effect again that was on record?'),
     ('retries', 'storm', 'retries', 'medium', 'Did each call succeed within four attempts?'),
     ('retries', 'repeated', 'retries', 'medium', 'Was a call given up, or changed, before it had failed five times in a row?'),
     ('threshold_flips', 'selected would fail', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?'),
@@ -93,6 +95,8 @@ FROM (
     UNION ALL
     SELECT 'overrides', count(*), 'words of the gate' FROM policies
     UNION ALL
+    SELECT 'effects', count(*) FILTER (effects IN ('idempotent', 'reconcile', 'once')), 'calls with effects' FROM steps
+    UNION ALL
     SELECT 'retries', count(*), 'calls' FROM steps
     UNION ALL
     SELECT 'thresholds', count(*) FILTER (threshold IS NOT NULL), 'decisions by a threshold' FROM decisions
@@ -146,6 +150,8 @@ FROM (
     SELECT 'late_outcomes', *, NULL, NULL FROM late_outcomes
     UNION ALL
     SELECT 'policy_overrides', *, NULL, NULL FROM policy_overrides WHERE kind <> 'settled'
+    UNION ALL
+    SELECT 'repeated_effects', *, NULL, NULL FROM repeated_effects
     UNION ALL
     SELECT 'retries', *, NULL, NULL FROM retries WHERE kind <> 'retried'
     UNION ALL
