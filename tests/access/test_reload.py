@@ -262,15 +262,6 @@ def test_a_login_that_the_server_would_not_start_with_is_left_out(lease: Lease, 
 
 
 @pytest.mark.slow
-def test_a_server_of_an_older_version_is_named(lease: Lease, data_dir: Path):
-    """One whose configuration has no place for them cannot be told; the remedy is said."""
-    config = data_dir / "nats.conf"
-    config.write_bytes(config.read_bytes().replace(b'include "access.conf"', b""))
-    with pytest.raises(AccessNotTold, match="stop all processes that use it"):
-        asyncio.run(tell(data_dir, user("ada")[0]))
-
-
-@pytest.mark.slow
 def test_without_a_server_they_are_kept_for_the_next(data_dir: Path):
     """The error says that nobody was told; whoever starts it next has them."""
     ServerFiles(data_dir).create()

@@ -35,8 +35,6 @@ ENTRIES_MAX = 10_000
 RELOAD_POLL_S = 0.05
 """Pause between two tries to have a server reload that is being restarted."""
 
-_INCLUDES = b'include "access.conf"'
-
 
 class BrokerUser(msgspec.Struct, frozen=True):
     """A restricted login as the broker knows it. `nkey` is its public key (U...)."""
@@ -147,13 +145,6 @@ def _have_reloaded(place: ServerFiles, deadline: float) -> None:
             with server_process.asking(
                 credentials.port, credentials.name, credentials.system
             ) as reload:
-                if _INCLUDES not in place.config.read_bytes():
-                    message = (
-                        f"the server on {str(place.root)!r} was started by a version of hansard "
-                        "without restricted logins: stop all processes that use it, then run "
-                        "this again"
-                    )
-                    raise NotReloaded(message)
                 write(place, credentials)
                 reload()
         except (ConnectionError, TimeoutError) as error:
