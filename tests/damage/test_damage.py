@@ -221,6 +221,8 @@ def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Cal
         refused = cli("repair")
         assert refused.code == 2
         assert "other processes use the data directory" in refused.err
+    mistyped = cli("-w", "lob", "repair")
+    assert (mistyped.code, "workspace 'lob' was not found" in mistyped.err) == (2, True)
     outside = cli("--nats", "nats://127.0.0.1:1", "repair")
     assert (outside.code, "is a broker of your own" in outside.err) == (2, True)
     assert contents(files.stream()) == {"meta.sum": before["meta.sum"]}

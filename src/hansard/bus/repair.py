@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from hansard.bus import marks, subjects
-from hansard.bus.errors import BrokerError, NotWritable
+from hansard.bus.errors import BrokerError, NotFound, NotWritable
 from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
@@ -63,16 +63,18 @@ class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restore
 async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
     """Restore the metadata of a workspace's streams that have messages and are not offered.
 
-    Raises InUse, NotWritable, ServerError, Unreachable, BrokerError.
+    Raises NotFound, InUse, NotWritable, ServerError, Unreachable, BrokerError.
     """
     place = ServerFiles(data_dir.resolve())  # noqa: ASYNC240 -- as `Host.open` does, once
     async with _administrator(place.root) as broker:
-        damaged = [
+        missing = [
             name
             for name in _names(workspace)
-            if Witness.of(place.root).files(name) is not None
-            and await jetstream_streams.config_of(broker, name) is None
+            if await jetstream_streams.config_of(broker, name) is None
         ]
+    damaged = [name for name in missing if Witness.of(place.root).files(name) is not None]
+    if subjects.log_stream(workspace) in missing and not damaged:
+        raise NotFound(f"workspace {workspace!r}", f"no stream of it is in {str(place.store)!r}")
     if not damaged:
         return []
     with tempfile.TemporaryDirectory(prefix="hansard-repair-") as folder:
