@@ -77,7 +77,7 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
         raise NotFound(f"workspace {workspace!r}", f"no stream of it is in {str(place.store)!r}")
     if not damaged:
         return []
-    with tempfile.TemporaryDirectory(prefix="hansard-repair-") as folder:
+    with tempfile.TemporaryDirectory("-hansard-repair", ignore_cleanup_errors=True) as folder:
         fresh = ServerFiles(Path(folder) / "data")
         async with _administrator(fresh.root) as broker:
             await jetstream_streams.ensure(broker, workspace)
@@ -85,7 +85,7 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
             backup = await asyncio.to_thread(_replace, place, fresh, damaged, workspace)
         except OSError as error:
             raise NotWritable(place.root, error) from error
-        await asyncio.to_thread(_await_end, fresh)
+        await asyncio.to_thread(freed, fresh, time.monotonic() + ENDED_S)
     async with _administrator(place.root) as broker:
         return [await _restored(broker, name, backup) for name in damaged]
 
