@@ -141,7 +141,7 @@ if TYPE_CHECKING:
         TooLarge,
         Unreachable,
     )
-    from hansard.bus.portal import AfterFork, SyncInLoop
+    from hansard.bus.portal import AfterFork, OtherLoop, SyncInLoop
     from hansard.bus.server.lease import (
         BadDataDir,
         Durability,
@@ -499,7 +499,7 @@ _HOME = {
         "TooLarge",
         "Unreachable",
     ),
-    "hansard.bus.portal": ("AfterFork", "SyncInLoop"),
+    "hansard.bus.portal": ("AfterFork", "OtherLoop", "SyncInLoop"),
     "hansard.bus.server.lease": (
         "BadDataDir",
         "Durability",
@@ -886,6 +886,7 @@ __all__ = [
     "Optimized",
     "OtherDurability",
     "OtherLog",
+    "OtherLoop",
     "Outcome",
     "PageAction",
     "PageGone",

@@ -8,6 +8,7 @@ import pytest
 
 import hansard
 from hansard.bus.portal import SyncInLoop
+from hansard.domain.run import RunStatus
 
 
 @pytest.mark.slow
@@ -85,3 +86,41 @@ def test_the_sync_client_works_in_a_thread_beside_a_loop(stage):
         return await asyncio.to_thread(in_thread)
 
     assert asyncio.run(inside()) == 7
+
+
+def test_a_record_of_another_event_loop_is_refused(server, workspace):
+    """At once and by name, whatever is asked of it or of its session, while its own loop runs and
+    after that has ended. Nothing of it is written, and the session goes on in its own loop.
+    """
+    calls = []
+
+    async def elsewhere(record: hansard.AsyncRecord, session: Any, send: Any) -> None:
+        async with asyncio.timeout(5):
+            with pytest.raises(hansard.OtherLoop, match="opened in one event loop"):
+                await record.runs()
+            with pytest.raises(hansard.OtherLoop):
+                await record.open("other")
+            if session is not None:
+                with pytest.raises(hansard.OtherLoop):
+                    await send("letter")
+                with pytest.raises(hansard.OtherLoop):
+                    await session.checkpoint("here")
+
+    async def first() -> hansard.AsyncRecord:
+        record = await hansard.connect_async(workspace=workspace, **server.login)
+        async with record.run("loops", run="r1") as session:
+
+            @session.tool
+            async def send(word):
+                calls.append(word)
+                return word
+
+            await asyncio.to_thread(asyncio.run, elsewhere(record, session, send))
+            assert await send("letter") == "letter"
+            assert [step.tool for step in session.state.steps.values()] == ["send"]
+        assert (await record.state("r1")).life.status is RunStatus.COMPLETED
+        return record
+
+    record = asyncio.run(first())
+    asyncio.run(elsewhere(record, None, None))
+    assert calls == ["letter"]

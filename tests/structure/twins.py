@@ -149,7 +149,7 @@ TWINS = (
             "hansard.client.resumable": "hansard.client.resumable_sync",
         },
         calls=FLOWS
-        | {"session.close", "old.close", "begun_async"}
+        | {"session.close", "old.close", "begun_async", "self._end_streams"}
         | {"self._block.__aenter__", "self._block.__aexit__"},
     ),
     Twin(

@@ -19,7 +19,8 @@ import msgspec
 
 from hansard.agents.callables import awaited, calling, is_coroutine_function, name_of
 from hansard.agents.steps.scope import Scope, enter, leave
-from hansard.bus.portal import Portal, refuse_in_loop
+from hansard.bus.own_tasks import own_task
+from hansard.bus.portal import Portal, demand_loop
 
 T = TypeVar("T")
 
@@ -81,11 +82,12 @@ class AsyncDrive(Protocol):
 
 
 def drive(flow: Flow[T], portal: Portal) -> T:
-    """Run a flow in the calling thread. Raises SyncInLoop inside a running event loop.
+    """Run a flow in the calling thread. Raises SyncInLoop, AfterFork.
 
-    An interrupt reaches the flow wherever it comes, so that what it leaves is on record.
+    What a signal handler raises reaches the flow wherever it comes, so that what it leaves is on
+    record.
     """
-    refuse_in_loop()
+    portal.refuse()
     value: Any = None
     error: BaseException | None = None
     while True:
@@ -99,7 +101,7 @@ def drive(flow: Flow[T], portal: Portal) -> T:
         except StopIteration as stop:
             done: T = stop.value
             return done
-        except KeyboardInterrupt as late:  # between two of the lines above
+        except BaseException as late:  # of a signal handler, between two of the lines above
             if inspect.getgeneratorstate(flow) != inspect.GEN_SUSPENDED:
                 raise
             value, error = None, late
@@ -163,6 +165,16 @@ def _body(op: Body) -> tuple[Any, float]:
     return result, (time.perf_counter() - begin) * 1_000
 
 
+def driver(loop: asyncio.AbstractEventLoop) -> AsyncDrive:
+    """Return what runs flows in one loop; called in another, it raises OtherLoop."""
+
+    def drive_here(flow: Flow[T]) -> Coroutine[Any, Any, T]:
+        demand_loop(loop)
+        return drive_async(flow)
+
+    return drive_here
+
+
 async def drive_async(flow: Flow[T]) -> T:
     """Run a flow in the running loop. Cancellation reaches the flow, but no write is cut short."""
     value: Any = None
@@ -185,7 +197,7 @@ async def _perform_async(op: Op) -> Any:
         case Wait():
             return await _shielded(op.future)
         case Io():
-            return await _shielded(asyncio.ensure_future(op.work()))
+            return await _shielded(own_task(op.work()))
         case Watch():
             return await op.work()
         case Pause():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -509,8 +508,9 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         return await _left(workspace, ledger, left, events, send)
 
     try:
-        done = ledger.leave(Leave(outcome, told, ledger.answered_ranges), leave)
-        await (asyncio.wrap_future(done) if isinstance(done, Future) else asyncio.shield(done))
+        done = Unbroken()
+        ledger.leave(Leave(outcome, told, ledger.answered_ranges), leave, done)
+        await done
     except HansardError as failed:
         if error is None:
             raise

@@ -19,6 +19,7 @@ import msgspec
 
 from hansard.bus.errors import AppendUnknown, Conflict, Unreachable
 from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.own_tasks import own_task
 
 COMMITS_MAX = 512
 """Most commits sent at once, but for a larger transaction, which goes alone: half of what a batch
@@ -90,13 +91,12 @@ class JointSender:
         """Have a transaction sent. Where one that it follows fails, it fails with Conflict; else as
         `EventLog.append_all` says. Those that it follows must have been put before it.
         """
-        loop = asyncio.get_running_loop()
-        ticket = Ticket(log, appends, after, loop.create_future())
+        ticket = Ticket(log, appends, after, asyncio.get_running_loop().create_future())
         self._waiting.append(ticket)
         if len(self._waiting) >= self._wanted:
             self._enough.set()
         if self._sending is None:
-            self._sending = loop.create_task(self._drain())
+            self._sending = own_task(self._drain())
         return ticket
 
     async def _drain(self) -> None:

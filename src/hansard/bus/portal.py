@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from hansard.bus.errors import BusError
@@ -41,6 +42,91 @@ class AfterFork(BusError):
         self.opened_by = opened_by
 
 
+class OtherLoop(BusError):
+    """A record or session of one event loop was used in another; nothing was done."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a record or session that was opened in one event loop was used in another, in which "
+            "its connection does not work: call hansard.connect_async(...) in each loop (each "
+            "asyncio.run(...) makes one), or keep one loop for the program (asyncio.Runner)"
+        )
+
+
+class Arrival:
+    """A result that an event loop gives and a thread waits for.
+
+    It is no `concurrent.futures.Future`: that holds a lock in Python code, and an exception of a
+    signal handler (Ctrl-C, a soft time limit) that hits the waiting thread there leaves it locked.
+    The loop would wait for it for ever. Here the loop never waits.
+    """
+
+    __slots__ = ("_error", "_gate", "_is_done", "_task", "_value")
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._is_done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def done(self) -> bool:
+        """Return whether there is a result or an error."""
+        return self._is_done
+
+    def cancelled(self) -> bool:
+        """Return False: whoever waits wants the result."""
+        return False
+
+    def set_result(self, value: Any) -> None:
+        """Give the result."""
+        self._value = value
+        self._arrived()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Give the error."""
+        self._error = error
+        self._arrived()
+
+    def _arrived(self) -> None:
+        self._is_done = True
+        self._gate.release()
+
+    def result(self) -> Any:
+        """Wait for the result. Raises the error."""
+        if not self._is_done:
+            self._gate.acquire()
+            self._gate.release()  # for another thread that waits
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start what gives the result. On the loop."""
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(self._take)
+
+    def _take(self, task: asyncio.Task[Any]) -> None:
+        error = CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(task.result())
+
+    def cancel(self) -> None:
+        """Cancel what gives the result. On the loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+def arriving(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Arrival:
+    """Run a coroutine on a loop of another thread."""
+    arrival = Arrival()
+    loop.call_soon_threadsafe(arrival.begin, work)
+    return arrival
+
+
 class Portal:
     """A loop in a thread."""
 
@@ -59,28 +145,45 @@ class Portal:
 
         Raises SyncInLoop, AfterFork.
         """
-        try:
-            self.refuse()
-        except BusError:
+        self._accept(work)
+        found: T = arriving(work, self.loop).result()
+        return found
+
+    def release(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that closes what was opened on the loop. A forked child closes nothing:
+        it would be its parent's.
+        """
+        if os.getpid() == self.pid:
+            self.run(work)
+        else:
             work.close()
-            raise
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def watch(self, work: Coroutine[Any, Any, T]) -> T:
         """Like `run`, for what only looks: whatever ends the wait here, cancels it there, too."""
+        self._accept(work)
+        arrival = arriving(work, self.loop)
+        try:
+            found: T = arrival.result()
+        finally:
+            if not arrival.done():
+                self.loop.call_soon_threadsafe(arrival.cancel)
+        return found
+
+    def _accept(self, work: Coroutine[Any, Any, Any]) -> None:
         try:
             self.refuse()
-        except BusError:
+        except BaseException:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
 
     def refuse(self) -> None:
-        """Raise SyncInLoop or AfterFork where `run` would."""
+        """Raise SyncInLoop or AfterFork where `run` would.
+
+        While the interpreter shuts down the loop's thread is gone, and nothing may wait for it. All
+        that runs then are finalizers, of generators above all: a GeneratorExit ends them quietly.
+        """
+        if sys.is_finalizing():
+            raise GeneratorExit
         refuse_in_loop()
         if os.getpid() != self.pid:
             raise AfterFork(self.pid)
@@ -91,9 +194,9 @@ class Portal:
             raise AfterFork(self.pid)
         self.loop.call_soon_threadsafe(call)
 
-    def future(self) -> Future[Any]:
-        """A future that the loop resolves and a thread waits for."""
-        return Future()
+    def future(self) -> Arrival:
+        """Return what the loop resolves and a thread waits for."""
+        return Arrival()
 
 
 class LoopPortal(Portal):
@@ -105,34 +208,36 @@ class LoopPortal(Portal):
         self.pid = os.getpid()
         self.loop = loop
         self._lock = threading.Lock()
-        self._running: Future[Any] | None = None
+        self._running: Arrival | None = None
         self._is_ended = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """As `Portal.run`. Raises CancelledError once the program waits no more."""
-        try:
-            self.refuse()
-        except BusError:
-            work.close()
-            raise
+        self._accept(work)
         with self._lock:
             if self._is_ended:
                 work.close()
                 raise CancelledError
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
-            self._running = future
-        return future.result()
+            arrival = self._running = arriving(work, self.loop)
+        found: T = arrival.result()
+        return found
 
     def end(self) -> None:
         """Cancel what runs, and take nothing more."""
         with self._lock:
             self._is_ended = True
             if self._running is not None:
-                self._running.cancel()
+                self.loop.call_soon_threadsafe(self._running.cancel)
+
+
+def demand_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise OtherLoop unless the running event loop is the given one."""
+    if asyncio.get_running_loop() is not loop:
+        raise OtherLoop
 
 
 def in_loop() -> bool:
-    """Whether an event loop runs in this thread."""
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

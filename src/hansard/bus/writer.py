@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +24,9 @@ from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
 from hansard.bus.log import Append, EventLog, NotYet, Stored, appends_here
 from hansard.bus.loggers import logger
-from hansard.domain.errors import BadValue, Corrupt
+from hansard.bus.own_tasks import own_task
+from hansard.bus.portal import Arrival
+from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import StreamId
 from hansard.domain.label import Label, join
@@ -125,7 +126,7 @@ class Held:
     future, but that the wait does the work.
     """
 
-    def __init__(self, writer: StreamWriter, entry: _Entry, done: Future[Any], post: Post) -> None:
+    def __init__(self, writer: StreamWriter, entry: _Entry, done: Arrival, post: Post) -> None:
         self.entry = entry
         self.done = done
         self.post = post
@@ -227,7 +228,7 @@ class StreamWriter:
         self._enqueue(_Entry(tuple(held), _sum(held), done, causation, label=label))
 
     def hold(
-        self, recorded: Sequence[Recorded], done: Future[Any], label: Label | None, post: Post
+        self, recorded: Sequence[Recorded], done: Arrival, label: Label | None, post: Post
     ) -> Held | None:
         """Leave the events of one decision to whoever waits for them; None where something else is
         to be written first, or the log cannot do that.
@@ -257,7 +258,7 @@ class StreamWriter:
         def arrived() -> None:
             if held is not None and self.lost is None:
                 self._enqueue(held.entry)
-            elif held is not None:
+            elif held is not None and self.lost is not None:
                 held.done.set_exception(self.lost)
             put()
             with self._lock:
@@ -288,9 +289,9 @@ class StreamWriter:
                 held.tried_s = None
         except AppendUnknown:
             pass
-        except Exception as error:  # noqa: BLE001 -- told to whoever waits
+        except HansardError as error:
             lost = error
-        finally:
+        finally:  # of anything else, as what a signal handler raises, the loop has the commit
             self._give_back(held, stored, lost)
 
     def _give_back(self, held: Held, stored: Stored | None, lost: Exception | None) -> None:
@@ -337,7 +338,7 @@ class StreamWriter:
     def _start(self) -> None:
         """Have what is queued sent."""
         if self._holder is None and self._pump is None:
-            self._pump = asyncio.get_running_loop().create_task(self._drain())
+            self._pump = own_task(self._drain())
             self._pump.add_done_callback(self._never_began)
 
     def _never_began(self, pump: asyncio.Task[None]) -> None:

@@ -296,6 +296,9 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
     def _its_loop(self) -> asyncio.AbstractEventLoop:
         return self._portal.loop
 
+    def _let_go(self) -> None:
+        self._portal.release(self._closed())
+
     def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
     ) -> Session:
@@ -437,6 +440,9 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
 
     def _its_loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
+
+    async def _let_go(self) -> None:
+        await self._closed()
 
     async def _begin(
         self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
@@ -1572,6 +1578,3 @@ class AsyncRecord(OnLoop):
             ProjectionError, RoleRefused, Refused: As `sql`.
         """
         return explained(await self._asked().read(lambda reader: why(reader, decision)))
-
-    async def _let_go(self) -> None:
-        await self._closed()

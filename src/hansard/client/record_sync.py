@@ -1162,6 +1162,3 @@ class Record(OnPortal):
             ProjectionError, RoleRefused, Refused: As `sql`.
         """
         return explained(self._portal.run(self._asked().read(lambda reader: why(reader, decision))))
-
-    def _let_go(self) -> None:
-        self._portal.run(self._closed())

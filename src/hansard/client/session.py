@@ -11,6 +11,7 @@ import contextlib
 import functools
 import inspect
 import math
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import (
@@ -47,7 +48,7 @@ from hansard.agents.board.twins_sync import Board
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
-from hansard.agents.flow import Drive, Flow, Io, drive, drive_async
+from hansard.agents.flow import Drive, Flow, Io, drive, driver
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.memory.twins_sync import Memory
@@ -55,7 +56,7 @@ from hansard.agents.policy.permits import states
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
-from hansard.agents.steps.scope import Scope, drop, enter, keep, leave
+from hansard.agents.steps.scope import Scope, drop, enter, keep, leave, opens
 from hansard.agents.steps.streams import iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
@@ -64,7 +65,8 @@ from hansard.agents.team.twins import AsyncTeam
 from hansard.agents.team.twins_sync import Team
 from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.errors import NotFound
-from hansard.bus.portal import Portal, in_loop
+from hansard.bus.loggers import logger
+from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
 from hansard.client.beginning import Asked, begun_async
 from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, Model, pure
@@ -98,8 +100,15 @@ from hansard.inspect.savings import Saved, saved
 
 T = TypeVar("T")
 
+_log = logger(__name__)
+
 Ending = Callable[[BaseException | None], Coroutine[Any, Any, None]]
 """Puts the end of a session on record, with the error that ended it, if any."""
+
+
+def _not_closed(error: Exception) -> None:
+    """Log an error that the session's end met as it closed a stream."""
+    _log.warning("a tool failed as its half-read stream was closed", error=repr(error))
 
 
 def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
@@ -144,7 +153,12 @@ class _Session(Brief):
         """Declares a function as a tool of this session: `@session.tool(effects="pure")`."""
         self._flows = self._made(now)
         self.facts = self._flows.facts
+        self._pid = os.getpid()
+        self._streams: dict[int, Any] = {}
+        """Streams of tools whose readers have their last item, by identity: the session's end
+        closes them."""
         engine.ledger.client = self
+        opens(self)
 
     _closed = False
 
@@ -160,7 +174,11 @@ class _Session(Brief):
         """A call of a streaming tool, item by item."""
 
     def _closing(self) -> Ending | None:
-        """What puts its end on record; None the second time."""
+        """Return what records its end; None the second time, and in a forked child, which has no
+        part in this session.
+        """
+        if os.getpid() != self._pid:
+            return None
         drop(self)
         ending = None if self._closed else self._ending
         self._closed = True
@@ -174,6 +192,12 @@ class _Session(Brief):
     def _last_step(self) -> str:
         """Name the agent's last step for people."""
         return f"agent {self.agent!r} joined it"
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether its run stays open where this process ends now."""
+        ours = os.getpid() == self._pid
+        return ours and not self.engine.ledger.ended and not self.mode.reads_only
 
     def _brief(self) -> dict[str, Any]:
         return {
@@ -272,8 +296,30 @@ class OnPortal(_Session):
         return not self.engine.ledger.ended
 
     def _closing(self) -> Ending | None:
-        self._portal.refuse()
+        if os.getpid() == self._pid:
+            self._portal.refuse()
         return super()._closing()
+
+    def _end_streams(self) -> None:
+        """Close the streams that are half read."""
+        for items in list(self._streams.values()):
+            if self._streams.pop(id(items), None) is not None:
+                try:
+                    items.close()
+                except Exception as error:  # noqa: BLE001 -- on record as the step's failure
+                    _not_closed(error)
+
+    def _read(self, call: Any) -> Generator[Any, None, None]:
+        """Call a streaming tool for its reader, item by item."""
+        with contextlib.closing(self._items(call)) as items:
+            for item in items:
+                self._streams[id(items)] = items
+                try:
+                    yield item
+                finally:
+                    mine = self._streams.pop(id(items), None)
+                if mine is None:
+                    raise SessionEnded(self.run, self.agent)
 
     def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a call of a declared tool comes to: resolve, gate, run, record. Call the tool.
@@ -293,7 +339,7 @@ class OnPortal(_Session):
             raise ToolError(message)
         call = self.engine.begin(spec, args, kwargs)
         if is_stream:
-            return self._items(call)
+            return self._read(call)
         answered, value = self.engine.answer(call)
         return value if answered else self._drive(self.engine.execute(call))
 
@@ -405,7 +451,9 @@ class OnLoop(_Session):
     def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
         super().__init__(engine, arm, ending)
         self._loop = asyncio.get_running_loop()
-        self._drive = drive_async if engine.settings.scrub is None else self._drive_redacted
+        self._drive_here = driver(self._loop)
+        redacts = engine.settings.scrub is not None
+        self._drive = self._drive_redacted if redacts else self._drive_here
         self.board = AsyncBoard(self._flows.board, self._drive)
         self.memory = AsyncMemory(self._flows.memory, self._drive)
         self.team = AsyncTeam(self._flows.team, self._flows.mail, self._drive)
@@ -413,7 +461,7 @@ class OnLoop(_Session):
 
     async def _drive_redacted(self, flow: Flow[T]) -> T:
         with self.engine.settings.scrub.in_errors():
-            return await drive_async(flow)
+            return await self._drive_here(flow)
 
     @property
     def is_within_reach(self) -> bool:
@@ -439,7 +487,22 @@ class OnLoop(_Session):
         call = self.engine.begin(spec, args, kwargs)
         async with contextlib.aclosing(self._items(call)) as items:
             async for item in items:
-                yield item
+                self._streams[id(items)] = items
+                try:
+                    yield item
+                finally:
+                    mine = self._streams.pop(id(items), None)
+                if mine is None:
+                    raise SessionEnded(self.run, self.agent)
+
+    async def _end_streams(self) -> None:
+        """Close the streams that are half read."""
+        for items in list(self._streams.values()):
+            if self._streams.pop(id(items), None) is not None:
+                try:
+                    await items.aclose()
+                except Exception as error:  # noqa: BLE001 -- on record as the step's failure
+                    _not_closed(error)
 
     _browser: AsyncBrowser | None = None
 
@@ -770,25 +833,32 @@ async def _scoped(scope: Scope, awaitable: Awaitable[T]) -> T:
 
 
 def handed(work: Any, loop: asyncio.AbstractEventLoop, tool: str) -> Any:
-    """A call for who made it: the coroutine in a loop; in a thread without one, what it comes to.
+    """Return a call for its caller: the coroutine in a loop; in a thread without one, its result.
 
-    Raises ToolError where the session's own loop does not run: nobody would do the call.
+    Raises OtherLoop in another loop than the session's, and ToolError where the session's does not
+    run: nobody would do the call.
     """
     if in_loop():
+        if asyncio.get_running_loop() is not loop:
+            work.close()  # else Python warns that it was never awaited
+            raise OtherLoop
         work.__qualname__ = tool  # what Python names where it was never awaited
         return work
     if not loop.is_running():
         work.close()
         message = f"{tool} was called where no event loop runs: await it inside the async session"
         raise ToolError(message)
-    return asyncio.run_coroutine_threadsafe(work, loop).result()
+    return arriving(work, loop).result()
 
 
 def handed_items(
     items: AsyncGenerator[Any, None], loop: asyncio.AbstractEventLoop, tool: str
 ) -> AsyncGenerator[Any, None] | Iterator[Any]:
-    """A streamed call for who made it: see `handed`."""
-    return items if in_loop() else _items(items, loop, tool)
+    """Return a streamed call for its caller: see `handed`."""
+    if in_loop():
+        demand_loop(loop)
+        return items
+    return _items(items, loop, tool)
 
 
 def _items(
@@ -822,11 +892,13 @@ class AsyncCommonSession(OnLoop):
 
     async def close(self, error: BaseException | None = None) -> None:
         """End the session, as leaving its block would: completed, or failed where an error is
-        given. The second time it does nothing. Raises as any write.
+        given. Streams of tools that are half read are closed first. It does nothing the second
+        time, nor in a forked child. Raises as any write.
         """
         ending = self._closing()
         if ending is not None:
             self._explain(error)
+            await self._end_streams()
             await ending(error)
 
     async def view(self, at: object = None, *, key: bytes | None = None) -> View:
@@ -963,7 +1035,7 @@ class AsyncCommonSession(OnLoop):
 
 _OF_THE_BEGUN = frozenset(
     {"arm", "board", "engine", "facts", "memory", "run", "team", "tool", "wait_for"}
-    | {"_drive", "_ending", "_flows", "_loop", "_portal"}
+    | {"_drive", "_drive_here", "_ending", "_flows", "_loop", "_pid", "_portal", "_streams"}
 )
 """What a session has from its beginning on."""
 

@@ -51,11 +51,13 @@ class CommonSession(OnPortal):
 
     def close(self, error: BaseException | None = None) -> None:
         """End the session, as leaving its block would: completed, or failed where an error is
-        given. The second time it does nothing. Raises as any write.
+        given. Streams of tools that are half read are closed first. It does nothing the second
+        time, nor in a forked child. Raises as any write.
         """
         ending = self._closing()
         if ending is not None:
             self._explain(error)
+            self._end_streams()
             self._portal.run(ending(error))
 
     def view(self, at: object = None, *, key: bytes | None = None) -> View:

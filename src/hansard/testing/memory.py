@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,7 +17,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.blobs import verified
 from hansard.bus.clock import Clock
 from hansard.bus.errors import NotFound
-from hansard.bus.portal import portal, refuse_in_loop
+from hansard.bus.portal import arriving, portal, refuse_in_loop
 from hansard.bus.recorder.log import RecorderLog
 from hansard.client.options import Defaults, RecordOptions
 from hansard.client.record import AsyncRecord
@@ -159,7 +158,8 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     """What a coroutine comes to that waits for nothing but memory: also inside a running loop,
     which it holds up for as long.
     """
-    return asyncio.run_coroutine_threadsafe(work, portal().loop).result()
+    found: T = arriving(work, portal().loop).result()
+    return found
 
 
 def _defaults(options: dict[str, Any]) -> Defaults:

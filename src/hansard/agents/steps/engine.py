@@ -31,7 +31,7 @@ from hansard.agents.steps.gating import STOPPED, Gated
 from hansard.agents.steps.ledger import CallIdentity, Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.probed import Probed
-from hansard.agents.steps.recorder import INTERRUPTIONS, Call, Settings, StepRecorder
+from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
 from hansard.agents.steps.replayed import before
 from hansard.agents.steps.reused import Answer, Looked, Reuser
 from hansard.agents.steps.scope import Scope
@@ -245,7 +245,7 @@ class StepEngine(Gated):
             if done is not None and is_final(done):
                 given = not isinstance(error, NeedsSettling)
                 self.ledger.advance(call.place.scope, done, given=given)
-            elif done is not None or isinstance(error, (*INTERRUPTIONS, NeedsSettling)):
+            elif done is not None or isinstance(error, NeedsSettling) or comes_from_outside(error):
                 self._take_back(call)
             raise
         else:
@@ -486,7 +486,7 @@ class StepEngine(Gated):
         """Wait for the next attempt; interrupted after a safe error, nothing is in doubt."""
         try:
             yield Pause(wait_s)
-        except INTERRUPTIONS as error:
+        except BaseException as error:
             if call.spec.is_safe(last):
                 yield from self.outcomes.never_began(call, error)
             raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
-from concurrent.futures import Future
 from enum import StrEnum
 from typing import Any
 
@@ -17,6 +16,7 @@ import msgspec
 
 from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
 from hansard.bus.log import Append, Stored
+from hansard.bus.portal import Arrival
 from hansard.bus.writer import Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
@@ -240,9 +240,13 @@ class Ledger(OpenCalls):
         self._post(cut)
 
     def leave(
-        self, command: Leave, work: Callable[[Sequence[Recorded], Send], Awaitable[Stored]]
-    ) -> Any:
-        """Like `record`, of the session's end; `work` sends it with what it is to the run.
+        self,
+        command: Leave,
+        work: Callable[[Sequence[Recorded], Send], Awaitable[Stored]],
+        done: asyncio.Future[Any],
+    ) -> None:
+        """Like `record`, of the session's end; `work` sends it with what it is to the run. On the
+        bus's loop.
 
         A call with effects whose body still runs is in doubt from here on: what comes of it may
         never be on record. What is told of it later is recorded as late.
@@ -255,14 +259,12 @@ class Ledger(OpenCalls):
                 for event in agent.decide(self.state, each):
                     events.append(writer.recorded(event))
                     self._evolve(event)
-            done = self._pending()
 
             async def joint(send: Send) -> Stored:
                 return await work(events, send)
 
             writer.post(self._post, lambda: writer.put_jointly(joint, done))
             self.end()
-            return done
 
     def _unfinished(self) -> list[StepInDoubt]:
         why = Failure("SessionEnded", "the session ended while the call ran", module="hansard")
@@ -513,7 +515,7 @@ class Ledger(OpenCalls):
     def _put(self, writer: StreamWriter, events: list[Recorded], done: Any) -> Any:
         """Give events to the writer; what to wait for. A thread that waits may send them itself."""
         label = self.label.stored
-        if isinstance(done, Future):
+        if isinstance(done, Arrival):
             held = writer.hold(events, done, label, self._post)
             if held is not None:
                 return held

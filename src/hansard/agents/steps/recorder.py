@@ -26,7 +26,7 @@ from hansard.bus.blobs import Blobs
 from hansard.bus.errors import BusError, NotFound
 from hansard.domain import values
 from hansard.domain.agent import AgentState, Declare, Tell
-from hansard.domain.errors import BadValue, Corrupt, Refused
+from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload.parts import Key, Text, arguments_of
 from hansard.domain.payload.references import Fetch
@@ -98,6 +98,13 @@ UNTOUCHED = (NeedsSettling, SessionEnded, BusError, Miss, Refused)
 
 INTERRUPTIONS = (asyncio.CancelledError, KeyboardInterrupt)
 """What ends a wait from outside. What was being recorded is still recorded."""
+
+
+def comes_from_outside(error: BaseException) -> bool:
+    """Return whether what ended a wait for the record is none of its own errors: a cancellation, or
+    an exception of a signal handler.
+    """
+    return not isinstance(error, HansardError)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,8 +233,9 @@ class StepRecorder:
         """Record an intent; interrupted while that is on its way, the attempt never begins."""
         try:
             yield from self.record(*commands)
-        except INTERRUPTIONS as error:
-            yield from self.never_began(call, error)
+        except BaseException as error:
+            if comes_from_outside(error) and call.number in self.ledger.state.steps:
+                yield from self.never_began(call, error)
             raise
 
     def never_began(self, call: Call, error: BaseException) -> Flow[None]:

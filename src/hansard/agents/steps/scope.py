@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import threading
+import weakref
 from collections.abc import MutableMapping
 from contextvars import ContextVar, Token
 from typing import Any
@@ -325,6 +326,15 @@ _opened: list[tuple[Any, str, Any]] = []
 _lock = threading.Lock()
 
 
+_unclosed: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Sessions of this process that have not been closed, in a block or without."""
+
+
+def opens(session: Any) -> None:
+    """Have a program that ends before `drop` be warned of a session."""
+    _unclosed.add(session)
+
+
 def keep(session: Any, record: Any, where: str) -> list[Any]:
     """Have calls find a session that is open without a block, until `drop`. Those that it takes
     the place of, to be closed: the same agent's in the same run, opened in this thread.
@@ -345,7 +355,8 @@ def keep(session: Any, record: Any, where: str) -> list[Any]:
 
 
 def drop(session: Any) -> None:
-    """Find it no more."""
+    """Find a session no more: it is being closed."""
+    _unclosed.discard(session)
     with _lock:
         _opened[:] = [each for each in _opened if each[2] is not session]
 
@@ -386,10 +397,11 @@ def ambient(tool: str) -> Any:
 
 @atexit.register
 def _left_open() -> None:
-    for session in kept():
-        _log.warning(
-            "a session was never closed: its run stays open on record until it is resumed, or "
-            "finished with 'hansard run finish'",
-            run=session.run,
-            agent=session.agent,
-        )
+    for session in list(_unclosed):
+        if session.is_left_open:
+            _log.warning(
+                "a session was never closed: its run stays open on record until it is resumed, or "
+                "finished with 'hansard run finish'",
+                run=session.run,
+                agent=session.agent,
+            )

@@ -15,7 +15,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import STOPPED
-from hansard.agents.steps.recorder import INTERRUPTIONS, Call
+from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.domain import values
 from hansard.domain.agent import Tell
@@ -228,7 +228,7 @@ def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None
                 leave(token)
             try:
                 drive(stream.item(value))
-            except (BadValue, SessionEnded, *INTERRUPTIONS) as error:
+            except BaseException as error:  # noqa: BLE001 -- `refused` raises it
                 try:
                     drive(stream.refused(error))
                 finally:
@@ -238,7 +238,11 @@ def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None
             try:
                 yield value
             except GeneratorExit:
-                inner.close()
+                try:
+                    inner.close()
+                except Exception as error:
+                    drive(stream.failed(error))
+                    raise
                 drive(stream.end(closed=True))
                 raise
         drive(stream.end(closed=False))
@@ -274,7 +278,7 @@ async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGe
                 leave(token)
             try:
                 await drive(stream.item(value))
-            except (BadValue, SessionEnded, *INTERRUPTIONS) as error:
+            except BaseException as error:  # noqa: BLE001 -- `refused` raises it
                 try:
                     await drive(stream.refused(error))
                 finally:
@@ -284,7 +288,11 @@ async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGe
             try:
                 yield value
             except GeneratorExit:
-                await _close(inner)
+                try:
+                    await _close(inner)
+                except Exception as error:
+                    await drive(stream.failed(error))
+                    raise
                 await drive(stream.end(closed=True))
                 raise
         await drive(stream.end(closed=False))

@@ -17,6 +17,7 @@ from hansard.bus.jetstream._known import Known
 from hansard.bus.jetstream.calls import publish, publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected
+from hansard.bus.own_tasks import own_task
 
 SINGLES_MAX = 8
 """Single publishes in flight in strict mode: the server syncs them one after the other anyway."""
@@ -105,7 +106,7 @@ class Committer:
             return
         if len(self._waiting) >= GROUP_MIN:
             self._crowded = True
-            self._batch = asyncio.get_running_loop().create_task(self._send_groups())
+            self._batch = own_task(self._send_groups())
             return
         self._crowded = False
         while self._waiting and self._singles < SINGLES_MAX:
@@ -141,13 +142,12 @@ class Committer:
         """Send groups one after the other while enough wait. The next one is handed to the socket
         before the callers of the last one wake, since what they do next takes its time.
         """
-        loop = asyncio.get_running_loop()
         group = self._take()
         settle: Callable[[], None] | None = None
         try:
             while group:
                 messages = [(entry.subject, entry.body, FIRST) for entry in group]
-                sending = loop.create_task(publish_all(self._broker, messages, self._known))
+                sending = own_task(publish_all(self._broker, messages, self._known))
                 await asyncio.sleep(0)
                 if settle is not None:
                     settle()

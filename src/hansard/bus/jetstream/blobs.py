@@ -14,6 +14,7 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.patience import Patience
 from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected
+from hansard.bus.own_tasks import own_task
 
 CHUNK_BYTES = 512 * 1024
 """Part of the stored format: a chunk's number times this is its place in the blob."""
@@ -38,13 +39,11 @@ class JetStreamBlobs:
         sha256 = hashlib.sha256(data).hexdigest()
         chunks = range(-(-len(data) // CHUNK_BYTES))
         for start in range(0, len(chunks), CHUNKS_AT_ONCE_MAX):
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for number in chunks[start : start + CHUNKS_AT_ONCE_MAX]:
-                        body = data[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
-                        tasks.create_task(self._put(sha256, number, body))
-            except ExceptionGroup as failed:
-                raise failed.exceptions[0] from failed
+            group = chunks[start : start + CHUNKS_AT_ONCE_MAX]
+            bodies = [data[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES] for number in group]
+            await asyncio.gather(
+                *(own_task(self._put(sha256, *chunk)) for chunk in zip(group, bodies, strict=True))
+            )
         return sha256
 
     async def get(self, sha256: str, size: int) -> bytes:

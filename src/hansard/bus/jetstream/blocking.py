@@ -22,6 +22,7 @@ from hansard.bus.errors import BusError
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders, command, status
 from hansard.bus.loggers import logger
+from hansard.bus.own_tasks import own_task
 
 READ_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -152,7 +153,7 @@ class Blocking:
 
     def _open(self) -> None:
         if not self._closed:
-            self._opening = self._loop.create_task(self._connect())
+            self._opening = own_task(self._connect())
 
     async def _connect(self) -> None:
         found: tuple[socket.socket, str] | None = None
@@ -204,6 +205,8 @@ class Blocking:
     async def close(self) -> None:
         """End the connection. A thread that publishes gets NoAnswer."""
         self._closed = True
+        if os.getpid() != self._pid:
+            return
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})

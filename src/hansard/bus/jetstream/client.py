@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import re
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 from uuid import uuid4
 
@@ -39,6 +40,8 @@ from hansard.bus.jetstream.wire import (
     status,
 )
 from hansard.bus.loggers import logger
+from hansard.bus.own_tasks import disown, own_task
+from hansard.bus.portal import AfterFork, demand_loop
 from hansard.bus.slices import SLICE_S
 
 PENDING_BYTES_MAX = 8 * 1024 * 1024
@@ -129,6 +132,26 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self._ps = _Parser(self)
+
+    async def _read_loop(self) -> None:
+        disown(asyncio.current_task())
+        try:
+            await super()._read_loop()
+        except (SystemExit, KeyboardInterrupt):  # of a signal handler that ran meanwhile
+            await self._process_op_err(ConnectionError("reading was interrupted"))
+            raise
+
+    async def _ping_interval(self) -> None:
+        disown(asyncio.current_task())
+        await super()._ping_interval()
+
+    async def _flusher(self) -> None:
+        disown(asyncio.current_task())
+        await super()._flusher()
+
+    async def _attempt_reconnect(self) -> None:
+        disown(asyncio.current_task())
+        await super()._attempt_reconnect()
 
     async def _process_headers(self, headers: bytes | None) -> Any:
         return headers or None
@@ -274,6 +297,8 @@ class Broker:
 
     def __init__(self, options: BrokerOptions) -> None:
         self.options = options
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._nc: Client = _Client()
         self._inbox = f"{options.inbox_prefix}.{uuid4().hex}."
         self._receivers: dict[str, Receiver] = {}
@@ -288,6 +313,7 @@ class Broker:
         self._last_error = "no answer"
         self._revival: asyncio.Task[None] | None = None
         self._healing: asyncio.Task[None] | None = None
+        self._guard: AsyncGenerator[None] | None = None
 
     @classmethod
     async def open(cls, options: BrokerOptions) -> Broker:
@@ -305,7 +331,17 @@ class Broker:
             await broker.close()  # else it would be revived, for ever, for nobody
             raise
         broker._opened = True
+        broker._guard = broker._until_the_loop_ends()
+        await anext(broker._guard)
         return broker
+
+    async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
+        """Close the connection where nobody has: a loop that shuts down ends its generators."""
+        try:
+            yield
+        finally:
+            self._guard = None
+            await self.close()
 
     @property
     def url(self) -> str:
@@ -333,9 +369,10 @@ class Broker:
         return lambda: self._reconnects.remove(call)
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until connected. Raises Unreachable, and Closed at once, also where it is closed
-        meanwhile.
+        """Wait until connected. Raises OtherLoop, Unreachable, and Closed at once, also where it is
+        closed meanwhile.
         """
+        demand_loop(self._loop)
         if not self._closing and self._nc.is_connected and self._up.is_set():
             return
         try:
@@ -353,7 +390,15 @@ class Broker:
         return obstacle or Unreachable(self.url, self._last_error)
 
     async def close(self) -> None:
-        """Close the connection. What still waits for an answer gets NoAnswer."""
+        """Close the connection. What still waits for an answer gets NoAnswer. Raises OtherLoop."""
+        if os.getpid() != self._pid:
+            return  # the socket is that of the process that this one was forked from
+        if not self._closing:
+            demand_loop(self._loop)
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await guard.aclose()
+            return
         self._closing = True
         self._up.set()  # whoever waits for it is told now
         for task in (self._revival, self._healing):
@@ -382,7 +427,12 @@ class Broker:
         await self.send_all([(subject, payload, reply, headers)])
 
     async def send_all(self, messages: list[tuple[str, bytes, str, bytes]]) -> None:
-        """Hand messages (subject, body, reply, headers) to the socket, in order and together."""
+        """Hand messages (subject, body, reply, headers) to the socket, in order and together.
+        Raises OtherLoop, AfterFork, NotSent, TooLarge.
+        """
+        demand_loop(self._loop)
+        if os.getpid() != self._pid:
+            raise AfterFork(self._pid)
         nc = self._nc
         if not nc.is_connected:
             raise NotSent(f"not connected to {self.url}")
@@ -504,7 +554,7 @@ class Broker:
         logins it ends some that it has just let in. Raises what no further try would mend.
         """
         nc = self._nc = _Client()
-        connecting = asyncio.create_task(nc.connect(**self._arguments(nc)))
+        connecting = own_task(nc.connect(**self._arguments(nc)))
         try:
             either: set[asyncio.Future[Any]] = {connecting, refused}
             await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -609,7 +659,7 @@ class Broker:
         host = self.options.host
         done = self._healing is None or self._healing.done()
         if host is not None and done and not self._closing:
-            self._healing = asyncio.get_running_loop().create_task(self._heal(host))
+            self._healing = own_task(self._heal(host))
 
     async def _heal(self, host: Host) -> None:
         """While there is no connection: have the embedded server kept running, and follow it where
@@ -646,7 +696,7 @@ class Broker:
         if self._revival is not None and not self._revival.done():
             return
         self._up.clear()
-        self._revival = asyncio.get_running_loop().create_task(self._revive())
+        self._revival = own_task(self._revive())
 
     async def _revive(self) -> None:
         while not self._closing:

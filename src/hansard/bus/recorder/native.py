@@ -50,7 +50,7 @@ from hansard.bus.codec import revive
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, EventLog, Kind, Stored
-from hansard.bus.portal import refuse_in_loop
+from hansard.bus.portal import arriving, refuse_in_loop
 from hansard.bus.recorder._errors import translated
 from hansard.bus.recorder._native_subscription import NativeSubscription
 from hansard.bus.states.aggregates import in_full, since
@@ -105,7 +105,8 @@ class Place(msgspec.Struct):
             message = "the record that this application was made with is closed: make it anew"
             raise InterfaceError(message)
         with translated():
-            return asyncio.run_coroutine_threadsafe(work(), self.loop).result()
+            found: T = arriving(work(), self.loop).result()
+            return found
 
 
 _lent: dict[str, Place] = {}

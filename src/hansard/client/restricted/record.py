@@ -327,6 +327,9 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
         self._portal = portal
         self._defaults = defaults
 
+    def _let_go(self) -> None:
+        self._portal.release(self._link.close())
+
     def _session(self, engine: RemoteEngine) -> RestrictedSession:
         return RestrictedSession(
             engine, engine.arm, self._portal, partial(closed, engine, self._defaults.report)
@@ -375,6 +378,9 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
         self._link = link
         link.redaction = Redaction.of(defaults.redact)
         self._defaults = defaults
+
+    async def _let_go(self) -> None:
+        await self._link.close()
 
     def _session(self, engine: RemoteEngine) -> AsyncRestrictedSession:
         return AsyncRestrictedSession(
@@ -685,6 +691,3 @@ class AsyncRestrictedRecord(OnLoop):
 
     async def _ask(self, asked: Ask) -> Any:
         return await ask(self._link, asked)
-
-    async def _let_go(self) -> None:
-        await self._link.close()

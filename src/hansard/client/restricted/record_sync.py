@@ -347,6 +347,3 @@ class RestrictedRecord(OnPortal):
 
     def _ask(self, asked: Ask) -> Any:
         return self._portal.run(ask(self._link, asked))
-
-    def _let_go(self) -> None:
-        self._portal.run(self._link.close())

@@ -1,0 +1,125 @@
+"""Programs that end in the middle of something: each ends by itself, and what it leaves is said."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from hansard.domain.steps import StepStatus
+from tests.faults.support import Stage
+
+WITHIN_S = 2.0
+"""How long a program may go on after its last statement, or after its signal: what orchestrators
+and people wait for. On a busy machine the 200 rounds are judged by it, one case by `PATIENT_S`."""
+
+PATIENT_S = 8.0
+
+WARNING = "a session was never closed"
+
+
+class End(msgspec.Struct, frozen=True):
+    """What a program leaves: its exit code, the run's status, and the status of its last step."""
+
+    code: int
+    run: str
+    step: StepStatus
+    closed: bool = False
+    signal: signal.Signals | None = None
+
+
+HALF = End(0, "completed", StepStatus.COMPLETED, closed=True)
+UNCLOSED = End(0, "open", StepStatus.REQUESTED)
+TERMINATED = End(4, "failed", StepStatus.COMPLETED, signal=signal.SIGTERM)
+SHAPES = {
+    "half_read": HALF,
+    "zip": HALF,
+    "half_read_async": HALF,
+    "error": msgspec.structs.replace(HALF, code=1, run="failed"),
+    "exit": msgspec.structs.replace(HALF, code=3, run="failed"),
+    "interrupt": msgspec.structs.replace(HALF, code=-signal.SIGINT, run="failed"),
+    "unclosed_session": UNCLOSED,
+    "unclosed_record": UNCLOSED,
+    "generator": UNCLOSED,
+    "unclosed_async": msgspec.structs.replace(UNCLOSED, step=StepStatus.COMPLETED),
+    "terminated_idle": TERMINATED,
+    "terminated_in_call": msgspec.structs.replace(TERMINATED, step=StepStatus.IN_DOUBT),
+    "terminated_all_tasks": msgspec.structs.replace(TERMINATED, code=1),
+    "exit_in_gather": End(4, "failed", StepStatus.COMPLETED),
+}
+
+
+def _ended(stage: Stage, shape: str, effects: str = "once") -> tuple[int, str, float]:
+    """Run a program to its end: its exit code, what it wrote, and the seconds that its end took."""
+    child = stage.start("ends", shape=shape, effects=effects)
+    child.reach()
+    if shape.startswith("terminated"):
+        child.signal(signal.SIGTERM)
+    began_s = time.monotonic()
+    _, err = child._communicate()
+    return child.process.returncode, err.decode(), time.monotonic() - began_s
+
+
+def _check(stage: Stage, shape: str) -> float:
+    end = SHAPES[shape]
+    code, err, took_s = _ended(stage, shape)
+    assert code == end.code, err
+    view = stage.view()
+    assert view.life.status == end.run, err
+    agent = view.agent("agent")
+    last = agent.steps[max(agent.steps)]
+    if shape == "exit_in_gather":
+        assert {step.tool: step.status for step in agent.steps.values()}["parse"] == "in_doubt"
+    else:
+        assert (last.status, last.closed) == (end.step, end.closed), err
+    assert (WARNING in err) is (end.run == "open"), err
+    for noise in ("was destroyed", "never awaited", "Exception ignored", "broker did not confirm"):
+        assert noise not in err
+    return took_s
+
+
+@pytest.mark.slow(cases=4)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_program_ends_by_itself(stage: Stage, shape: str) -> None:
+    """A stream half read, a session never closed, SIGTERM in asyncio: nothing waits for ever, the
+    run's end is on record where its session ended, and a warning says so where it did not.
+    """
+    assert _check(stage, shape) < PATIENT_S
+
+
+@pytest.mark.long
+@pytest.mark.thorough(quick="tests/faults/test_program_ends.py::test_a_program_ends_by_itself")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_program_ends_within_two_seconds(
+    stage: Stage, shape: str, rounds: Any, evidence: Any
+) -> None:
+    """Each shape, again and again: the slowest end of all."""
+    tries = rounds(quick=1, full=200)
+    slowest = 0.0
+    for number in range(tries):
+        stage.begin(f"r1-{number}")
+        slowest = max(slowest, _check(stage, shape))
+    evidence.record(f"ends.{shape}", rounds=tries, slowest_s=round(slowest, 2))
+    assert slowest < WITHIN_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["error", "half_read_async"])
+def test_a_half_read_stream_of_a_pure_tool_is_never_in_doubt(stage: Stage, shape: str) -> None:
+    """`effects="pure"` is how a tool says that reading a part of it is safe: no step is left open,
+    and nobody is asked.
+    """
+    _ended(stage, shape, effects="pure")
+    steps = stage.view().agent("agent").steps.values()
+    assert [step.status for step in steps if step.streamed] == [StepStatus.COMPLETED]
+
+
+@pytest.mark.slow
+def test_sigterm_in_the_middle_of_writes_ends_the_program(stage: Stage) -> None:
+    """Whatever the loop does when the signal comes, nothing waits for a connection that is gone."""
+    code, err, took_s = _ended(stage, "terminated_busy")
+    assert code == 4, err
+    assert took_s < PATIENT_S
