@@ -13,12 +13,16 @@ being written, since they go into the log. Whatever wrote into the tables' own f
 checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change tells. Then it
 is copied while nothing is written. A generation gets its name by one rename when it is whole.
 Readers hold a shared flock on the folder; what is old and unread is removed.
+
+`generation.json` has the SHA-256 of both files, and of itself: a flipped bit anywhere is found by
+`damage`, which `hansard check` calls. A reader relies on DuckDB's own checksums, one a block.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shutil
 import threading
@@ -100,12 +104,25 @@ class _Told(msgspec.Struct, frozen=True, omit_defaults=True):
     head: int
     digest: str
     schema: str
-    messages: int = 0
-    chain: str | None = None
+    messages: int
+    chain: str | None
+    files: dict[str, str]
+    """SHA-256 of each file, by its name."""
+
+    own: str = ""
+    """SHA-256 of this object's JSON without this field."""
+
+    @property
+    def sealed(self) -> _Told:
+        """The same with its own digest."""
+        bare = msgspec.structs.replace(self, own="")
+        own = hashlib.sha256(msgspec.json.encode(bare)).hexdigest()
+        return msgspec.structs.replace(bare, own=own)
 
     def generation(self, folder: Path) -> PublishedSnapshot:
         """What stands in the folder that it was found in."""
-        return PublishedSnapshot(folder, *msgspec.structs.astuple(self))
+        *fields, _files, _own = msgspec.structs.astuple(self)
+        return PublishedSnapshot(folder, *fields)
 
 
 def newest(place: TableFiles) -> PublishedSnapshot | None:
@@ -115,6 +132,29 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
         if found is not None and found.schema == schema_digest():
             return found
     return None
+
+
+def damage(generation: PublishedSnapshot) -> str | None:
+    """What is wrong with the bytes of a generation, None where nothing is; all of it is read."""
+    told = _told(generation.folder)
+    if told is None:
+        return f"'{generation.folder / TOLD}' is not what was published"
+    for name, digest in told.files.items():
+        path = generation.folder / name
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            return f"'{path}' cannot be read ({error.strerror})"
+        if found != digest:
+            return f"'{path}' is not what was published: its bytes changed on the disk"
+    return None
+
+
+def unreadable(place: TableFiles) -> list[Path]:
+    """Generations whose `generation.json` is not what was written: no answer comes from them."""
+    damaged = [folder for _, folder in _folders(place) if _told(folder) is None]
+    return [folder for folder in damaged if folder.exists()]  # else it was removed meanwhile
 
 
 @contextlib.contextmanager
@@ -144,7 +184,7 @@ def restore(place: TableFiles) -> int:
     position = 0
     with holding(place) as found:
         place.remove(place.fresh)
-        if found is not None:
+        if found is not None and damage(found) is None:
             copied(found.path, place.fresh)
             with contextlib.suppress(FileNotFoundError):
                 copied(wal(found.path), wal(place.fresh))
@@ -185,6 +225,7 @@ class Publisher:
         self._place = place
         self._store = store
         self._base: Path | None = None
+        self._base_digest = ""
         self._base_state = (0, 0)
         self._copying: _Copy | None = None
         self._disturbed = False
@@ -281,6 +322,7 @@ class Publisher:
         if self._base is not None:
             self._base.unlink(missing_ok=True)
         self._base, self._base_state = copy.path, copy.state
+        self._base_digest = copy.digest
 
     def _make(self, head: int) -> PublishedSnapshot:
         """A folder with everything, and then its name."""
@@ -290,11 +332,12 @@ class Publisher:
         part.mkdir(mode=PRIVATE_DIR)
         assert self._base is not None, "a base is made first"  # noqa: S101 -- for the type checker
         _link(self._base, part / TABLES)
+        files = {TABLES: self._base_digest}
         log = wal(self._place.path)
         if _size(log):
             fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                _copy(fd, wal(part / TABLES))
+                files[wal(part / TABLES).name] = _copy(fd, wal(part / TABLES))
             finally:
                 os.close(fd)
         told = _Told(
@@ -304,9 +347,10 @@ class Publisher:
             schema_digest(),
             progress.messages,
             progress.chain,
+            files,
         )
         with new_file(part / TOLD) as file:
-            file.write(msgspec.json.encode(told))
+            file.write(msgspec.json.encode(told.sealed))
         folder = self._place.published / name
         part.rename(folder)
         return told.generation(folder)
@@ -331,6 +375,8 @@ class _Copy:
     def __init__(self, source: int, path: Path, state: tuple[int, int], began_s: float) -> None:
         self.path = path
         self.state = state
+        self.digest = ""
+        """SHA-256 of the copy, when it is whole."""
         self.stall_s = time.monotonic() - began_s
         """How long nothing was written for it."""
         self._error: OSError | None = None
@@ -353,7 +399,7 @@ class _Copy:
                 if time.time_ns() - self.state[0] >= TICK_S * 1e9:
                     break
                 time.sleep(TICK_S / 4)
-            _copy(source, self.path)
+            self.digest = _copy(source, self.path)
         except OSError as error:
             self._error = error
 
@@ -369,8 +415,17 @@ def _folders(place: TableFiles) -> Iterator[tuple[int, Path]]:
 
 
 def _read(folder: Path) -> PublishedSnapshot | None:
+    told = _told(folder)
+    return None if told is None else told.generation(folder)
+
+
+def _told(folder: Path) -> _Told | None:
+    """What `generation.json` says; None where it is not there, or not what was written."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / TOLD).read_bytes(), type=_Told).generation(folder)
+        content = (folder / TOLD).read_bytes()
+        told = msgspec.json.decode(content, type=_Told)
+        if msgspec.json.encode(told.sealed) == content:
+            return told
     return None
 
 
@@ -400,18 +455,21 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _copy(source: int, target: Path) -> None:
-    """Copy a whole file, read by a descriptor that stays where it was."""
+def _copy(source: int, target: Path) -> str:
+    """Copy a whole file, read by a descriptor that stays where it was; the SHA-256 of its bytes."""
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
+    digest = hashlib.sha256()
     try:
         at = 0
         while part := os.pread(source, COPY_BYTES, at):
+            digest.update(part)
             view = memoryview(part)
             while view:
                 view = view[os.write(fd, view) :]
             at += len(part)
     finally:
         os.close(fd)
+    return digest.hexdigest()
 
 
 def _link(source: Path, target: Path) -> None:

@@ -57,6 +57,12 @@ def role_place(data_dir: Path, workspace: str, role: str) -> TableFiles:
     return TableFiles(folder / f"{token(checked_name('role', role))}.duckdb")
 
 
+def role_places(data_dir: Path, workspace: str) -> list[TableFiles]:
+    """The files of all roles' tables that are there. Raises BadName."""
+    folder = data_dir / "projections" / "roles" / workspace_name(workspace)
+    return [TableFiles(path) for path in sorted(folder.glob("*.duckdb"))]
+
+
 def under(rules: RoleDefined, key: bytes | None) -> str:
     """What the tables follow from beside the log: other rules, another key or another version of
     Hansard make others.
