@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -11,9 +11,10 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import decode, encode, record
 from hansard.bus.errors import TooLarge
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Origin, Stored
+from hansard.domain import quarantined
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Tx
-from hansard.domain.ids import StreamId, uuid8
+from hansard.domain.ids import StreamId, WorkspaceStream, uuid8
 from hansard.domain.label import Label
 
 TRANSACTION_COMMITS_MAX = 1_000
@@ -151,13 +152,32 @@ def first_version(commits: Sequence[Stored], after: int, *, inside: bool) -> int
 
 
 def check_each(commits: Iterable[Stored]) -> None:
-    """Raise Corrupt unless each stream's versions go on without a hole from its first one on."""
+    """Raise Corrupt unless each stream's versions go on without a hole, from 1 where the stream
+    outlives runs. In a run that is a fork they go on from the parent's, see `check_begins`.
+    """
     following: dict[StreamId, int] = {}
     for stored in commits:
-        version = following.get(stored.stream)
+        first = 1 if isinstance(stored.stream, WorkspaceStream) else None
+        version = following.get(stored.stream, None if is_stand_in(stored) else first)
         if version is not None and stored.commit.version != version:
             check_versions(stored.stream, [stored], version)
         following[stored.stream] = stored.commit.last_version + 1
+
+
+def check_begins(commits: Iterable[Stored], at: Mapping[str, int]) -> None:
+    """Raise Corrupt unless each stream's first commit follows on the version that it had where its
+    run was forked (`at`, by the stream's name), and is version 1 where it had none.
+    """
+    begun: set[StreamId] = set()
+    for stored in commits:
+        if stored.stream not in begun and not is_stand_in(stored):
+            check_versions(stored.stream, [stored], at.get(str(stored.stream), 0) + 1)
+        begun.add(stored.stream)
+
+
+def is_stand_in(stored: Stored) -> bool:
+    """Whether a commit stands for a message that does not fit: its version proves nothing."""
+    return any(recorded.type == quarantined.TAG for recorded in stored.commit.events)
 
 
 def until(commits: Iterable[Stored], position: int) -> list[Stored]:

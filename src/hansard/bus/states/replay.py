@@ -16,7 +16,7 @@ import msgspec
 from cachetools import LRUCache
 
 from hansard.bus.codec import revive
-from hansard.bus.commits import until
+from hansard.bus.commits import check_begins, until
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored, UpTo
 from hansard.bus.states.chunk_maker import ChunkMaker
@@ -294,7 +294,9 @@ class States:
         )
         commits = sorted((*life, *boards), key=lambda stored: stored.position)
         commits = [stored for stored in commits if stored.position <= horizon]
-        made = _Skeleton(commits, horizon, self._begun(run, life))
+        forked = self._begun(run, life)
+        check_begins(commits, forked.at if forked is not None else {})
+        made = _Skeleton(commits, horizon, forked)
         if commits:
             self._skeletons[run] = made
         return made
@@ -325,6 +327,7 @@ class States:
         own = await self.log.read_run(run, up_to)
         lives = [stored for stored in own if isinstance(stored.stream, RunStream)]
         forked = _forked(run, lives)
+        check_begins(own, forked.at if forked is not None else {})
         if forked is None:
             return own
         return _within(await self._history(forked.parent, None, depth + 1), forked) + own
