@@ -143,7 +143,7 @@ async def live(found: Findings, raw: RawWorkspace, folder: Path, head: int) -> N
                 stdout=asyncio.subprocess.PIPE,
             )
             out, _ = await asyncio.wait_for(child.communicate(), seconds + LATE_S)
-            _, last = await raw.bounds()
+            last = (await raw.extent()).last
             await generations.wait_for(place, last, LATE_S)
             await asyncio.sleep(1)  # for one more question
             stop.set()

@@ -109,7 +109,7 @@ def _peak_kib(pid: int) -> int:
 async def bodies(place: _world.World, workspace: str, name: str) -> tuple[list[Message], int]:
     """What an import stored, as messages of a raw stream of its own, and how many events it is."""
     raw = await RawWorkspace.open(place.broker.runtime, workspace)
-    _, head = await raw.bounds()
+    head = (await raw.extent()).last
     found: list[RawMessage] = [message async for message in raw.follow(until=head)]
     await raw.close()
     prefix = f"hansard.{workspace}."

@@ -81,7 +81,7 @@ def engine_alone(messages: list[RawMessage], path: Path) -> int:
 
 async def bulk(found: Findings, raw: RawWorkspace, folder: Path) -> None:
     """Project from the broker; in turn, read raw; in turn, from memory."""
-    _, last = await raw.bounds()
+    last = (await raw.extent()).last
     until = min(last, sized(150_000, 1_000))
     messages = await read_raw(raw, until)
     made = folder / "made.duckdb"
@@ -151,7 +151,7 @@ async def live(found: Findings, raw: RawWorkspace, folder: Path) -> None:
     batches: list[int] = []
     told: list[tuple[int, float]] = []
     place = TableFiles.of(folder, WORKSPACE)
-    _, head = await raw.bounds()
+    head = (await raw.extent()).last
 
     def moved(batch: Batch, _head: int) -> None:
         now_us = time.time() * 1e6
@@ -172,7 +172,7 @@ async def live(found: Findings, raw: RawWorkspace, folder: Path) -> None:
     )
     out, _ = await asyncio.wait_for(child.communicate(), seconds + LATE_S)
     sent = int(out)
-    _, last = await raw.bounds()
+    last = (await raw.extent()).last
     await wait_for(place, last, LATE_S)
     until_s = time.monotonic() + LATE_S
     while not published or published[-1][0] < last:

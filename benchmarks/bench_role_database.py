@@ -69,7 +69,7 @@ async def measure(found: Findings, folder: Path) -> None:
         log = await world.log()
         await log.append_bulk(chain(plans(), log_of(sized(150_000, 2_000))))
         raw = await RawWorkspace.open(world.broker.runtime, WORKSPACE)
-        _, last = await raw.bounds()
+        last = (await raw.extent()).last
         own = folder / "own.duckdb"
         places = {name: role_place(folder, WORKSPACE, name) for name in ROLES}
         counts: dict[str, tuple[int, int]] = {}

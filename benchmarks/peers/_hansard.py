@@ -209,7 +209,7 @@ async def _projected(folder: Path) -> None:
     wanted = settings.load({}, data_dir=folder, workspace=WORKSPACE)
     broker = await opening.find_broker(wanted)
     raw = await RawWorkspace.open(broker.runtime, WORKSPACE)
-    _, head = await raw.bounds()
+    head = (await raw.extent()).last
     await raw.close()
     await broker.release()
     await wait_for(TableFiles.of(folder, WORKSPACE), head, PROJECTED_S)

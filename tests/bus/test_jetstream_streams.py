@@ -10,7 +10,8 @@ from hansard.bus.jetstream import BrokerOptions, open_log
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.streams import compare, ensure, log_config
-from hansard.domain.errors import BadName
+from hansard.bus.marks import ACCEPTED
+from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import KeyStream
 from tests.bus.brokers import Nats, append, running
 
@@ -175,3 +176,27 @@ async def test_wrong_password(nats: Nats):
     with pytest.raises(BrokerError, match=r"(?i)authorization violation"):
         await open_log(options, "lab", "strict")
     assert "wrong" not in repr(options)
+
+
+async def test_a_log_without_its_head_or_with_a_hole_is_refused(nats: Nats):
+    """Nothing is ever deleted from a log, so its figures alone show a loss, also on a broker of
+    which no mark is kept; an operator who accepts it says so in the stream's metadata.
+    """
+    config = log_config("headless") | {"deny_delete": False}
+    admin = await Broker.open(nats.options("admin"))
+    await api(admin, f"STREAM.CREATE.{config['name']}", config | {"first_seq": 5})
+    with pytest.raises(Corrupt, match=r"4 acknowledged commits are gone \(missing: position 1 to"):
+        await nats.log("headless")
+    for version in (1, 2, 3):
+        await admin.request(f"hansard.headless.run.r.life.{version}", b"{}", None, 5.0)
+    await api(admin, f"STREAM.MSG.DELETE.{config['name']}", {"seq": 6})
+    with pytest.raises(Corrupt, match=r"5 acknowledged .* 1 to 4, 6\)") as refused:
+        await nats.log("headless")
+    assert f"nats stream edit {config['name']} --metadata {ACCEPTED}=5" in str(refused.value)
+    accepted = log_config("headless") | {"metadata": {ACCEPTED: "5"}}
+    await api(admin, f"STREAM.UPDATE.{config['name']}", accepted)
+    log = await nats.log("headless")
+    stored = await log.append(append(KEY))
+    assert stored.position == 8
+    await log.close()
+    await admin.close()

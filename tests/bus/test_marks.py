@@ -1,6 +1,7 @@
 """What a mark knows of a log, and what a log is told beside it; without a broker."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,8 @@ import msgspec
 import pytest
 
 from hansard.bus import marks
-from hansard.bus.marks import Kept, Known, Mark, Witness
-from hansard.bus.validation._recheck_marks import Compared
-from hansard.domain.errors import Corrupt
+from hansard.bus.marks import Extent, Kept, Known, Mark, Witness
+from hansard.bus.validation.mark_comparison import Compared
 
 Message = tuple[int, str, bytes]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -52,15 +52,17 @@ def test_the_digest_is_what_it_is_said_to_be():
     first = hashlib.sha256((1).to_bytes(8, "big") + b"a.b\nbody").digest()
     second = hashlib.sha256(first + (7).to_bytes(8, "big") + b"a.c\n").hexdigest()
     mark = Mark(STREAM).then(1, "a.b", b"body").then(7, "a.c", b"")
-    assert mark == Mark(STREAM, position=7, count=2, chained=7, chain=second)
+    assert mark == Mark(STREAM, position=7, count=2, chained=7, chain=second, before=first.hex())
 
 
 def test_what_is_kept_stays_readable(tmp_path: Path):
     """The bytes of a mark: a later version reads them."""
-    kept = Kept(Mark(STREAM, 3, 3, 2, "ab"), NOW, "strict", NOW, blobs=1, late="why", lost="what")
+    mark = Mark(STREAM, 3, 3, 2, "ab", "cd")
+    kept = Kept(mark, NOW, "strict", NOW, blobs=1, late="why", lost="what")
     marks.write(tmp_path, "lab", kept)
     golden = (
-        b'{"mark":{"stream":"hansard_log-lab","position":3,"count":3,"chained":2,"chain":"ab"},'
+        b'{"mark":{"stream":"hansard_log-lab","position":3,"count":3,"chained":2,"chain":"ab",'
+        b'"before":"cd"},'
         b'"written":"2026-01-02T03:04:05Z","durability":"strict","began":"2026-01-02T03:04:05Z",'
         b'"blobs":1,"late":"why","lost":"what"}'
     )
@@ -135,12 +137,84 @@ def test_a_stream_that_is_only_begun_holds_nothing(tmp_path: Path):
     assert kept.late is not None
 
 
-def test_what_was_found_lost_stays_so(tmp_path: Path):
-    """However far the log goes on."""
-    witness = Witness.of(tmp_path)
-    mark = marked(log(5))
-    kept = Kept(mark, NOW, "strict", NOW)
-    assert witness.wrong("lab", kept, 5, 0) is None
-    assert isinstance(witness.wrong("lab", kept, 4, 0), Corrupt)
-    lost = msgspec.structs.replace(kept, lost="its log ends at position 4, and ...")
-    assert "its log ends at position 4" in str(witness.wrong("lab", lost, 9, 0))
+def compared(
+    kept: Kept | None, messages: list[Message], *, last: int | None = None, blobs: int = 0
+) -> str:
+    """The loss that a log of these messages shows beside a mark."""
+    by_position = {position: (subject, body) for position, subject, body in messages}
+    last = last if last is not None else max(by_position, default=0)
+    extent = Extent(min(by_position, default=last + 1), last, len(messages))
+    newest = by_position.get(kept.mark.chained) if kept is not None else None
+    return marks.loss(kept, extent, blobs, newest) or ""
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (
+            log(4),
+            "its log ends at position 4, and .* on the disk up to 5: 1 acknowledged commit is",
+        ),
+        (
+            log(5, first=3),
+            r"holds 3 commits: 2 acknowledged commits are gone \(missing: position 1",
+        ),
+        ([*log(2), *log(9, first=4)], "goes to position 9 and holds 8 commits: 1 acknowledged"),
+        ([*log(4), *log(9, first=5, said="y")], "position 5 of its log is not the commit that was"),
+        ([*log(4), *log(9, first=6)], "holds 8 commits: 1 acknowledged commit is gone"),
+        ([], "its log ends at position 0"),
+    ],
+)
+def test_a_mark_is_compared_as_a_whole(left: list[Message], said: str):
+    """A loss at the end, at the head or in the middle is found, and so is another message at the
+    mark, also where the log has gone on since.
+    """
+    kept = Kept(marked(log(5)), NOW, "strict", NOW)
+    assert compared(kept, log(5)) == compared(kept, log(9)) == ""
+    assert re.search(said, compared(kept, left))
+
+
+def test_a_log_that_lost_every_message_but_not_its_last_position():
+    """A server that keeps the last position in its index counts no message."""
+    kept = Kept(marked(log(5)), NOW, "strict", NOW)
+    assert "holds 0 commits: 5 acknowledged commits are gone" in compared(kept, [], last=5)
+
+
+def test_without_a_mark_no_position_may_be_missing():
+    """Of an outside broker's log, or of one so young that nobody has looked at it."""
+    assert compared(None, log(5)) == compared(None, []) == ""
+    assert "2 acknowledged commits are gone" in compared(None, log(5, first=3))
+
+
+def test_a_mark_that_is_begun_late_takes_the_log_as_it_is():
+    """Its operator removed the one before, to go on with what is left; a further loss is one."""
+    begun = Kept(Mark(STREAM), NOW, "strict", NOW, late="its mark was removed")
+    left = [*log(5, first=3), *log(9, first=7)]
+    assert compared(begun, left) == ""
+    mark = msgspec.structs.replace(marked(left), count=len(left))
+    later = msgspec.structs.replace(begun, mark=mark)
+    assert compared(later, left) == ""
+    assert "1 acknowledged commit is gone" in compared(later, left[1:])
+
+
+def test_a_loss_that_an_outside_operator_accepted():
+    """The metadata of the stream says how many positions may be missing."""
+    state = {"first_seq": 3, "last_seq": 5, "messages": 3}
+    config = {"metadata": {marks.ACCEPTED: "2"}}
+    assert marks.loss(None, Extent.of({"state": state, "config": config}), 0, None) is None
+    config = {"metadata": {marks.ACCEPTED: "1"}}
+    found = marks.loss(None, Extent.of({"state": state, "config": config}), 0, None)
+    assert found is not None
+    assert "1 acknowledged commit is gone" in found
+
+
+def test_a_loss_stays_until_the_log_agrees_with_its_mark_again():
+    """A log that goes on after a loss is still another one; one that was restored is not."""
+    kept = Kept(marked(log(5)), NOW, "strict", NOW, lost="its log ends at position 4, and ...")
+    assert compared(kept, [*log(4), *log(9, first=5, said="y")])
+    assert compared(kept, log(9)) == ""
+    unchecked = msgspec.structs.replace(kept.mark, before="")
+    older = msgspec.structs.replace(kept, mark=unchecked)
+    assert "ends at position 4" in compared(older, log(9)), "a mark of before cannot tell"
+    blobs = msgspec.structs.replace(kept, blobs=3, lost=marks.blobs_short_of(kept, -1))
+    assert "large payloads" in compared(blobs, log(9), blobs=4)

@@ -117,7 +117,7 @@ def raw_log(home: Path, workspace: str) -> list[RawMessage]:
     async def read() -> list[RawMessage]:
         raw = await RawWorkspace.open(options(home), workspace)
         try:
-            _, last = await raw.bounds()
+            last = (await raw.extent()).last
             return [message async for message in raw.follow(until=last)]
         finally:
             await raw.close()

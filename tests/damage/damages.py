@@ -152,15 +152,14 @@ MARK_SHORT = r"its log ends at position 0, and at .* it was on the disk up to \d
 
 
 def _both(
-    name: str, do: Do, told: str, unindexed_told: str, *, answered: bool = False
+    name: str, do: Do, told: str, unindexed_told: str, *, hidden: bool = False
 ) -> list[Damage]:
-    """A damage to the blocks, with the index as it was and without."""
-    short = unindexed_told is SHORT
+    """A damage to the blocks, with the index as it was and without. `hidden`: with the index the
+    server counts as before, and only who reads that message finds it.
+    """
     return [
-        Damage(name, do, told, answered=answered),
-        Damage(
-            f"{name}, no index", unindexed(do), unindexed_told, refused=short, answered=answered
-        ),
+        Damage(name, do, told, refused=not hidden, answered=hidden),
+        Damage(f"{name}, no index", unindexed(do), unindexed_told, refused=True),
     ]
 
 
@@ -185,25 +184,20 @@ BLOCKS = [
         lambda f: cut(f.blocks()[1], middle(f.blocks()[1]) + 99),
         GONE,
         GONE,
-        answered=True,
     ),
-    *_both("middle block gone", lambda f: f.blocks()[1].unlink(), GONE, GONE, answered=True),
-    *_both("first block gone", lambda f: f.blocks()[0].unlink(), FEWER, FEWER, answered=True),
-    *_both("all blocks gone", lambda f: emptied(f.stream()), SHORT, SHORT),
+    *_both("middle block gone", lambda f: f.blocks()[1].unlink(), GONE, GONE),
+    *_both("first block gone", lambda f: f.blocks()[0].unlink(), FEWER, FEWER),
+    *_both("all blocks gone", lambda f: emptied(f.stream()), GONE, SHORT),
     *_both("last two blocks swapped", lambda f: swap(*f.blocks()[-2:]), GONE, SHORT),
+    *_both("first two blocks swapped", lambda f: swap(*f.blocks()[:2]), FEWER, FEWER),
+    *_both("a bit of the first record's body", flipped(0, 0.0, None), FEWER, FEWER, hidden=True),
+    *_both("a bit of a middle record's body", flipped(1, 0.5, None), GONE, GONE, hidden=True),
+    *_both("a bit of a middle record's length", flipped(1, 0.5, LENGTH), GONE, GONE),
     *_both(
-        "first two blocks swapped", lambda f: swap(*f.blocks()[:2]), FEWER, FEWER, answered=True
+        "a bit of a middle record's sequence", flipped(1, 0.5, SEQUENCE), GONE, GONE, hidden=True
     ),
-    *_both("a bit of the first record's body", flipped(0, 0.0, None), FEWER, FEWER, answered=True),
-    *_both("a bit of a middle record's body", flipped(1, 0.5, None), GONE, GONE, answered=True),
-    *_both("a bit of a middle record's length", flipped(1, 0.5, LENGTH), GONE, GONE, answered=True),
-    *_both(
-        "a bit of a middle record's sequence", flipped(1, 0.5, SEQUENCE), GONE, GONE, answered=True
-    ),
-    *_both(
-        "a bit of a middle record's subject", flipped(1, 0.5, SUBJECT), GONE, GONE, answered=True
-    ),
-    *_both("a bit of a middle record's checksum", flipped(1, 0.5, SUM), GONE, GONE, answered=True),
+    *_both("a bit of a middle record's subject", flipped(1, 0.5, SUBJECT), GONE, GONE, hidden=True),
+    *_both("a bit of a middle record's checksum", flipped(1, 0.5, SUM), GONE, GONE, hidden=True),
     *_both("a bit of the last record's body", flipped(-1, 1.0, None), GONE, SHORT),
     *_both("a bit of the last record's checksum", flipped(-1, 1.0, SUM), GONE, SHORT),
     Damage("a bit of the last record's sequence", flipped(-1, 1.0, SEQUENCE), SHORT, refused=True),
@@ -231,7 +225,7 @@ def _older_store(files: Files) -> None:
 
 
 COPIES = [
-    *_both("an older copy of a block", _older_block, GONE, GONE, answered=True),
+    *_both("an older copy of a block", _older_block, GONE, GONE),
     Damage("an older copy of the stream", _older_stream, SHORT, refused=True),
     Damage("an older copy of the store", _older_store, SHORT, refused=True),
 ]

@@ -46,7 +46,7 @@ def told(home: Path, record: hansard.Record) -> Told:
     async def read() -> list[RawMessage]:
         raw = await RawWorkspace.open(options(home), WORKSPACE)
         try:
-            _, last = await raw.bounds()
+            last = (await raw.extent()).last
             return [message async for message in raw.follow(until=last)]
         finally:
             await raw.close()

@@ -86,7 +86,7 @@ async def running(home: Path, workspace: str):
 async def head_of(home: Path, workspace: str) -> int:
     """The newest position."""
     async with source(home, workspace) as raw:
-        return (await raw.bounds())[1]
+        return (await raw.extent()).last
 
 
 @pytest.mark.parametrize("moment", ["begun", "closed"])
@@ -210,7 +210,7 @@ async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
             if transport is not None:
                 transport.close()
 
-        until = (await raw.bounds())[1]
+        until = (await raw.extent()).last
         await asyncio.wait_for(project(raw, store, until=until, moved=moved), WAIT_S)
         found = store.digests()
         store.close()

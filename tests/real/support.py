@@ -128,8 +128,7 @@ class Place(msgspec.Struct, frozen=True):
 
         async def work() -> int:
             async with reading_raw(self.settings) as raw:
-                _, head = await raw.bounds()
-                return head
+                return (await raw.extent()).last
 
         return asyncio.run(work())
 
@@ -149,7 +148,7 @@ class Place(msgspec.Struct, frozen=True):
 
         async def work() -> list[Stored]:
             async with reading_raw(self.settings) as raw:
-                _, head = await raw.bounds()
+                head = (await raw.extent()).last
                 return [
                     Stored(message.position, message.subject, message.body)
                     async for message in raw.follow(until=head)

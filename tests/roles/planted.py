@@ -16,6 +16,7 @@ from hansard.bus import subjects
 from hansard.bus.codec import decode, encode, record
 from hansard.bus.jetstream.raw import Chunk
 from hansard.bus.log import Origin, Stored
+from hansard.bus.marks import Extent
 from hansard.bus.validation.check import RawMessage
 from hansard.domain import agent, board, run, steps
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
@@ -110,9 +111,9 @@ class Log:
         number = len(self.all) + 1
         self.all.append(RawMessage(number, BEGAN_NS + number * 10**6, subject, body, origin))
 
-    async def bounds(self) -> tuple[int, int]:
-        """The first and the newest position."""
-        return 1, len(self.all)
+    async def extent(self) -> Extent:
+        """The first and the newest position, and how many messages there are."""
+        return Extent(1, len(self.all), len(self.all))
 
     async def past(self, stream: StreamId) -> list[Stored]:
         """A stream's own commits."""

@@ -1,9 +1,14 @@
-"""High-water marks: how far a log was, written down outside of it.
+"""High-water marks: how far a log was, recorded outside of the log.
 
-A log whose end was cut off is a shorter log, and an older copy of it an older log: neither says so
-itself. So whoever reads a log in order keeps a mark: the newest position, how many commits there
-are up to it, and a rolling digest of them. The supervisor of an embedded server keeps one a
-workspace (see `hansard.bus.server._marker`), and the tables and each generation of them carry one.
+A log that lost its beginning, its end or a part in between looks like a shorter log, and an older
+copy like an older log: neither says so itself. So each reader that reads a log in order keeps a
+mark: the newest position, the number of commits up to it, and a rolling digest of them. The
+supervisor of an embedded server keeps one per workspace (see `hansard.bus.server._marker`); the
+tables and each published generation of them carry one.
+
+A log is compared with a mark as a whole (`loss`). Nothing is ever deleted from a log, so its last
+position minus its number of messages is the number of positions that it lost, wherever they were;
+that number may not exceed the mark's. The message at the mark must be the one that was read there.
 
     <data dir>/marks/<workspace>.json           a Kept: what the supervisor has seen on the disk
     <data dir>/marks/<workspace>.json.damaged   one that could not be read
@@ -22,6 +27,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
@@ -32,12 +38,76 @@ from hansard.domain.ids import workspace_name
 PRIVATE_FILE = 0o600
 PRIVATE_DIR = 0o700
 
+ACCEPTED = "hansard-missing-positions"
+"""Key in the metadata of a log's stream: how many missing positions its operator accepted."""
+
+_BLOBS = "its stream of large payloads"
+
+Newest = tuple[str, bytes]
+"""Subject and exact body of the message at a mark's `chained` position."""
+
 _LOG = re.compile(r"hansard_log-(?P<workspace>.+)")
+
+
+class Counted(Protocol):
+    """Where a reader of a log stands, and how many messages it counted up to there."""
+
+    @property
+    def position(self) -> int:
+        """The newest position that was read."""
+        ...
+
+    @property
+    def messages(self) -> int:
+        """How many messages were read up to it."""
+        ...
+
+    @property
+    def chain(self) -> str | None:
+        """Their rolling digest; None where they were not counted."""
+        ...
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """The extent of a stream by its server's own figures: `messages` from position `first` to
+    `last`. `accepted` is how many missing positions an operator accepted (ACCEPTED).
+    """
+
+    first: int = 0
+    last: int = 0
+    messages: int = 0
+    accepted: int = 0
+
+    @classmethod
+    def of(cls, info: dict[str, Any]) -> Extent:
+        """Read an answer to STREAM.INFO, or one entry of STREAM.LIST."""
+        state = info["state"]
+        metadata = info["config"].get("metadata") or {}
+        accepted = metadata.get(ACCEPTED, "")
+        return cls(
+            state["first_seq"],
+            state["last_seq"],
+            state["messages"],
+            int(accepted) if accepted.isdecimal() else 0,
+        )
+
+    @property
+    def missing(self) -> int:
+        """How many positions up to the last one hold no message; of a sound log none."""
+        return self.last - self.messages
+
+    def gone_since(self, counted: Counted) -> int:
+        """How many messages that a reader counted in order the log does not hold any more."""
+        if counted.chain is None:  # by a version that did not count them
+            return 0
+        return max(0, self.missing - (counted.position - counted.messages))
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a log was: `count` messages up to `position`; `chain` is the rolling digest of those
     up to `chained`, which is `position` unless more was written than could be read meanwhile.
+    `before` is the rolling digest without the message at `chained`: with it, that one message can
+    be checked alone.
     """
 
     stream: str
@@ -45,18 +115,38 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int = 0
     chained: int = 0
     chain: str = ""
+    before: str = ""
 
     def then(self, position: int, subject: str, body: bytes) -> Mark:
         """The mark after the next message."""
         chain = link(self.chain, position, subject, body)
-        return Mark(self.stream, position, self.count + 1, position, chain)
+        return Mark(self.stream, position, self.count + 1, position, chain, self.chain)
+
+    @property
+    def missing(self) -> int:
+        """How many positions up to the mark held no message."""
+        return self.position - self.count
+
+    @property
+    def checkable(self) -> bool:
+        """Whether the message at `chained` can be checked alone: marks of before it could cannot,
+        except for the first message.
+        """
+        return bool(self.chain) and (bool(self.before) or self.chained == 1)
+
+    def holds(self, message: Newest | None) -> bool:
+        """Whether the message at `chained` is the one that was read there."""
+        if message is None:
+            return False
+        return link(self.before, self.chained, *message) == self.chain
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the supervisor of an embedded server wrote down of one workspace.
+    """The record that the supervisor of an embedded server keeps of one workspace.
 
     `blobs` is the newest sequence of the stream of blobs. `late` says why it began in the middle:
-    of what was lost before, it knows nothing. `lost` is what it found missing, and stays.
+    it does not know what was lost before. `lost` is the loss that it found; it stays until the log
+    agrees with the mark again.
     """
 
     mark: Mark
@@ -223,47 +313,102 @@ class Witness(msgspec.Struct, frozen=True):
             "or put back all of the folder from a copy",
         )
 
-    def wrong(self, workspace: str, kept: Kept | None, last: int, blobs: int) -> Corrupt | None:
-        """What is wrong with a log and blobs that end there, if anything is. `kept` is the mark as
-        it was before that was asked: it moves on.
-        """
-        if kept is None:
-            return None
-        told = kept.lost or short_of(kept, last) or blobs_short_of(kept, blobs)
-        if told is None:
-            return None
-        path = path_of(self.data_dir, workspace)
-        return Corrupt(f"workspace {workspace!r}", f"{told}. {remedy(path)}")
+    def remedy(self, workspace: str) -> str:
+        """What to do about a loss."""
+        return remedy(path_of(self.data_dir, workspace))
 
 
-def short_of(kept: Kept, last: int) -> str | None:
-    """What is missing of a log that ends at a position, in words; None where nothing is."""
+def loss(
+    kept: Kept | None, log: Extent, blobs: int, newest: Newest | None, gaps: str = ""
+) -> str | None:
+    """What a log and the blobs that end at `blobs` lost, compared with their mark; None where it is
+    nothing.
+
+    `kept` is the mark as it was before the log was asked, since it moves on; without one no
+    position may be missing. `newest` is the message at the mark's `chained` position, None where
+    the server has none there. `gaps` names the missing positions, where that is known.
+    """
+    if kept is None:
+        return _fewer(log, log.accepted, gaps)
     mark = kept.mark
-    if last >= mark.position:
+    if not mark.position and kept.late is not None:
+        return kept.lost  # it was begun just now, and takes the log as it finds it
+    found = (
+        _shorter(kept, log)
+        or _fewer(log, max(mark.missing, log.accepted), gaps)
+        or _other(kept, newest)
+        or blobs_short_of(kept, blobs)
+    )
+    if found is not None or kept.lost is None:
+        return found
+    # Whether the blobs are there again cannot be seen, nor the log of a mark of an older version.
+    return None if mark.checkable and not kept.lost.startswith(_BLOBS) else kept.lost
+
+
+def _shorter(kept: Kept, log: Extent) -> str | None:
+    mark = kept.mark
+    if log.last >= mark.position:
         return None
-    many = mark.position - last
+    many = mark.position - log.last
     return (
-        f"its log ends at position {last:,}, and at {when(kept.written)} it was on the disk up to "
-        f"{mark.position:,}: {many:,} acknowledged commit{'s are' if many > 1 else ' is'} gone"
+        f"its log ends at position {log.last:,}, and at {when(kept.written)} it was on the disk up "
+        f"to {mark.position:,}: {many:,} acknowledged commit{'s are' if many > 1 else ' is'} gone"
+    )
+
+
+def _fewer(log: Extent, allowed: int, gaps: str) -> str | None:
+    many = log.missing - allowed
+    if many <= 0:
+        return None
+    where = gaps or (f"1 to {log.first - 1:,}" if log.first > 1 else "")
+    which = f" (missing: position {where})" if where else ""
+    return (
+        f"its log goes to position {log.last:,} and holds {log.messages:,} commits: {many:,} "
+        f"acknowledged commit{'s are' if many > 1 else ' is'} gone{which}"
+    )
+
+
+def _other(kept: Kept, newest: Newest | None) -> str | None:
+    mark = kept.mark
+    if not mark.checkable or mark.holds(newest):
+        return None
+    if newest is None:
+        return (
+            f"position {mark.chained:,} of its log cannot be read, and at {when(kept.written)} it "
+            "was on the disk"
+        )
+    return (
+        f"position {mark.chained:,} of its log is not the commit that was on the disk at "
+        f"{when(kept.written)}: an older copy of the broker's files, or another log, was put in "
+        "the place of its own"
     )
 
 
 def blobs_short_of(kept: Kept, last: int) -> str | None:
-    """What is missing of the blobs, in words; None where nothing is."""
+    """Describe what is missing of the blobs that end at `last`; None where nothing is."""
     if last >= kept.blobs:
         return None
     return (
-        f"its stream of large payloads ends at {last:,}, and at {when(kept.written)} it was on the "
+        f"{_BLOBS} ends at {last:,}, and at {when(kept.written)} it was on the "
         f"disk up to {kept.blobs:,}"
     )
 
 
 def remedy(path: Path) -> str:
-    """What to do about a loss."""
+    """What to do about a loss; `path` is the mark's file."""
+    store = path.parent.parent / "nats"
     return (
-        "End what uses the data directory and put back a copy of the broker's files that has them; "
-        f"to go on with what is left, remove {str(path)!r}"
+        "Stop every program that uses the data directory and restore the broker's files from a "
+        f"backup that has them: mv '{store}' '{store}.damaged' && cp -a BACKUP/nats '{store}'. "
+        f"To continue with what is left, remove '{path}'"
     )
+
+
+OUTSIDE_REMEDY = (
+    "Stop what writes and restore the broker's store from a backup that has them. To continue with "
+    "what is left: nats stream edit {stream} --metadata {key}={missing}"
+)
+"""What to do about a loss of an outside broker, which no mark is kept of."""
 
 
 def when(moment: datetime) -> str:

@@ -68,8 +68,6 @@ class Broker(msgspec.Struct):
     admin: BrokerOptions | None
     durability: str
     release: Callable[[], Awaitable[None]]
-    witness: Witness | None = None
-    """What the data directory of an embedded one knows apart from it."""
 
 
 async def find_broker(settings: Settings) -> Broker:
@@ -100,17 +98,12 @@ async def find_broker(settings: Settings) -> Broker:
             name="hansard",
             disk_wait_s=settings.disk_wait_s,
             host=host,
+            witness=Witness.of(settings.data_dir),
             copy_of=private_copy.origin(Path(settings.data_dir)),
         )
 
     info = host.info
-    return Broker(
-        options(info.runtime),
-        options(info.admin),
-        info.durability.value,
-        release,
-        Witness.of(settings.data_dir),
-    )
+    return Broker(options(info.runtime), options(info.admin), info.durability.value, release)
 
 
 async def _outside(settings: Settings) -> Broker:
@@ -159,9 +152,6 @@ async def open_with_tables(
     """
     broker = await find_broker(settings)
 
-    async def check_there(raw: RawWorkspace) -> None:
-        await check_workspace(raw, broker.witness)
-
     try:
         log = await open_log(
             broker.runtime,
@@ -170,8 +160,7 @@ async def open_with_tables(
             admin=broker.admin,
             screened=True,
             replicas=settings.nats_replicas,
-            witness=broker.witness,
-            reading=check_there if only_read else None,
+            reading=check_workspace if only_read else None,
         )
     except BaseException:
         await broker.release()
@@ -217,14 +206,11 @@ def check_data_dir(settings: Settings) -> None:
         raise NotFound(f"data directory {str(folder)!r}", remedy)
 
 
-async def check_workspace(raw: RawWorkspace, witness: Witness | None = None) -> None:
-    """Raise NotFound where the broker has no such workspace; with a witness Corrupt where it had
-    one.
-    """
+async def check_workspace(raw: RawWorkspace) -> None:
+    """Raise NotFound where the broker has no such workspace, Corrupt where it had one."""
     found = await raw.workspaces()
     if raw.workspace not in found:
-        if witness is not None:
-            await raw.refuse_loss(witness)
+        await raw.refuse_loss()
         known = ", ".join(found) or "none yet"
         raise NotFound(f"workspace {raw.workspace!r}", f"give --workspace; there are: {known}")
 
@@ -237,11 +223,9 @@ async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGene
     check_data_dir(settings)
     broker = await find_broker(settings)
     try:
-        raw = await RawWorkspace.open(broker.runtime, settings.workspace)
+        raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=damaged)
         try:
-            await check_workspace(raw, broker.witness)
-            if broker.witness is not None and not damaged:
-                await raw.refuse_loss(broker.witness)
+            await check_workspace(raw)
             yield raw
         finally:
             await raw.close()

@@ -87,7 +87,7 @@ async def role_published(
                 await refusals.demand(workspace, permit, trusts(Trust.QUERY, "sql"), by)
             return state.rules
 
-        _, head = await raw.bounds()
+        head = (await raw.extent()).last
         is_defined = await rules_at(head) is not None
         if not is_defined and not place.lock.exists():
             raise _unknown(role)

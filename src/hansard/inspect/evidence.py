@@ -12,8 +12,10 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Damaged, Known, Mark
 from hansard.bus.server.lease import peek
 from hansard.bus.validation.check import Finding, Kind
+from hansard.domain.errors import Corrupt
 from hansard.projections.errors import Held, Newer, Older, ProjectionError, Unusable
 from hansard.projections.publish import snapshots as published
+from hansard.projections.roles.table_files import role_places
 from hansard.projections.store import Progress, Store
 from hansard.projections.table_files import TableFiles, WriteLock
 
@@ -43,12 +45,21 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
     evidence, workspace = Evidence(), raw.workspace
     aside = KEEP
     if embedded:
-        _broker(evidence, data_dir, workspace, await raw.blobs_end())
+        _broker(evidence, data_dir, workspace)
+        try:
+            await raw.refuse_loss()
+        except Corrupt as error:
+            evidence.found.append(Finding(Kind.LOSS, error.fact))
         running = await asyncio.to_thread(peek, data_dir)
         relaxed = running is not None and running.durability.value == "relaxed"
         aside = f"{RELAXED}. {KEEP}" if relaxed else KEEP
     place = TableFiles.of(data_dir, workspace)
     await asyncio.to_thread(_tables, evidence, place, workspace, aside)
+    await asyncio.to_thread(_published, evidence, place, "run 'hansard rebuild'")
+    for each in role_places(data_dir, workspace):
+        await asyncio.to_thread(
+            _published, evidence, each, "remove its folder: the next question makes it again"
+        )
     if not embedded and not evidence.known and not evidence.found:
         fact = (
             f"nothing in {str(data_dir)!r} knows how far the log was, so that nobody can tell "
@@ -58,7 +69,7 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
     return evidence
 
 
-def _broker(evidence: Evidence, data_dir: Path, workspace: str, blobs: int) -> None:
+def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
     """The mark that the supervisor keeps."""
     path = marks.path_of(data_dir, workspace)
     try:
@@ -76,9 +87,6 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str, blobs: int) -> N
             f"already ({kept.late}): it knows nothing of what was lost at the end before that"
         )
         evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
-    for told in (kept.lost, marks.blobs_short_of(kept, blobs)):
-        if told is not None:
-            evidence.found.append(Finding(Kind.LOSS, f"{told}. {marks.remedy(path)}"))
 
 
 def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -> None:
@@ -102,11 +110,19 @@ def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -
     with published.holding(place) as stands:
         if stands is None:
             return
-        who = "what is published"
         progress = Progress(stands.position, stands.digest, stands.messages, stands.chain)
-        _know(evidence, who, workspace, progress, aside)
-        if hold is None or reached is None:
-            _readable(evidence, who, stands.path)
+        _know(evidence, "what is published", workspace, progress, aside)
+
+
+def _published(evidence: Evidence, place: TableFiles, remedy: str) -> None:
+    """Compare the bytes of what is published with the digests of when it was."""
+    damages = [f"'{folder / published.TOLD}' is damaged" for folder in published.unreadable(place)]
+    with published.holding(place) as stands:
+        damage = published.damage(stands) if stands is not None else None
+        damages += [damage] if damage is not None else []
+    for fact in damages:
+        text = f"the published tables: {fact}; the log loses nothing by it: {remedy}"
+        evidence.found.append(Finding(Kind.TABLES, text))
 
 
 def _know(evidence: Evidence, who: str, workspace: str, progress: Progress, aside: str) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.marks import Extent
 from hansard.domain.errors import Corrupt
-from hansard.projections.errors import Behind, Held
+from hansard.projections.errors import Ahead, Behind, Held
 from hansard.projections.publish import snapshots as generations
 from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
@@ -160,11 +161,12 @@ async def reach(
 
     Raises Behind, OtherLog, ProjectionError, BusError, Corrupt (the log lost its end).
     """
-    _, head = await raw.bounds()
+    extent = await raw.extent()
+    head = extent.last
     wanted = head if wait_for is None else wait_for
     until_s = time.monotonic() + WAIT_S
     stands = generations.newest(place)
-    if stands is not None and wanted <= stands.position and await _is_of(raw, stands, head):
+    if stands is not None and wanted <= stands.position and await _is_of(raw, stands, extent):
         return
     from hansard.projections.runner import Projector  # noqa: PLC0415 -- DuckDB takes long
 
@@ -173,8 +175,12 @@ async def reach(
             projector = await Projector.open(raw, place)
         except Held as held:
             stands = generations.newest(place)
-            if stands is not None and wanted <= stands.position <= max(head, stands.head):
-                return
+            if stands is not None and wanted <= stands.position:
+                extent = await raw.extent()
+                if stands.position <= extent.last and not extent.gone_since(stands):
+                    return
+                path, gone = stands.path, extent.gone_since(stands)
+                raise Ahead(path, stands.position, extent.last, gone) from held
             if time.monotonic() >= until_s:
                 if stands is None or wait_for is not None:
                     raise Behind(wanted, stands.position if stands else 0, WAIT_S) from held
@@ -211,10 +217,14 @@ async def _project(projector: Projector, wanted: int, timeout_s: float | None, b
     return projector.store.progress.position
 
 
-async def _is_of(raw: RawWorkspace, stands: PublishedSnapshot, head: int) -> bool:
-    """Whether a generation was made of this log: it holds the same message there."""
-    if stands.position > head or not stands.position:
-        return stands.position == head
+async def _is_of(raw: RawWorkspace, stands: PublishedSnapshot, extent: Extent) -> bool:
+    """Whether a generation was made of this log: it holds as many messages up to there, and the
+    same one there.
+    """
+    if stands.position > extent.last or not stands.position:
+        return stands.position == extent.last
+    if extent.gone_since(stands):
+        return False
     async with contextlib.aclosing(
         raw.chunks(stands.position - 1, until=stands.position)
     ) as chunks:

@@ -7,7 +7,8 @@
     │   └── Older           another schema made the file, and it is opened for reading only
     ├── NoRoom              the disk takes nothing: make room, what projects goes on by itself
     ├── OtherLog            the file was made of another log: rebuild it
-    │   └── Ahead           the file knows more than the log: the log lost commits, or is another
+    │   └── Ahead           the file knows more than the log: the log lost commits, or is another;
+    │                       a Corrupt, too
     └── Behind              a position was not projected in time
 
 Nothing of the record is lost by any of them: the log is the truth, the tables are made of it.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hansard.bus import disk
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import Corrupt, HansardError
 
 
 class ProjectionError(HansardError):
@@ -102,19 +103,24 @@ class OtherLog(ProjectionError):
         self.position = position
 
 
-class Ahead(OtherLog):
-    """The file was projected up to a position that the log does not hold, or not any more. `last`
-    is the newest that the log counts.
+class Ahead(OtherLog, Corrupt):
+    """The file was made of messages that the log does not hold, or not any more.
+
+    `last` is the newest position of the log, `gone` how many messages before that are missing.
     """
 
-    def __init__(self, path: Path, position: int, last: int) -> None:
-        gone = f"the log ends at {last}" if last < position else "that is gone from the log"
-        ProjectionError.__init__(
+    def __init__(self, path: Path, position: int, last: int, gone: int = 0) -> None:
+        lost = "that is gone from the log"
+        if last < position:
+            lost = f"the log ends at {last}"
+        elif gone:
+            lost = f"{gone:,} of the messages that were counted up to there are gone from the log"
+        Corrupt.__init__(
             self,
-            f"{str(path)!r} stands at position {position}, and {gone}: commits that were "
-            "acknowledged are lost, or it is another log; see 'hansard check', put back a copy of "
-            "the broker's files that has them, and only then, or to go on without them, 'hansard "
-            "rebuild'",
+            str(path),
+            f"the tables are at position {position}, and {lost}: commits that were acknowledged "
+            "are lost, or it is another log. Restore the broker's files from a backup that has "
+            "them (see docs/backup.md), and only then, or to go on without them, 'hansard rebuild'",
         )
         self.path = path
         self.position = position

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator
 
 import msgspec
 
-from hansard.projections.errors import Ahead, Unusable
+from hansard.projections.errors import Unusable
 from hansard.projections.rows import Batch
-from hansard.projections.runner import Source, project
+from hansard.projections.runner import Source, check_same_log, project
 from hansard.projections.store import Digest, Store
 from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
 
@@ -43,7 +43,7 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
     Killed before that, the old ones stand as they were. Raises Held, ProjectionError, BrokerError.
     """
     with _taken(place) as hold:
-        _, last = await source.bounds()
+        last = (await source.extent()).last
         made = await _make(source, place, last, progress)
         place.replace()
         hold.interrupted = False
@@ -63,13 +63,11 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
         store = await asyncio.to_thread(Store, place.path, read_only=True)
         try:
             position = store.progress.position
+            await check_same_log(source, store)
             before = await asyncio.to_thread(store.digests)
         finally:
             await asyncio.to_thread(store.close)
         hold.interrupted = False  # they were read whole, and closed
-        _, last = await source.bounds()
-        if last < position:
-            raise Ahead(place.path, position, last)
         made = await _make(source, place, position, progress)
         return msgspec.structs.replace(made, before=before)
 

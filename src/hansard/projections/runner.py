@@ -18,6 +18,7 @@ from hansard.bus.in_full import InFull
 from hansard.bus.jetstream.raw import Chunk
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
+from hansard.bus.marks import Extent
 from hansard.domain.ids import StreamId
 from hansard.domain.integrity.fold import Fold
 from hansard.projections.errors import Ahead, Behind, OtherLog
@@ -53,8 +54,8 @@ POLL_S = 0.01
 class Source(Protocol):
     """Where a projector reads from."""
 
-    async def bounds(self) -> tuple[int, int]:
-        """The first and the newest position."""
+    async def extent(self) -> Extent:
+        """The first and the newest position, and how many messages there are."""
         ...
 
     def chunks(self, after: int = 0, *, until: int | None = None) -> AsyncGenerator[Chunk, None]:
@@ -87,7 +88,7 @@ async def project(
     of a transaction that is not whole is left out. Raises OtherLog, Ahead, ProjectionError,
     BusError.
     """
-    await _same_log(source, store)
+    await check_same_log(source, store)
     flow = _Flow(source, store, moved)
     switch_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
@@ -106,14 +107,19 @@ async def project(
         await asyncio.gather(reading, writing, return_exceptions=True)
 
 
-async def _same_log(source: Source, store: Store) -> None:
-    """Raise OtherLog unless the log holds what the store was last written from."""
+async def check_same_log(source: Source, store: Store) -> None:
+    """Raise OtherLog unless the log holds the message that the store was last written from, and
+    Ahead where it has fewer messages up to there than the store counted.
+    """
     known = store.progress
     if not known.position:
         return
-    _, last = await source.bounds()
+    extent = await source.extent()
+    last = extent.last
     if last < known.position:
         raise Ahead(store.path, known.position, last)
+    if (gone := extent.gone_since(known)) > 0:
+        raise Ahead(store.path, known.position, last, gone)
     async with contextlib.aclosing(
         source.chunks(known.position - 1, until=known.position)
     ) as chunks:

@@ -120,9 +120,16 @@ class Direct:
     where none does in time.
     """
 
-    def __init__(self, broker: Broker, known: Streams | None = None) -> None:
-        """`known` is shared by all connections of a client."""
+    def __init__(
+        self,
+        broker: Broker,
+        known: Streams | None = None,
+        *,
+        gate: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`known` is shared by all connections of a client; `gate` is awaited before each read."""
         self.broker = broker
+        self._gate = gate
         self.known = Streams() if known is None else known
         self._turns = asyncio.Semaphore(PAGES_AT_ONCE_MAX)
         broker.on_reconnect(self.known.forget)
@@ -402,6 +409,8 @@ class Direct:
         while True:
             try:
                 await self.broker.ready(max(0.0, until - time.monotonic()))
+                if self._gate is not None:
+                    await self._gate()
                 return await ask()
             except BrokerError as error:
                 if error.code not in LEADERLESS or time.monotonic() >= until:

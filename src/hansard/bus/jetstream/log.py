@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
@@ -26,7 +27,7 @@ from hansard.bus.jetstream.snapshots import JetStreamSnapshots
 from hansard.bus.jetstream.wire import Message
 from hansard.bus.log import Append, Kind, Stored, UpTo
 from hansard.bus.loggers import logger
-from hansard.bus.marks import Witness
+from hansard.bus.marks import Extent
 from hansard.bus.validation.reads import ReadValidator, is_stream
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream, StreamId, workspace_name
@@ -61,7 +62,11 @@ class JetStreamLog:
         self._durability = durability
         self._writes = writes
         self._reads = reads
-        direct = Direct(reads)
+        direct = Direct(reads, gate=self._sound)
+        self._ungated = Direct(reads, direct.known)
+        self._unchecked: asyncio.Task[Extent] | None = None
+        """The comparison with the mark since the last reconnect, until it succeeded."""
+        reads.on_reconnect(self._check_again)
         self._committer = Committer(
             writes, direct.known.of(subjects.log_stream(workspace)), group=durability == "strict"
         )
@@ -90,12 +95,15 @@ class JetStreamLog:
 
     async def append(self, append: Append) -> Stored:
         """Append one commit. The `stamp` of what it returns is 0: an ack does not carry it."""
+        await self._sound()
         stored = await self._appender.append(append)
         acknowledged(self.workspace, stored)
         return stored
 
     def append_here(self, append: Append) -> Stored | None:
         """As `hansard.bus.log.AppendsHere` says."""
+        if self._unchecked is not None:
+            return None
         stored = self._appender.append_here(append)
         if stored is not None:
             acknowledged(self.workspace, stored)
@@ -103,12 +111,14 @@ class JetStreamLog:
 
     async def append_again(self, append: Append, tried_s: float) -> Stored:
         """As `hansard.bus.log.AppendsHere` says."""
+        await self._sound()
         stored = await self._appender.append(append, tried_s=tried_s)
         acknowledged(self.workspace, stored)
         return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
         """Append to several streams, all or none. Some 4 ms, whatever the number."""
+        await self._sound()
         stored = await self._appender.append_all(appends)
         for each in stored:
             acknowledged(self.workspace, each)
@@ -116,6 +126,7 @@ class JetStreamLog:
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
         """As the port says."""
+        await self._sound()
         stored = await self._appender.append_groups(groups)
         for each in itertools.chain.from_iterable(stored):
             acknowledged(self.workspace, each)
@@ -123,6 +134,7 @@ class JetStreamLog:
 
     async def append_bulk(self, appends: Iterable[Append]) -> int:
         """Append many commits in batches of up to 1,000, one after the other."""
+        await self._sound()
         return await self._appender.append_bulk(appends)
 
     async def read(
@@ -184,7 +196,9 @@ class JetStreamLog:
     async def follow(
         self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
     ) -> AsyncIterator[Stored]:
-        """Every commit after a position. Raises Corrupt where a message cannot be decoded."""
+        """Every commit after a position. Raises Corrupt where a message cannot be decoded, and at a
+        jump in the positions that is a loss.
+        """
         if until is not None and until <= after:
             return
         if of is None:
@@ -195,9 +209,12 @@ class JetStreamLog:
             wanted = f"{subjects.prefix(self._workspace, of)}.*"
         name = subjects.log_stream(self._workspace)
         push = Push(self._reads, name, wanted, after, until=until)
-        chunks = push.chunks()
+        chunks, at = push.chunks(), after
         try:
             async for chunk in chunks:
+                if of is None and chunk[-1].position != at + len(chunk):
+                    await refuse_loss(self._ungated, self._workspace)
+                at = chunk[-1].position
                 self._reader.seen(chunk[-1])  # what is read next must not be older
                 for message in chunk:
                     if until is not None and message.position > until:
@@ -222,8 +239,43 @@ class JetStreamLog:
         """Runs' own lives, compared with their subjects alone."""
         return await self._reader.read_streams([RunStream(run) for run in runs])
 
+    def _check_again(self) -> None:
+        """Compare the log with its mark once more: another server may answer now, or the same one
+        after a restart on damaged files.
+        """
+        checking = refuse_loss(self._ungated, self._workspace)
+        self._unchecked = asyncio.get_running_loop().create_task(checking)
+        self._unchecked.add_done_callback(self._checked)
+
+    def _checked(self, checking: asyncio.Task[Extent]) -> None:
+        if checking.cancelled() or checking is not self._unchecked:
+            return
+        error = checking.exception()
+        if error is None:
+            self._unchecked = None
+        elif isinstance(error, Corrupt):
+            _log.error("log_damaged", workspace=self._workspace, error=str(error))
+
+    async def _sound(self) -> None:
+        """Wait until the log has been compared with its mark since the last reconnect.
+
+        Raises Corrupt, each time, once the log is known to be damaged; BusError where the broker
+        is away again.
+        """
+        checking = self._unchecked
+        if checking is None:
+            return
+        try:
+            await asyncio.shield(checking)
+        except BusError:
+            if checking is self._unchecked:
+                self._check_again()
+            raise
+
     async def close(self) -> None:
         """Close the connections; what is on its way is then unknown to its sender."""
+        if self._unchecked is not None:
+            self._unchecked.cancel()
         await self._committer.close()
         await self._blocking.close()
         await self._writes.close()
@@ -238,14 +290,13 @@ async def open_log(
     admin: BrokerOptions | None = None,
     screened: bool = False,
     replicas: int | None = None,
-    witness: Witness | None = None,
     reading: Callable[[RawWorkspace], Awaitable[None]] | None = None,
 ) -> JetStreamLog:
     """Open a workspace's log, making its streams where they are missing, which is logged.
 
     `admin` may create streams; its connection is opened for that alone, where one is missing.
     `durability` is what the opener knows of the server: `strict`, `relaxed` or `unknown`;
-    `screened` as in JetStreamLog; `witness` knows what was on the disk of an embedded server.
+    `screened` as in JetStreamLog.
     `replicas` is how many the streams are made with (None: as the server has it); where they are
     found with fewer, a warning is logged, since raising them is the operator's. `reading` is given
     by who only reads: it is awaited before anything is made, and raises where nothing is to be; and
@@ -256,8 +307,7 @@ async def open_log(
     workspace_name(workspace)
     writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
     try:
-        if witness is not None:
-            await refuse_loss(writes, workspace, witness)
+        await refuse_loss(Direct(writes), workspace)
         made = False
         if not await jetstream_streams.present(writes, workspace, replicas):
             if reading is not None:

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from hansard.bus.errors import NotWritable, StoreGone
+from hansard.bus.marks import Witness
 from hansard.bus.server.lease import ServerInfo
 
 REQUEST_TIMEOUT_S = 5.0
@@ -56,8 +57,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Give `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
     `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone checks the server against that
-    authority. `host` is the embedded server, where it is that one; `copy_of` the data directory
-    that its own is a private copy of: nothing is recorded then.
+    authority. `host` is the embedded server, where it is that one; `witness` what its data
+    directory knows of the logs; `copy_of` the data directory that its own is a private copy of:
+    nothing is recorded then.
     """
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
@@ -77,6 +79,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     append_timeout_s: float = APPEND_TIMEOUT_S
     disk_wait_s: float = DISK_WAIT_S
     host: Host | None = None
+    witness: Witness | None = None
     copy_of: str | None = None
 
     def __repr__(self) -> str:

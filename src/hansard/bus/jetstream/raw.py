@@ -25,7 +25,7 @@ from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.push import Push
 from hansard.bus.log import Stored
-from hansard.bus.marks import Witness
+from hansard.bus.marks import Extent
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.ids import StreamId, workspace_name
 
@@ -70,17 +70,29 @@ class Chunk(msgspec.Struct, frozen=True):
 class RawWorkspace:
     """One workspace over a connection of its own. Made by `open`; close it with `close()`."""
 
-    def __init__(self, workspace: str, broker: Broker) -> None:
+    def __init__(self, workspace: str, broker: Broker, *, damaged: bool = False) -> None:
         self.workspace = workspace
         self._broker = broker
+        self._damaged = damaged
         self._direct = Direct(broker)
         self._blobs = JetStreamBlobs(workspace, broker, self._direct)
 
     @classmethod
-    async def open(cls, options: BrokerOptions, workspace: str) -> RawWorkspace:
-        """Connect. Raises Unreachable, BrokerError, BadName."""
+    async def open(
+        cls, options: BrokerOptions, workspace: str, *, damaged: bool = False
+    ) -> RawWorkspace:
+        """Connect. Raises Unreachable, BrokerError, BadName, and Corrupt where the broker lost
+        something of the workspace, unless it may be `damaged`.
+        """
         workspace_name(workspace)
-        return cls(workspace, await Broker.open(options))
+        raw = cls(workspace, await Broker.open(options), damaged=damaged)
+        if not damaged:
+            try:
+                await raw.refuse_loss()
+            except BaseException:
+                await raw.close()
+                raise
+        return raw
 
     @property
     def server_version(self) -> str:
@@ -123,25 +135,31 @@ class RawWorkspace:
                 break
         return sorted(m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None)
 
-    async def bounds(self) -> tuple[int, int]:
-        """The first and the newest position of the log; (1, 0) where it is empty or not there."""
-        state = await self._state(subjects.log_stream(self.workspace))
-        if state is None or not state["messages"]:
-            return 1, 0
-        return state["first_seq"], state["last_seq"]
+    async def extent(self) -> Extent:
+        """The first and the newest position of the log, and how many messages it holds; all 0
+        where it is not there.
+        """
+        info = await self._info(subjects.log_stream(self.workspace))
+        return Extent() if info is None else Extent.of(info)
 
     async def chunks(
         self, after: int = 0, *, until: int | None = None
     ) -> AsyncGenerator[Chunk, None]:
-        """As `follow`, but as many messages at once as came in together, up to 256."""
+        """As `follow`, but as many messages at once as came in together, up to 256.
+
+        Raises Corrupt at a jump in the positions that is a loss, unless the log may be damaged.
+        """
         if until is not None and until <= after:
             return
         everything = f"{subjects.workspace_prefix(self.workspace)}.>"
         name = subjects.log_stream(self.workspace)
         push = Push(self._broker, name, everything, after, until=until)
-        chunks = push.chunks()
+        chunks, at = push.chunks(), after
         try:
             async for chunk in chunks:
+                if chunk[-1].position != at + len(chunk) and not self._damaged:
+                    await self.refuse_loss()
+                at = chunk[-1].position
                 found = [
                     RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault)
                     for m in chunk
@@ -196,14 +214,9 @@ class RawWorkspace:
         """A blob, fetched and verified. Raises NotFound, Corrupt."""
         return await self._blobs.get(sha256, size)
 
-    async def refuse_loss(self, witness: Witness) -> None:
+    async def refuse_loss(self) -> None:
         """Raise Corrupt where the broker has lost something that was on its disk."""
-        await refuse_loss(self._broker, self.workspace, witness)
-
-    async def blobs_end(self) -> int:
-        """The newest sequence of the stream of blobs; 0 where there is none."""
-        state = await self._state(subjects.blob_stream(self.workspace))
-        return state["last_seq"] if state is not None else 0
+        await refuse_loss(self._direct, self.workspace)
 
     async def contradictions(self) -> list[str]:
         """What differs between the streams' settings and those that Hansard asks for."""

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from hansard.bus import marks, subjects
-from hansard.bus.marks import Kept, Mark
+from hansard.bus.marks import Extent, Kept, Mark, Newest
 from hansard.bus.server import process as server_process
 from hansard.bus.server.files import Credentials, Durability, ServerFiles
 
@@ -180,18 +180,6 @@ def _over(told: int, pause_s: float) -> bool:
     return bool(poll.poll(pause_s * 1000))
 
 
-class _Stream(msgspec.Struct):
-    """What the server says of a stream."""
-
-    last: int
-    count: int
-
-    @classmethod
-    def of(cls, state: dict[str, Any]) -> _Stream:
-        """By the state that its answers hold."""
-        return cls(state["last_seq"], state["messages"])
-
-
 class _Files:
     """Where a server keeps the streams that marks are kept of: what is written into one changes the
     size of its newest file, or there is a newer one.
@@ -270,17 +258,22 @@ class _Keeper:
             if workspace is None:
                 continue
             known = self._known(workspace, name, there=workspace in marked)
-            blobs = streams.get(subjects.blob_stream(workspace), _Stream(0, 0)).last
-            if known.lost is not None:
-                continue  # what it knew stays as it was: it is all that tells of the loss
-            lost = marks.short_of(known, state.last) or marks.blobs_short_of(known, blobs)
+            blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
+            is_read = known.lost is not None or known.mark.chained == state.last
+            if is_read and server.compared.get(name) == (state, blobs):
+                continue
+            lost = marks.loss(known, state, blobs, server.newest(known.mark, state))
+            server.compared[name] = state, blobs
             if lost is not None:
-                changed[workspace] = msgspec.structs.replace(known, lost=lost)
-                self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
+                if known.lost is None:  # the mark stays as it was: it is all that knows of the loss
+                    changed[workspace] = msgspec.structs.replace(known, lost=lost)
+                    self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
                 continue
             mark = self._read(server, known.mark, state, until_s)
-            if (mark, blobs) != (known.mark, known.blobs):
-                changed[workspace] = msgspec.structs.replace(known, mark=mark, blobs=blobs)
+            if (mark, blobs, None) != (known.mark, known.blobs, known.lost):
+                changed[workspace] = msgspec.structs.replace(
+                    known, mark=mark, blobs=blobs, lost=None
+                )
         if changed:
             time.sleep(SETTLED_S)
             self._write(changed, server.streams(anew=_streams_of(changed)))
@@ -298,9 +291,9 @@ class _Keeper:
             self._kept[workspace] = known
         return known
 
-    def _read(self, server: _Server, mark: Mark, state: _Stream, until_s: float) -> Mark:
+    def _read(self, server: _Server, mark: Mark, state: Extent, until_s: float) -> Mark:
         """The mark at the newest position, its chain as far as there was time to read."""
-        chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain)
+        chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain, mark.before)
         while chained.position < state.last and time.monotonic() < until_s:
             before = chained.position
             for position, subject, body in server.after(mark.stream, before):
@@ -309,18 +302,20 @@ class _Keeper:
                 chained = chained.then(position, subject, body)
             if chained.position == before:
                 break  # nothing more that can be read
-        count = max(mark.count, state.count)  # never less: what is gone from the middle is told so
-        return Mark(mark.stream, state.last, count, chained.chained, chained.chain)
+        return msgspec.structs.replace(chained, position=state.last, count=state.messages)
 
-    def _write(self, changed: dict[str, Kept], streams: dict[str, _Stream]) -> None:
+    def _write(self, changed: dict[str, Kept], streams: dict[str, Extent]) -> None:
         """What is still there. Another folder in the place of ours gets nothing of it."""
         if not os.path.samestat(self._folder, self._data_dir.stat()):
             raise FileNotFoundError(errno.ENOENT, "it is another folder now", str(self._data_dir))
         for workspace, kept in changed.items():
             state = streams.get(kept.mark.stream)
-            blobs = streams.get(subjects.blob_stream(workspace), _Stream(0, 0)).last
+            blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
             if kept.lost is None and (
-                state is None or state.last < kept.mark.position or blobs < kept.blobs
+                state is None
+                or state.last < kept.mark.position
+                or state.missing > kept.mark.missing
+                or blobs < kept.blobs
             ):
                 continue
             now = datetime.now(UTC)
@@ -348,7 +343,11 @@ class _Server:
         self._numbers = itertools.count(1)
         self._files = _Files(store)
         self._signs: dict[str, tuple[int, int, int]] = {}
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Extent] = {}
+        self.compared: dict[str, tuple[Extent, int]] = {}
+        """What logs were last compared with their marks, over this connection: the log's extent,
+        and where its blobs end.
+        """
 
     @classmethod
     @contextlib.contextmanager
@@ -364,7 +363,7 @@ class _Server:
             with connection.makefile("rb") as file:
                 yield cls(connection, file, store)
 
-    def streams(self, anew: Collection[str] = ()) -> dict[str, _Stream]:
+    def streams(self, anew: Collection[str] = ()) -> dict[str, Extent]:
         """Every stream that marks are kept of: its newest sequence, and how many messages it holds.
         Asked are those whose files have changed since they were asked, and those to be `anew`.
         """
@@ -387,26 +386,36 @@ class _Server:
         else:
             self._streams.pop(name, None)
 
-    def _state(self, name: str) -> _Stream | None:
+    def _state(self, name: str) -> Extent | None:
         """What the server says of one; None where it has none of that name."""
         _, data = self._answer(self._ask(f"STREAM.INFO.{name}", {}))
         answer: dict[str, Any] = msgspec.json.decode(data)
         error = answer.get("error")
         if error is None:
-            return _Stream.of(answer["state"])
+            return Extent.of(answer)
         if error.get("err_code") == NOT_FOUND:
             return None
         raise OSError(f"STREAM.INFO.{name}: the broker answered {error.get('description')}")
 
-    def _listed(self) -> dict[str, _Stream]:
-        found: dict[str, _Stream] = {}
+    def _listed(self) -> dict[str, Extent]:
+        found: dict[str, Extent] = {}
         for _ in range(PAGES_MAX):
             page = self._asked("STREAM.LIST", {"offset": len(found)})
             for each in page.get("streams") or []:
-                found[each["config"]["name"]] = _Stream.of(each["state"])
+                found[each["config"]["name"]] = Extent.of(each)
             if not page.get("streams") or len(found) >= page.get("total", 0):
                 break
         return found
+
+    def newest(self, mark: Mark, state: Extent) -> Newest | None:
+        """The message at a mark's `chained` position; None where it cannot be checked, or where the
+        server has none there.
+        """
+        if not mark.checkable or mark.chained > state.last:
+            return None
+        headers, body = self._answer(self._ask(f"DIRECT.GET.{mark.stream}", {"seq": mark.chained}))
+        fields = _headers(headers)
+        return None if fields is None else (fields["Nats-Subject"], body)
 
     def after(self, stream: str, position: int) -> Generator[tuple[int, str, bytes]]:
         """The next messages of a stream: position, subject, body."""
@@ -419,11 +428,10 @@ class _Server:
         inbox = self._ask(f"DIRECT.GET.{stream}", asked)
         while True:
             headers, body = self._answer(inbox)
-            lines = headers.decode(errors="surrogateescape").split("\r\n")
-            if len(lines[0].split()) > 1:  # a status: the end, or nothing there
+            fields = _headers(headers)
+            if fields is None:
                 return
-            said = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
-            yield int(said["Nats-Sequence"]), said["Nats-Subject"], body
+            yield int(fields["Nats-Sequence"]), fields["Nats-Subject"], body
 
     def _asked(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
         _, data = self._answer(self._ask(what, body))
@@ -463,3 +471,11 @@ class _Server:
         if not line.endswith(b"\r\n"):
             raise ConnectionError("the server ended the connection")
         return line[:-2]
+
+
+def _headers(headers: bytes) -> dict[str, str] | None:
+    """A stored message's headers; None for a status: the end, or no message there."""
+    lines = headers.decode(errors="surrogateescape").split("\r\n")
+    if len(lines[0].split()) > 1:
+        return None
+    return dict(line.split(": ", 1) for line in lines[1:] if ": " in line)

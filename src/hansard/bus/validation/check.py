@@ -19,10 +19,10 @@ import msgspec
 
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Origin
-from hansard.bus.marks import Known
+from hansard.bus.marks import Extent, Known
 from hansard.bus.validation._recheck import Count, Recheck
-from hansard.bus.validation._recheck_marks import Compared
 from hansard.bus.validation._recheck_memory import Memory
+from hansard.bus.validation.mark_comparison import Compared
 from hansard.domain.errors import Corrupt
 
 LOST = (
@@ -106,8 +106,8 @@ class Source(Protocol):
         """The workspace's name."""
         ...
 
-    async def bounds(self) -> tuple[int, int]:
-        """The first and the newest position."""
+    async def extent(self) -> Extent:
+        """The first and the newest position, and how many messages there are."""
         ...
 
     def follow(
@@ -166,7 +166,7 @@ async def check(
         take(finding)
     for fact in await source.contradictions():
         count(Kind.SETTINGS, fact, {})
-    recheck = await _log(source, summary, Compared(known, count), count, progress)
+    recheck = await _log(source, summary, known, count, progress)
     summary.commits, summary.events = recheck.commits, recheck.events
     summary.streams, summary.runs = len(recheck.streams), len(recheck.runs)
     await _blobs(source, recheck.blobs, summary, count, progress)
@@ -174,18 +174,19 @@ async def check(
 
 
 async def _log(
-    source: Source, summary: Summary, compared: Compared, count: Count, progress: Progress
+    source: Source, summary: Summary, known: Sequence[Known], count: Count, progress: Progress
 ) -> Recheck:
-    """Read the whole log, beside what was known of it."""
-    first, summary.position = await source.bounds()
-    if summary.position and first != 1:
-        count(Kind.POSITION, f"the log begins at position {first}, not at 1", {}, wrong=False)
-    recheck, memory = Recheck(count), Memory(source)
-    at = first - 1
-    async for message in source.follow(at, until=summary.position):
+    """Read the whole log, and compare it with the marks."""
+    extent = await source.extent()
+    summary.position = extent.last
+    is_loss = extent.missing > _accepted(extent, known)
+    recheck, memory, compared = Recheck(count), Memory(source), Compared(known, count)
+    at = 0
+    async for message in source.follow(0, until=summary.position):
         if message.position != at + 1:
-            fact = f"positions {at + 1} to {message.position - 1} are missing: {LOST}"
-            count(Kind.POSITION, fact, {"position": message.position})
+            remedy = LOST if is_loss else "this loss was accepted"
+            fact = f"positions {at + 1} to {message.position - 1} are missing: {remedy}"
+            count(Kind.POSITION, fact, {"position": message.position}, wrong=is_loss)
         at = message.position
         if message.fault is not None:
             count(Kind.BODY, str(message.fault), {"position": at})
@@ -196,7 +197,7 @@ async def _log(
                 where = {"position": at, "stream": str(read[0])}
                 count(Kind.EVENT, f"version {version} changes no file: {why}", where)
         compared.message(message.position, message.subject, message.body)
-        progress("commits", at - first + 1, summary.position - first + 1)
+        progress("commits", at, summary.position)
     if at < summary.position:
         fact = f"positions {at + 1} to {summary.position} are missing at the end: {LOST}"
         count(Kind.POSITION, fact, {"position": summary.position})
@@ -204,18 +205,26 @@ async def _log(
     compared.end(summary.position)
     wanted = recheck.causations
     if wanted:
-        await _causations(source, first, summary.position, wanted, count)
+        await _causations(source, summary.position, wanted, count)
     return recheck
 
 
+def _accepted(extent: Extent, known: Sequence[Known]) -> int:
+    """How many positions were missing already when the marks were begun that there are now: the
+    operator removed the older ones, or said so in the stream's metadata.
+    """
+    counted = [each.mark.missing for each in known if each.mark.position]
+    return max(extent.accepted, min(counted, default=0))
+
+
 async def _causations(
-    source: Source, first: int, last: int, wanted: dict[str, tuple[int, bool]], count: Count
+    source: Source, last: int, wanted: dict[str, tuple[int, bool]], count: Count
 ) -> None:
     """A second reading, only where commits name what led to them: is it there? What led to a copied
     commit may stand in a run that was not copied.
     """
     missing = dict(wanted)
-    async for message in source.follow(first - 1, until=last):
+    async for message in source.follow(0, until=last):
         for event in _event_ids(message.body):
             missing.pop(event, None)
         if not missing:

@@ -60,7 +60,7 @@ async def bring_up(
     """
     hold = await _taken(place)
     try:
-        _, head = await source.bounds()
+        head = (await source.extent()).last
         rules = await rules_at(head)
         if rules is None:
             forget(place)

@@ -148,7 +148,7 @@ async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
     hold = _held(place)
     try:
         async with _opened(place.path) as index:
-            _, last = await source.bounds()
+            last = (await source.extent()).last
             await _project(source, index, last, _telling(hold, moved))
             hold.tell(ProjectorStatus(os.getpid(), index.progress.position, last))
             return index.progress.position
@@ -163,7 +163,7 @@ async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
     hold = _held(place)
     try:
         place.remove(place.fresh)  # what a killed one left
-        _, last = await source.bounds()
+        last = (await source.extent()).last
         async with _opened(place.fresh) as index:
             await _project(source, index, last, lambda batch, _: moved(batch.position, last))
             reached = index.progress.position

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from hansard.bus.marks import Known, Mark, link
 from hansard.bus.validation._recheck import Count
 
@@ -92,7 +94,7 @@ def _together(known: Iterable[Known]) -> list[Known]:
     """Those that know the same as one, so that what they know is told once."""
     found: dict[Mark, list[Known]] = {}
     for each in known:
-        found.setdefault(each.mark, []).append(each)
+        found.setdefault(replace(each.mark, before=""), []).append(each)
     return [
         Known(" and ".join(each.who for each in same), mark, same[-1].aside)
         for mark, same in found.items()

@@ -1,0 +1,121 @@
+"""`hansard check` reads what is published, and finds a flipped byte wherever it is."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.projections.publish import snapshots as published
+from hansard.projections.roles.table_files import role_place
+from hansard.projections.table_files import TableFiles
+from tests.cli.support import Call
+from tests.damage.damages import WORKSPACE, Files, flip
+
+pytestmark = pytest.mark.slow
+
+ROLES = """
+[roles.reader]
+about = "Reads."
+[[roles.reader.sees]]
+name = "all"
+kinds = ["**"]
+[roles.reader.may]
+query = true
+"""
+
+
+def newest(place: TableFiles) -> published.PublishedSnapshot:
+    """What is published there."""
+    found = published.newest(place)
+    assert found is not None
+    return found
+
+
+@contextmanager
+def flipped(path: Path, at: int) -> Iterator[None]:
+    """A copy with a bit flipped in the place of a file meanwhile."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    shutil.copyfile(aside, path)
+    flip(path, at)
+    try:
+        yield
+    finally:
+        aside.replace(path)
+
+
+def places(path: Path) -> list[int]:
+    """Bytes of a file: its headers, its end, and some in each part of it."""
+    size = path.stat().st_size
+    headers = [0, 8, 4096 + 20, 8192 + 20, size - 1]
+    return sorted({each for each in (*headers, *range(0, size, max(1, size // 16))) if each < size})
+
+
+def test_a_flipped_byte_anywhere_in_what_is_published(files: Files):
+    """In the headers, in blocks with rows and in free ones, in DuckDB's log, in what says of them
+    what they are.
+    """
+    place = TableFiles.of(files.home, WORKSPACE)
+    stands = newest(place)
+    assert published.damage(stands) is None
+    paths = sorted(stands.folder.iterdir())
+    assert stands.path in paths
+    for path in paths:
+        for at in places(path):
+            with flipped(path, at):
+                told = published.damage(stands)
+                assert told is not None, (path.name, at)
+                assert path.name in told
+    assert published.damage(stands) is None
+
+
+def test_check_finds_it(files: Files, cli: Call):
+    """It names the file and the remedy, which works."""
+    place = TableFiles.of(files.home, WORKSPACE)
+    with flipped(newest(place).path, 8192 + 20):
+        told = cli("check")
+        assert told.code == 1
+        assert "tables.duckdb' is not what was published: its bytes changed" in told.out
+        assert "run 'hansard rebuild'" in told.out
+    assert cli("check").code == 0
+    flip(newest(place).path, newest(place).path.stat().st_size // 2)
+    assert cli("rebuild").code == 0
+    assert cli("check").code == 0
+
+
+def test_what_says_what_a_generation_is_is_not_believed_where_it_changed(files: Files, cli: Call):
+    """No answer is as of a position that is none; `check` tells."""
+    place = TableFiles.of(files.home, WORKSPACE)
+    stands = newest(place)
+    path = stands.folder / "generation.json"
+    content = path.read_bytes()
+    assert b'"position":3' in content
+    path.write_bytes(content.replace(b'"position":3', b'"position":2', 1))
+    assert published.newest(place) is None
+    told = cli("check")
+    assert (told.code, "generation.json' is damaged" in told.out) == (1, True)
+    answer = cli("sql", "--format", "csv", "SELECT max(position) FROM events")
+    assert int(answer.out.split()[-1]) == stands.position
+    assert cli("check").code == 0
+
+
+def test_check_reads_what_is_published_for_a_role(files: Files, cli: Call):
+    """Each role has a file of its own."""
+    roles = files.home.with_name("roles.toml")
+    roles.write_text(ROLES)
+    with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
+        record.apply_roles(roles)
+    asked = "SELECT count(*) FROM events"
+    assert cli("sql", "--role", "reader", asked).code == 0
+    assert cli("check").code == 0
+    stands = newest(role_place(files.home, WORKSPACE, "reader"))
+    flip(stands.path, stands.path.stat().st_size // 2)
+    told = cli("check")
+    assert (told.code, "is not what was published" in told.out) == (1, True)
+    assert str(stands.path) in told.out
+    shutil.rmtree(stands.folder)
+    assert cli("sql", "--role", "reader", asked).code == 0
+    assert cli("check").code == 0
