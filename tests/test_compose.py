@@ -233,6 +233,34 @@ def test_the_worker_knows_that_an_acknowledged_commit_is_on_disk(broker, compose
         assert record.workspace.log.durability == "strict"
 
 
+@pytest.mark.slow
+def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
+    """Its health check passes once it runs, also before there is a workspace, and fails after."""
+    worker = compose["services"]["worker"]
+    program, *arguments = worker["healthcheck"]["test"][1:]
+    assert program == "hansard"
+    given = {**os.environ, "HANSARD_NATS_URL": broker.url("runtime")}
+    given["HANSARD_DATA_DIR"] = str(tmp_path)
+
+    def healthy() -> int:
+        asked = [sys.executable, "-m", program, *arguments]
+        return subprocess.run(asked, env=given, capture_output=True, check=False).returncode
+
+    assert healthy() == 1
+    started = [sys.executable, "-m", program, *worker["command"]]
+    process = subprocess.Popen(
+        started, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until = time.monotonic() + START_S_MAX
+        while healthy():
+            assert time.monotonic() < until
+    finally:
+        process.terminate()
+        process.wait(START_S_MAX)
+    assert healthy() == 1
+
+
 async def test_the_system_user_reads_the_settings(broker):
     """Durability is read from the server, not guessed."""
     system = await nats.connect(broker.url("system"))

@@ -43,6 +43,7 @@ FLAGS = {"--debug"}
 COMMANDS = {
     "up": "Hold the broker, project, serve restricted agents; show each commit as it is made.",
     "status": "Show the broker and what the workspace holds.",
+    "health": "Tell whether 'hansard up' watches the logs, and what it found.",
     "demo": "Watch three agents work, be killed, and resume.",
     "check": "Recheck a whole workspace.",
     "repair": "Restore the metadata of a workspace's streams that the embedded broker does not "

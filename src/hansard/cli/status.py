@@ -53,12 +53,16 @@ async def status(
     start: Annotated[bool, typer.Option("--start", help="Start the broker if none runs.")] = False,
     json: Json = False,
 ) -> int:
-    """Show the broker and what the workspace holds."""
+    """Show the broker and what the workspace holds.
+
+    Exits with 1 where no broker runs, and where the log is damaged.
+    """
     found = await read_status(settings(), start=start)
     output.show(found, _people, json=json)
     if not found.broker.running:
         output.hint("start one with 'hansard up', or look with 'hansard status --start'")
-    return 0 if found.broker.running else 1
+    damaged = isinstance(found.workspace, WorkspaceStatus) and found.workspace.damage
+    return 0 if found.broker.running and not damaged else 1
 
 
 def _promise(durability: str, replicas: int) -> str:
@@ -150,7 +154,7 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
         ("commits", f"{held.commits:,}"),
         ("bytes", output.size(held.bytes)),
         ("replicas", _led(held.replicas, held.leader)),
-        ("runs", runs or "none"),
+        ("runs", runs or ("unknown" if held.damage else "none")),
         ("at work", _at_work(held.open_runs)),
         ("projected", _projected(held.projection)),
         ("published", _published(held.published, running=held.projection.running)),
@@ -163,5 +167,6 @@ def _held(rows: list[tuple[str, object]], held: WorkspaceStatus) -> Iterator[Par
     clustered = any(each.leader or each.replicas > 1 for each in held.streams)
     yield output.listing((*STREAMS, *(CLUSTER if clustered else ())), held.streams)
     yield from map(Hint, (*held.fewer, *_late(held.streams)))
+    yield from (Hint(f"damaged: {fact}") for fact in held.damage)
     if held.quarantined:
         yield Hint("what is quarantined counts nowhere: see 'hansard check' or the table problems")

@@ -37,6 +37,7 @@ from hansard.service.projecting import projecting, workspaces
 from hansard.service.reflecting import reflecting
 from hansard.service.running import served
 from hansard.service.status import broker_status
+from hansard.service.watching import Watcher
 from hansard.settings import Settings
 
 T = TypeVar("T")
@@ -60,8 +61,9 @@ async def up(
 ) -> None:
     """Hold the broker, project, serve restricted agents; show each commit as it is made.
 
-    Of all workspaces that are there, and of those begun meanwhile; with --workspace of that one
-    alone, which is made if it is missing (projected are all).
+    Serves and shows all workspaces that are there, and those begun meanwhile; with --workspace that
+    one alone, which is made if it is missing (all are projected). Each log is watched for damage:
+    see 'hansard health'.
     """
     given = settings()
     private_copy.refuse(data_dir_of(given))
@@ -74,13 +76,15 @@ async def up(
         ends.callback(shows.end)
         try:
             made = mine is not None and await _made(given)
-            tables = projecting(given, mine, broker, shows.trouble, stop)
+            watcher = Watcher(broker, data_dir_of(given), partial(shows.trouble, kind="damage"))
+            tables = projecting(given, mine, broker, shows.trouble, stop, watcher)
             if mine is None:
                 doing = _serve_all(given, broker, tables, shows)
             else:
                 one = _One(given, broker, mine, shows)
                 doing = _serve_one(one, after, partial(_begin, given, broker, made=made), tables)
-            await until(stop, doing)
+            async with watcher.keep():
+                await until(stop, doing)
         finally:
             await broker.release()
     output.show([], lambda _: [Hint("stopped")], json=json)
@@ -238,7 +242,7 @@ class _One:
         """Answer restricted agents and show each commit, for ever."""
         raw = await RawWorkspace.open(self._broker.runtime, self.name)
         try:
-            _, head = await raw.bounds()
+            head = (await raw.extent()).last
             unserved = partial(self.shows.trouble, kind="service")
             reflects = reflecting(self._settings, self._command, self._reflected)
             async with served(self._settings, self._broker, unserved) as serves, reflects:
@@ -323,7 +327,9 @@ class More(Served, tag_field="kind", tag="workspace"):
 
 
 class Trouble(msgspec.Struct):
-    """Why something is not projected, or restricted agents are not served: all else goes on."""
+    """Damage that was found in a log; or why something is not projected, or restricted agents are
+    not served: all else goes on.
+    """
 
     kind: str
     fact: str

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents import run_index
+from hansard.agents.run_index import RunLife
 from hansard.bus import subjects
 from hansard.bus.jetstream.raw import Figures
-from hansard.bus.log import EventLog
 from hansard.bus.server.lease import hindrance, peek
 from hansard.inspect.answer import Answer
 from hansard.inspect.texts import masked
@@ -80,7 +79,8 @@ class Absent(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
 class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     """A workspace: its streams, those with `fewer` replicas than are asked for, its runs by status,
     whom the open ones wait for, (None: nobody can tell) how many messages are quarantined, and when
-    memory reflects, as these settings say (empty: never).
+    memory reflects, as these settings say (empty: never). `damage` is what is wrong with its log:
+    compared with its mark just now, or found by 'hansard up'; runs are read of a whole log only.
     """
 
     position: int
@@ -99,6 +99,7 @@ class WorkspaceStatus(Absent, tag_field="kind", tag="workspace", kw_only=True):
     """None where a service is there and does not answer."""
 
     reflects: str = ""
+    damage: list[str] = []
 
 
 class Status(Answer):
@@ -115,8 +116,9 @@ class Status(Answer):
         return (self.broker,) if self.workspace is None else (self.broker, self.workspace)
 
 
-async def workspace_status(
-    log: EventLog,
+def workspace_status(
+    workspace: str,
+    lives: Sequence[RunLife],
     place: TableFiles,
     figures: Sequence[Figures],
     *,
@@ -124,11 +126,10 @@ async def workspace_status(
     served: bool | None,
 ) -> WorkspaceStatus:
     """How a workspace stands whose streams have these figures and should have so many replicas."""
-    lives = await run_index.read(log)
-    its = next(each for each in figures if each.name == subjects.log_stream(log.workspace))
+    its = next(each for each in figures if each.name == subjects.log_stream(workspace))
     by_status = Counter("unreadable" if life.problem else life.state.status.value for life in lives)
     return WorkspaceStatus(
-        workspace=log.workspace,
+        workspace=workspace,
         exists=True,
         position=its.last,
         commits=its.messages,

@@ -14,8 +14,10 @@ from hansard.bus.jetstream.requests import NoAnswer
 from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import HansardError
 from hansard.projections.errors import Held, NoRoom
+from hansard.projections.rows import Batch
 from hansard.projections.runner import Projector
 from hansard.projections.table_files import TableFiles
+from hansard.service.watching import Watcher
 from hansard.settings import Settings
 
 TAKE_OVER_S = 1.0
@@ -39,11 +41,13 @@ async def projecting(
     broker: Broker,
     tell: Callable[[str], None],
     stop: asyncio.Event,
+    watcher: Watcher,
 ) -> AsyncGenerator[None]:
-    """Keep the tables of every workspace of the broker up to date meanwhile, first of `mine`. Why
-    one cannot be is told and stops nothing else; what nobody foresaw sets `stop` and is raised.
+    """Keep the tables of every workspace of the broker up to date meanwhile, first of `mine`, and
+    have each watched. Why one cannot be projected is told and stops nothing else; what nobody
+    foresaw sets `stop` and is raised.
     """
-    task = asyncio.ensure_future(_project_all(settings, mine, broker, tell))
+    task = asyncio.ensure_future(_project_all(settings, mine, broker, tell, watcher))
     task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
     try:
         yield
@@ -58,7 +62,11 @@ def _failed(done: asyncio.Future[None]) -> bool:
 
 
 async def _project_all(
-    settings: Settings, mine: str | None, broker: Broker, tell: Callable[[str], None]
+    settings: Settings,
+    mine: str | None,
+    broker: Broker,
+    tell: Callable[[str], None],
+    watcher: Watcher,
 ) -> None:
     """A projector for each workspace that is there, and for each that somebody begins."""
     folder = data_dir_of(settings)
@@ -68,7 +76,9 @@ async def _project_all(
         async with contextlib.aclosing(looked):
             async for found in looked:
                 for name in sorted(found - begun):
-                    group.create_task(_project(TableFiles.of(folder, name), name, broker, tell))
+                    watcher.workspace(name)
+                    place = TableFiles.of(folder, name)
+                    group.create_task(_project(place, name, broker, tell, watcher))
                 begun |= found
 
 
@@ -80,7 +90,7 @@ async def workspaces(
         yield {mine}
     while True:
         try:
-            raw = await RawWorkspace.open(broker.runtime, settings.workspace)
+            raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=True)
             try:
                 while True:
                     yield set(await raw.workspaces())
@@ -95,14 +105,18 @@ async def workspaces(
 
 
 async def _project(
-    place: TableFiles, workspace: str, broker: Broker, tell: Callable[[str], None]
+    place: TableFiles,
+    workspace: str,
+    broker: Broker,
+    tell: Callable[[str], None],
+    watcher: Watcher,
 ) -> None:
     """Project, again where what hindered it has passed: the disk is full, the broker is away."""
     said: type[HansardError] | None = None
     while True:
         began_s = time.monotonic()
         try:
-            await _project_once(place, workspace, broker, tell)
+            await _project_once(place, workspace, broker, tell, watcher)
         except (NoRoom, Unreachable, NoAnswer) as error:
             if type(error) is not said or time.monotonic() - began_s > TELL_AGAIN_S:
                 tell(f"workspace {workspace!r} is not projected for the moment: {error}")
@@ -114,15 +128,22 @@ async def _project(
 
 
 async def _project_once(
-    place: TableFiles, workspace: str, broker: Broker, tell: Callable[[str], None]
+    place: TableFiles,
+    workspace: str,
+    broker: Broker,
+    tell: Callable[[str], None],
+    watcher: Watcher,
 ) -> None:
+    def moved(batch: Batch, _head: int) -> None:
+        watcher.problems(workspace, batch.problems)
+
     source = await RawWorkspace.open(broker.runtime, workspace)
     try:
         projector = await _taken(source, place, broker, tell)
         try:
             if projector.store.restarted:
                 tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
-            await projector.run()
+            await projector.run(moved=moved)
         finally:
             await projector.close()
     finally:

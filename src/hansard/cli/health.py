@@ -1,0 +1,43 @@
+"""`hansard health`: for a supervisor or a container's health check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hansard.cli import output
+from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import settings
+from hansard.cli.output import Hint, Part
+from hansard.client.opening import data_dir_of
+from hansard.domain.counted import counted
+from hansard.inspect.watch import Health, health
+
+app = noun()
+
+
+@app.command(name="health")
+@work
+async def check_health(json: Json = False) -> int:
+    """Tell whether 'hansard up' watches the logs, and what it found.
+
+    Reads one file of the data directory and asks no broker. Exits with 1 where no 'hansard up'
+    watches, where it could not compare a log for 30 s, and where it found one damaged or forged
+    since it began.
+    """
+    found = health(data_dir_of(settings()))
+    output.show(found, _people, json=json)
+    return 0 if found.healthy else 1
+
+
+def _people(found: Health) -> Iterator[Part]:
+    if found.fact is not None:
+        yield Hint(found.fact)
+    if found.watch is None:
+        return
+    for name, one in sorted(found.watch.workspaces.items()):
+        whole = f", read whole at {one.read_whole:%H:%M:%S} UTC" if one.read_whole else ""
+        yield (
+            f"{name}: position {one.position}, compared at {one.compared:%H:%M:%S} UTC{whole}, "
+            f"{counted(len(one.findings) + one.more, 'finding')}"
+        )
+        yield from (Hint(f"{each.at:%Y-%m-%d %H:%M:%S} UTC  {each.fact}") for each in one.findings)

@@ -1,0 +1,230 @@
+"""The watch that `hansard up` keeps over the logs: a damaged or forged one is reported while it
+runs.
+
+Three things are compared (periods and shares are in `hansard.inspect.watch`):
+
+* every 5 s the first and last position, the number of messages and the message at the mark, as at
+  every door (`hansard.bus.jetstream.losses`);
+* all messages, from the first to the last, with the rolling digests of the mark and of what is
+  published: continuously, for a hundredth of the time;
+* each commit that is projected, with its subject and its stream: what does not fit is quarantined.
+
+A finding is logged as an error (`log_damaged`), told on the terminal, shown by `hansard status` and
+makes `hansard health` exit with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hansard.bus import subjects
+from hansard.bus.errors import BrokerError, Unreachable
+from hansard.bus.file_lock import release, take
+from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.requests import NoAnswer
+from hansard.bus.loggers import logger, unexpected
+from hansard.bus.marks import Known, Mark
+from hansard.bus.validation.mark_comparison import Compared
+from hansard.bus.whole_file import Unwritable
+from hansard.client.opening import Broker
+from hansard.domain.errors import Corrupt, HansardError
+from hansard.inspect import watch as watches
+from hansard.inspect.watch import COMPARE_S, READ_PAUSE, Watch, Watched
+from hansard.projections.publish import snapshots as published
+from hansard.projections.rows import Problem
+from hansard.projections.table_files import TableFiles
+
+Tell = Callable[[str], None]
+
+_AWAY = (Unreachable, NoAnswer, BrokerError)
+"""Errors of a broker that is away: what is not compared for long is told by `hansard health`."""
+
+_GONE = (
+    "its log does not hold {many:,} of the commits that the published tables were made of, up to "
+    "position {position:,}: see 'hansard check' and docs/backup.md"
+)
+
+_log = logger(__name__)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """Log why one workspace is not watched any more."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        _log.error("watch_ended", **unexpected(error))
+
+
+class Watcher:
+    """Watches every workspace of a broker. `keep` one for as long as `hansard up` runs."""
+
+    def __init__(self, broker: Broker, data_dir: Path, tell: Tell) -> None:
+        self._broker = broker
+        self._data_dir = data_dir
+        self._tell = tell
+        self._watch = Watch(os.getpid(), datetime.now(UTC))
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @contextlib.asynccontextmanager
+    async def keep(self) -> AsyncGenerator[None]:
+        """Write down what is found meanwhile, unless another process does."""
+        keeping = asyncio.ensure_future(self._keep())
+        try:
+            yield
+        finally:
+            tasks = [keeping, *self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def workspace(self, name: str) -> None:
+        """Watch one more workspace."""
+        if name not in self._tasks:
+            self._watch.workspaces[name] = Watched()
+            self._tasks[name] = asyncio.ensure_future(self._one(name))
+            self._tasks[name].add_done_callback(_ended)
+
+    def problems(self, name: str, found: list[Problem]) -> None:
+        """Take in what was quarantined of commits that were projected just now."""
+        for each in found:
+            self._find(
+                name,
+                f"position {each.position} ({each.subject}) is no commit that Hansard wrote: "
+                f"{each.reason}. It counts nowhere; see who else has the broker's login",
+            )
+
+    def _find(self, name: str, fact: str) -> None:
+        if self._watch.workspaces.setdefault(name, Watched()).find(fact):
+            _log.error("log_damaged", workspace=name, fact=fact)
+            self._tell(f"workspace {name!r}: {fact}")
+
+    async def _keep(self) -> None:
+        """Write the file for as long as no other process does, and remove it at the end."""
+        path = watches.path_of(self._data_dir)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        lock = os.open(path.with_suffix(".lock"), flags, 0o600)
+        mine = False
+        try:
+            while True:
+                mine = mine or take(lock)
+                self._watch.looked = datetime.now(UTC)
+                if mine:
+                    with contextlib.suppress(
+                        Unwritable
+                    ):  # a full disk: it goes stale, as it should
+                        watches.write(self._data_dir, self._watch)
+                await asyncio.sleep(COMPARE_S / 5)
+        finally:
+            if mine:
+                path.unlink(missing_ok=True)
+            release(lock)
+
+    async def _one(self, name: str) -> None:
+        """Watch one workspace, for ever."""
+        one = self._watch.workspaces[name]
+        while True:
+            with contextlib.suppress(*_AWAY):
+                raw = await RawWorkspace.open(self._broker.runtime, name, damaged=True)
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(self._compare(raw, one))
+                        group.create_task(self._read(raw, one))
+                except* _AWAY:
+                    pass
+                finally:
+                    await raw.close()
+            await asyncio.sleep(COMPARE_S)
+
+    async def _compare(self, raw: RawWorkspace, one: Watched) -> None:
+        """Compare the log with its mark, every few seconds."""
+        while True:
+            try:
+                await raw.refuse_loss()
+            except Corrupt as error:
+                self._find(raw.workspace, error.fact)
+            extent = await raw.extent()
+            stands = published.newest(TableFiles.of(self._data_dir, raw.workspace))
+            if stands is not None and (gone := extent.gone_since(stands)):
+                self._find(raw.workspace, _GONE.format(many=gone, position=stands.position))
+            one.position = extent.last
+            one.compared = datetime.now(UTC)
+            await asyncio.sleep(COMPARE_S)
+
+    async def _read(self, raw: RawWorkspace, one: Watched) -> None:
+        """Read the whole log again and again."""
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self._read_once(raw, one)
+            except _AWAY:
+                raise
+            except HansardError as error:
+                self._find(raw.workspace, str(error))
+            else:
+                one.read_whole = datetime.now(UTC)
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(COMPARE_S, took_s))
+
+    async def _read_once(self, raw: RawWorkspace, one: Watched) -> None:
+        """Read all messages once, beside what is known of them."""
+        name = raw.workspace
+        known = self._known(name)
+        extent = await raw.extent()
+
+        def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
+            del where
+            if wrong and kind != "loss":  # `_compare` finds those
+                self._find(name, fact)
+
+        compared, at, unread = Compared(known, count), 0, 0
+        async with contextlib.aclosing(raw.chunks(0, until=extent.last)) as chunks:
+            while True:
+                began_s = time.monotonic()
+                chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
+                for message in chunk.messages:
+                    if message.position != at + 1:
+                        unread += message.position - at - 1
+                        if unread > extent.missing:
+                            self._unreadable(name, at + 1, message.position - 1)
+                    at = message.position
+                    compared.message(at, message.subject, message.body)
+                one.read = at
+                await asyncio.sleep(READ_PAUSE * (time.monotonic() - began_s))
+        if extent.last - at + unread > extent.missing:
+            self._unreadable(name, at + 1, extent.last)
+        compared.end(extent.last)
+
+    def _unreadable(self, name: str, first: int, last: int) -> None:
+        where = f"position {first}" if first == last else f"positions {first} to {last}"
+        self._find(
+            name,
+            f"{where} cannot be read: a block on the broker's disk is damaged or gone. Restore the "
+            "broker's files from a backup (see docs/backup.md)",
+        )
+
+    def _known(self, name: str) -> list[Known]:
+        """What the broker's mark and the published tables know of the log now."""
+        found: list[Known] = []
+        witness = self._broker.runtime.witness
+        kept = witness.kept(name) if witness is not None else None
+        if kept is not None and kept.lost is None:
+            found.append(Known("the broker's mark", kept.mark))
+        stands = published.newest(TableFiles.of(self._data_dir, name))
+        if stands is not None and stands.position:
+            mark = Mark(
+                subjects.log_stream(name),
+                stands.position,
+                stands.messages,
+                stands.position,
+                stands.chain or "",
+            )
+            found.append(Known("the published tables", mark))
+        return found
