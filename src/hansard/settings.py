@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         credentials: HANSARD_CREDENTIALS: a file of `hansard credentials`, with which a restricted
             agent reaches the service: it says where, in which workspace, and as whom.
         run: HANSARD_RUN: which run to resume or replay, as set by `hansard run resume RUN --
-            COMMAND`.
+            COMMAND`. It is meant for one program, as are HANSARD_MODE and HANSARD_REPORT: the first
+            that opens a record removes it from its environment, so that the programs which that one
+            starts have runs of their own.
         mode: HANSARD_MODE: how, as set by `hansard run replay`.
         resume: HANSARD_RESUME: whether a `hansard.Session()` that names no run resumes the one that
             the same program left unfinished (1, the default) or begins a new one (0).
@@ -194,6 +196,23 @@ def load(environment: Mapping[str, str] | None = None, **given: Any) -> Settings
     except msgspec.ValidationError as error:
         message = f"a setting cannot be taken: {error}"
         raise SettingsError(message) from error
+
+
+def of_this_program(environment: MutableMapping[str, str]) -> dict[str, str]:
+    """Return the environment, and remove from it what is meant for one program: see `Settings.run`.
+    How doubt is settled is removed with a run to resume, since `hansard run resume` sets both.
+    """
+    found = [name for name in _OF_ONE_PROGRAM if name in environment]
+    if _variable("run") in found and _variable("settle") in environment:
+        found.append(_variable("settle"))
+    for name in found:
+        _removed[name] = environment.pop(name)
+    return {**_removed, **environment}
+
+
+_OF_ONE_PROGRAM = tuple(map(_variable, ("run", "mode", "report")))
+_removed: dict[str, str] = {}
+"""What was removed from this process's environment: its later records go by it, too."""
 
 
 def names_workspace(environment: Mapping[str, str] | None = None, **given: Any) -> bool:

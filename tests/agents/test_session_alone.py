@@ -94,8 +94,10 @@ async def test_a_run_is_resumed_and_replayed_from_outside(
             assert await _doubled(lab, 1) == 2
             assert entered.raw.state.epoch == epoch
     monkeypatch.setenv("HANSARD_RUN", "r1")
+    monkeypatch.setattr("hansard.settings._removed", {})
     monkeypatch.setattr(sys, "argv", ["renamed.py"])
     async with lab.begun(lab.session()) as entered:
+        assert "HANSARD_RUN" not in os.environ  # the programs that it starts have other runs
         assert (entered.raw.run, entered.raw.mode) == ("r1", hansard.Mode.RESUME)
         assert await _doubled(lab, 1) == 2
     monkeypatch.setenv("HANSARD_MODE", "strict")

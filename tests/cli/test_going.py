@@ -136,6 +136,44 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     assert shell("run", "resume", run, "--", *command).out == f"ended resume {run}\n"
 
 
+STARTS_A_HELPER = """
+import os, subprocess, sys
+import hansard
+if sys.argv[1] == "helper":
+    with hansard.Session("helper", workspace="lab") as session:
+        names = {"HANSARD_RUN", "HANSARD_MODE", "HANSARD_REPORT"}
+        print(session.run, sorted(names & {*os.environ}))
+    sys.exit()
+with hansard.Session("main", workspace="lab", run="main-1") as session:
+    @session.tool(effects="idempotent")
+    def start(number: int) -> str:
+        command = [PYTHON, __file__, "helper"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    print(start(int(sys.argv[2])), end="")
+with hansard.Session("main", workspace="lab") as session:  # the run that is resumed
+    print(session.run if sys.argv[2] == "2" else "")
+"""
+
+
+@pytest.mark.slow
+def test_what_a_resumed_program_starts_has_a_run_of_its_own(
+    shell: Call, record: hansard.Record, tmp_path: Path
+):
+    """One program is given the run to resume, for all its sessions. A helper that one of its tools
+    starts is not.
+    """
+    program = tmp_path / "program.py"
+    program.write_text(STARTS_A_HELPER.replace("PYTHON", repr(python())))
+    resume = ("run", "resume", "main-1", "--", python(), str(program), "main")
+    with record.run("main", run="main-1"):
+        pass
+    told = shell(*resume, "2")
+    assert told.code == 0, told.err
+    helper, again = told.out.splitlines()
+    assert helper.endswith(" []")
+    assert helper.split()[0] != "main-1" == again
+
+
 def test_resume_without_a_command_says_how(call: Call, runs: Runs):
     """It names the program as a label and runs nothing."""
     told = call("run", "resume", runs.doubt)

@@ -45,7 +45,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     told = dict(given)
     if told.get("credentials") is not None:
         told["credentials"] = os.fspath(told["credentials"])
-    settings = configuration.load(os.environ, **told)
+    settings = configuration.load(configuration.of_this_program(os.environ), **told)
     show_own_frames(shown=settings.debug)
     return readable(settings, _log.warning)
 
