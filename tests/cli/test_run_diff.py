@@ -88,7 +88,7 @@ def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):
         assert {move["what"] for move in moves} == {"same"}
     text = call("run", "diff", a, b)
     assert text.code == 0
-    assert "they called the same, with the same results, and decided the same" in text.out
+    assert "equal: calls, results, decisions, messages, status and scores" in text.out
     assert "= 7 moves the same" in text.out
 
 
@@ -278,6 +278,72 @@ async def test_both_sides_are_as_of_one_position(
     assert (told.equal, told.position) == (True, head)
 
 
+def talked(record: hansard.Record, answer: str, **how: Any) -> str:
+    """A run whose agent talks with a user, calls one tool and ends."""
+    asks = {"id": how.get("id", "c1"), "type": "function", "function": {"name": "look"}}
+    with record.run("w", agent="ada", role="r") as session:
+
+        @session.tool(effects="pure")
+        def look(x: int) -> int:
+            return x
+
+        session.message("user", "Is it safe?")
+        session.message("assistant", None, fields={"tool_calls": [asks]})
+        look(1)
+        session.message("tool", "1", fields={"tool_call_id": asks["id"]})
+        session.message("assistant", answer)
+        if how.get("fails"):
+            raise ValueError(how["fails"])
+    record.score(session.run, {"reward": how.get("reward", 1.0)}, by="judge")
+    return session.run
+
+
+def test_runs_that_say_the_opposite_are_not_equal(call: Call, record: hansard.Record):
+    """A message with another text is a difference, with both texts; ids that a provider draws are
+    none.
+    """
+    a, b, c = (talked(record, "yes"), talked(record, "no"), talked(record, "yes", id="c2"))
+    _, last, _ = compared(call, a, b)
+    assert (last["parts"]["what"], last["ended_alike"]) == ("text", True)
+    assert (last["parts"]["a"]["content"], last["parts"]["b"]["content"]) == ("yes", "no")
+    text = call("run", "diff", a, b).out
+    assert "assistant message, another text" in text
+    same, last, _ = compared(call, a, c)
+    assert (same.code, last["counts"]["text"]) == (0, 0)
+
+
+def test_runs_that_end_differently_are_not_equal(call: Call, record: hansard.Record):
+    """Status, error and scores are compared, too, and shown for both runs."""
+    a, b = talked(record, "yes"), talked(record, "yes", reward=0.0)
+    with pytest.raises(ValueError, match="refused"):
+        talked(record, "yes", fails="refused")
+    failed = record.runs()[0][0]
+    for other, shown in ((b, "completed, reward 0"), (failed, "failed, ValueError: refused")):
+        _, last, _ = compared(call, a, other)
+        assert (last["parts"], last["ended_alike"], last["equal"]) == (None, False, False)
+        text = call("run", "diff", a, other).out
+        assert "they ended differently" in text
+        assert f"B {shown}" in text
+
+
+def test_the_costs_of_a_simulated_user_are_apart(call: Call, tmp_path: Path):
+    """Tokens and cost of a run are its agents'; those of messages with the role `user` are the
+    simulated user's.
+    """
+    messages = [
+        {"role": "user", "content": "Is it safe?", "cost": 0.25},
+        {"role": "assistant", "content": "yes", "cost": 3.0},
+    ]
+    path = tmp_path / "chat.jsonl"
+    path.write_text(json.dumps({"messages": messages, "outcome": {"reward": 1}}))
+    assert call("import", "chat-jsonl", path).code == 0
+    a = call("runs", "--json").lines[0]["run"]
+    told, _, _ = compared(call, a, a)
+    assert told.lines[0]["usage"] == {"cost": 3.0}
+    assert told.lines[0]["user_usage"] == {"cost": 0.25}
+    assert "cost of the simulated user" in call("run", "diff", a, a).out
+
+
 def test_what_is_not_there_is_an_error(call: Call, runs: Runs):
     """An unknown run, or one too many."""
     told = call("run", "diff", runs.team, "nobody")
@@ -376,6 +442,9 @@ def test_trials_of_one_task_are_compared(
     ids = _ids(lambda *words: call(*words, workspace=AIRLINE))
     for task in tasks:
         told, last, moves = compared(call, ids[task, 0], ids[task, 1], workspace=AIRLINE)
+        said = [move for move in moves if "role" in (move["a"] or move["b"])]
+        moves = [move for move in moves if move not in said]
+        counts = Counter(move["what"] for move in moves)
         sides = {
             name: [
                 (move[name]["tool"], move[name]["arguments"])
@@ -387,7 +456,8 @@ def test_trials_of_one_task_are_compared(
         a, b = trials[task][0], trials[task][1]
         assert sides["a"] == a
         assert sorted(map(repr, sides["b"])) == sorted(map(repr, b))
-        equal = last["counts"]["same"] + last["counts"]["result"] + last["counts"]["moved"]
+        equal = counts["same"] + counts["result"] + counts["moved"]
+        assert Counter(move["what"] for move in said) + counts == Counter(last["counts"])
         both = Counter(map(repr, a)) & Counter(map(repr, b))
         assert equal == both.total()
         begins = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)

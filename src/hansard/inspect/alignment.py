@@ -1,9 +1,10 @@
-"""Two paths of an agent side by side: what it called and decided, in order, and where they part.
+"""Two paths of an agent side by side: its calls, decisions and messages, and where they part.
 
-A move is a step or a decision. Two moves are the same call where tool and arguments are equal (of a
-decision: its question); what came of them is compared then. Equal calls are found as the longest
-runs of equal moves (difflib), what is left over by name; of branches that ran side by side the
-order does not count.
+A move is a step, a decision or a message. Two moves are the same call if tool and arguments are
+equal (of a decision: its question; of a message: its role and text); their results are compared
+then. A message's tool calls and results that are steps are compared as steps alone. Equal calls are
+the longest runs of equal moves (difflib), the rest is matched by name; the order of branches that
+ran side by side does not count.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.agent import DecisionMade, StatedFact
+from hansard.domain.agent import DecisionMade, MessageAdded, StatedFact
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import run_of
 from hansard.domain.payload.parts import as_blob
@@ -41,13 +42,14 @@ class What(StrEnum):
     SAME = "same"
     RESULT = "result"
     ARGUMENTS = "arguments"
+    TEXT = "text"
     MOVED = "moved"
     ONLY_A = "only_a"
     ONLY_B = "only_b"
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A step or a decision of an agent, with where it is recorded.
+    """A step, a decision or a message of an agent, with where it is recorded.
 
     `call` says what was asked, `came` what came of it, both as digests; `branch` is where it stands
     beside others, empty where it stands in line.
@@ -63,10 +65,11 @@ class Move(msgspec.Struct, frozen=True):
     branch: str = ""
     step: Step | None = None
     decision: DecisionMade | None = None
+    message: MessageAdded | None = None
 
     @property
     def place(self) -> str:
-        """How it is named: agent#step, or agent@version of a decision."""
+        """Its name: agent#step, or agent@version of a decision or a message."""
         return f"{self.agent}#{self.step.number}" if self.step else f"{self.agent}@{self.version}"
 
 
@@ -93,12 +96,15 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def moves(agent: AgentHistory) -> list[Move]:
-    """What an agent called and decided, in the order of the record."""
+    """Return an agent's calls, decisions and messages, in the order of the record."""
     state = agent.state
     found = [_step(agent, step) for step in state.steps.values()]
-    found += [
-        _decision(agent, noted) for noted in state.facts if isinstance(noted.fact, DecisionMade)
-    ]
+    calls = {step.call_id for step in state.steps.values() if step.call_id is not None}
+    for noted in state.facts:
+        if isinstance(noted.fact, DecisionMade):
+            found.append(_decision(agent, noted))
+        elif isinstance(noted.fact, MessageAdded):
+            found += _message(agent, noted.version, noted.fact, calls)
     return sorted(found, key=lambda move: move.version)
 
 
@@ -138,6 +144,40 @@ def _decision(agent: AgentHistory, noted: StatedFact) -> Move:
         made.scope.partition("/")[2],
         decision=made,
     )
+
+
+def _message(
+    agent: AgentHistory, version: int, added: MessageAdded, calls: set[str]
+) -> Iterator[Move]:
+    """A message as a move; none if all that it says are steps. Ids that a provider draws are left
+    out: two runs never share them.
+    """
+    fields = recorded(added.fields)
+    fields = dict(fields) if isinstance(fields, dict) else {}
+    if fields.pop("tool_call_id", None) in calls:
+        return
+    asked = fields.get("tool_calls")
+    if isinstance(asked, list):
+        new = [call for call in asked if not isinstance(call, dict) or call.get("id") not in calls]
+        fields["tool_calls"] = [_without_id(call) for call in new]
+        if not new and not recorded(added.content):
+            return
+    text = (_digest(added.content), digest(canonical(as_blob(fields))))
+    stored = agent.events[version].stored
+    yield Move(
+        agent.name,
+        f"{added.role} message",
+        digest(b"message", added.role.encode("utf-8", "replace"), *map(str.encode, text)),
+        "",
+        version,
+        stored.position,
+        run_of(stored.stream),
+        message=added,
+    )
+
+
+def _without_id(call: Any) -> Any:
+    return {key: call[key] for key in call if key != "id"} if isinstance(call, dict) else call
 
 
 def _arguments(raw: msgspec.Raw) -> str:
@@ -236,7 +276,8 @@ def _between(
             continue
         found = named.popleft()
         yield from _only_b(b, at, found, taken)
-        yield Pair(What.ARGUMENTS, a[i], b[found])
+        what = What.ARGUMENTS if a[i].message is None else What.TEXT
+        yield Pair(what, a[i], b[found])
         at = found + 1
     yield from _only_b(b, at, end[1], taken)
 

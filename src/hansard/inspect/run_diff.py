@@ -23,16 +23,27 @@ from hansard.inspect.comparability import Comparability, comparability
 from hansard.inspect.messages import summed
 from hansard.inspect.times import began, last, own
 
+USER = "user"
+"""The role of messages that are not the agent's own, and whose costs are not its own."""
+
 
 class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
-    """What a run came to, of a fork what it has from its parents included; `own_usage` is what was
-    used up in itself alone. `duration_ms` is None where nobody can tell.
+    """A run's outcome and costs, those that a fork shares with its parents included.
+
+    Attributes:
+        side: `a` or `b`.
+        error: The type and message of the error that ended it; None if none did.
+        duration_ms: From its first event to its last; None if its source gives no times.
+        usage: What its agents used, by name: tokens, cost in US dollars.
+        own_usage: The part of `usage` that is not a parent's.
+        user_usage: What the simulated user used: the usage of messages with the role `user`.
     """
 
     side: str
     run: str
     forked_from: str | None
     status: str
+    error: str | None
     scores: dict[str, float]
     steps: int
     statuses: dict[str, int]
@@ -41,6 +52,12 @@ class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
     duration_ms: float | None
     usage: dict[str, float]
     own_usage: dict[str, float]
+    user_usage: dict[str, float]
+
+    @property
+    def outcome(self) -> tuple[str, str | None, dict[str, float]]:
+        """How it ended: status, error and scores."""
+        return self.status, self.error, self.scores
 
 
 class At(msgspec.Struct, kw_only=True):
@@ -61,6 +78,15 @@ class DecisionAt(At, kw_only=True):
     confidence: float | None
     alternatives: tuple[Alternative, ...]
     because: str | None
+
+
+class MessageAt(At, kw_only=True):
+    """A message of a run, as recorded."""
+
+    role: str
+    content: msgspec.Raw
+    fields: msgspec.Raw
+    usage: dict[str, float]
 
 
 class StepAt(At, kw_only=True):
@@ -102,9 +128,12 @@ class AgentNames(msgspec.Struct):
 
 
 class Compared(msgspec.Struct, tag_field="kind", tag="compared", kw_only=True):
-    """What comparing came to; `parts` is where they part."""
+    """The result of comparing: `parts` is the first difference of the runs' moves, `ended_alike`
+    whether status, error and scores are equal.
+    """
 
     equal: bool
+    ended_alike: bool
     agents: list[AgentNames]
     shared: int
     counts: dict[str, int]
@@ -135,7 +164,7 @@ class Couple(msgspec.Struct, frozen=True):
 
     @property
     def differs(self) -> bool:
-        """Whether they are not the same in what they called and decided."""
+        """Whether their calls, results, decisions or messages differ."""
         return self.a is None or self.b is None or self.parts is not None
 
 
@@ -147,8 +176,14 @@ class RunDiff(Answer):
 
     @property
     def differs(self) -> bool:
-        """Whether they differ in what was called, what came of it or what was decided."""
-        return any(couple.differs for couple in self.couples)
+        """Whether they differ in calls, results, decisions, messages or in how they ended."""
+        return not self.ended_alike or any(couple.differs for couple in self.couples)
+
+    @property
+    def ended_alike(self) -> bool:
+        """Whether status, error and scores are equal."""
+        a, b = self.costs
+        return a.outcome == b.outcome
 
     @property
     def comparability(self) -> Comparability:
@@ -177,6 +212,7 @@ class RunDiff(Answer):
         first = self.first
         yield Compared(
             equal=not self.differs,
+            ended_alike=self.ended_alike,
             agents=[AgentNames(_name(couple.a), _name(couple.b)) for couple in self.couples],
             shared=self.shared,
             counts={what.value: counts[what] for what in What},
@@ -236,20 +272,23 @@ def _cost(name: str, side: Side) -> ComparedRun:
     agents = [agent for agent in side.agents.values() if agent.state.version]
     steps = [step for agent in agents for step in agent.steps]
     used: list[tuple[str | None, dict[str, float]]] = []
+    users: list[dict[str, float]] = []
     for agent in agents:
         at = {version: run_of(event.stored.stream) for version, event in agent.events.items()}
         used += [(at[step.outcome_version or step.version], step.usage) for step in agent.steps]
-        used += [
-            (at[noted.version], noted.fact.usage)
-            for noted in agent.state.facts
-            if isinstance(noted.fact, MessageAdded)
-        ]
-    forked = side.life.forked
+        for noted in agent.state.facts:
+            if isinstance(noted.fact, MessageAdded):
+                if noted.fact.role == USER:
+                    users.append(noted.fact.usage)
+                else:
+                    used.append((at[noted.version], noted.fact.usage))
+    forked, error = side.life.forked, side.life.error
     return ComparedRun(
         side=name,
         run=side.run,
         forked_from=forked.parent if forked is not None else None,
         status=side.life.status.value,
+        error=f"{error.type}: {error.message}" if error is not None else None,
         scores=side.life.scores,
         steps=len(steps),
         statuses=dict(Counter(step.status.value for step in steps)),
@@ -258,6 +297,7 @@ def _cost(name: str, side: Side) -> ComparedRun:
         duration_ms=_duration_ms(side),
         usage=summed([usage for _, usage in used]),
         own_usage=summed([usage for run, usage in used if run == side.run]),
+        user_usage=summed(users),
     )
 
 
@@ -308,6 +348,11 @@ def _at(move: Move | None) -> At | None:
             confidence=made.confidence,
             alternatives=made.alternatives,
             because=made.because or None,
+        )
+    if move.message is not None:
+        said = move.message
+        return MessageAt(
+            **where, role=said.role, content=said.content, fields=said.fields, usage=said.usage
         )
     if step is None:
         return At(**where)

@@ -29,6 +29,7 @@ _SIGNS = {
     What.SAME: ("=", ""),
     What.RESULT: ("≠", "yellow"),
     What.ARGUMENTS: ("~", "yellow"),
+    What.TEXT: ("~", "yellow"),
     What.MOVED: ("↕", "yellow"),
     What.ONLY_A: ("-", "red"),
     What.ONLY_B: ("+", "green"),
@@ -36,6 +37,7 @@ _SIGNS = {
 _SAID = {
     What.RESULT: "another result",
     What.ARGUMENTS: "other arguments",
+    What.TEXT: "another text",
     What.MOVED: "in another place",
     What.ONLY_A: "only in A",
     What.ONLY_B: "only in B",
@@ -51,9 +53,10 @@ async def diff(
 ) -> int:
     """Compare two runs step by step.
 
-    Agents are matched by name, else by role; their calls and decisions by what was asked. Shown are
-    where the runs part, other arguments and other results, what only one of them did, and what each
-    cost. What was said in messages is not compared. Exits with 1 where they differ.
+    Agents are matched by name, else by role. Compared are their calls, results, decisions and
+    messages, and the runs' status, error and scores; shown are the first difference, all others and
+    what each run cost. Tokens and cost are the agents'; those of a simulated user (messages with
+    the role 'user') have rows of their own. Exits with 1 if the runs differ.
     """
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
@@ -76,10 +79,21 @@ def _people(found: RunDiff) -> Iterator[Part]:
         yield "they part at"
         yield output.Lines(list(_difference(found.first[1])))
     elif not found.differs:
-        yield "they called the same, with the same results, and decided the same"
+        yield "equal: calls, results, decisions, messages, status and scores"
+    if not found.ended_alike:
+        yield from _outcomes(found)
     for couple in found.couples:
         yield ""
         yield output.Lines(list(_agent(couple)))
+
+
+def _outcomes(found: RunDiff) -> Iterator[Part]:
+    """Say how the runs ended, for runs that ended differently."""
+    yield "they ended differently"
+    for letter, cost in zip("AB", found.costs, strict=True):
+        scores = "".join(f", {name} {_amount(cost.scores[name])}" for name in sorted(cost.scores))
+        error = f", {output.cut(cost.error)}" if cost.error else ""
+        yield f"      {letter} {cost.status}{error}{scores}"
 
 
 def _comparability(found: Comparability) -> Iterator[Part]:
@@ -107,6 +121,7 @@ def _rows(found: RunDiff) -> Iterator[list[str]]:
     rows = [("{}", [cost.usage for cost in costs])]
     if any(cost.own_usage != cost.usage for cost in costs):
         rows.append(("{} in itself", [cost.own_usage for cost in costs]))
+    rows.append(("{} of the simulated user", [cost.user_usage for cost in costs]))
     rows.append(("{}", [cost.scores for cost in costs]))
     for label, sides in rows:
         for name in sorted({name for side in sides for name in side}):
@@ -162,6 +177,9 @@ def _move(move: Move) -> str:
         made = move.decision
         why = f": {output.cut(made.because)}" if made.because else ""
         return f"{output.cut(made.selected)}{why}"
+    if move.message is not None:
+        said = recorded(move.message.content)
+        return output.cut(said if isinstance(said, str) else output.preview(said))
     step = move.step
     if step is None:
         return ""
