@@ -236,7 +236,7 @@ async def test_naughty_strings_come_back_exactly(lab: Lab):
 @pytest.mark.fast(cases=99)
 @pytest.mark.slow(cases=0)
 @twins
-@pytest.mark.parametrize("value", [object(), "\ud800", {"\udfff": 1}, [1, {2: {object()}}], print])
+@pytest.mark.parametrize("value", [object(), [1, {2: {object()}}], print])
 async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
     """An argument without a plain form is BadValue with its place; the tool does not run, nothing
     is written, and the next equal call is the first of its kind.

@@ -12,12 +12,13 @@ from decimal import Decimal
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 from hypothesis import given
 
-from hansard.domain import values
+from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.values import DEPTH_MAX, Secret
@@ -183,11 +184,92 @@ def test_a_refusal_names_the_place_inside_the_value():
     assert "pass plain values" in refusal.value.remedy
 
 
-@pytest.mark.parametrize("value", ["\ud800", "a\udfff", {"\ud800": 1}, ["\udc00"], {"$\ud800": 1}])
-def test_a_lone_surrogate_is_refused(value):
-    """UTF-8 cannot carry a lone surrogate, so it is refused and not replaced."""
-    with pytest.raises(BadValue, match="surrogate"):
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800",
+        "a\udfff\\ud83d\\\\",
+        "\ud83d\ude00 and \U0001f600",
+        {"\ud800": 1},
+        ["\udc00"],
+        {"$\ud800": 1},
+        Path("folder/\udcff"),
+    ],
+    ids=range(7),
+)
+def test_a_lone_surrogate_is_kept_by_a_tag(value):
+    """UTF-8 cannot carry a lone surrogate: such a text has a tag, and comes back as it was."""
+    raw = values.dump(values.plain(value))
+    bytes(raw).decode()
+    assert values.same(values.load(raw), value)
+
+
+def test_a_text_with_surrogates_is_escaped_so_that_it_can_be_read():
+    """Only surrogates and backslashes are escaped; what is not escaped so is no text."""
+    assert values.plain("caf\u00e9 \\ \ud83d!") == {"$text": "caf\u00e9 \\\\ \\ud83d!"}
+    for escaped in ("\\", "\\x", "\\ud83", "\\u0041"):
+        with pytest.raises(BadValue, match="text"):
+            values.revive({"$text": escaped})
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("value", "tag"),
+    [
+        (datetime(2026, 10, 25, 2, 30, fold=1), "$fold"),  # noqa: DTZ001 -- a naive one
+        (datetime(2026, 10, 25, 2, 30), "$datetime"),  # noqa: DTZ001 -- a naive one
+        (time(2, 30, fold=1), "$fold"),
+        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN), "$datetime"),
+        (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1), "$fold"),
+        (datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN), "$datetime"),
+    ],
+    ids=["naive second", "naive first", "time", "repeated first", "repeated second", "skipped"],
+)
+def test_a_time_in_a_repeated_or_skipped_hour_comes_back(value, tag):
+    """Its wall time, offset and fold are those that it had; `==` says nothing of such times."""
+    with value_types.exactly():
+        plain = values.plain(value)
+    assert list(plain) == [tag]
+    back = values.revive(plain)
+    assert values.same(back, value)
+    assert (back.replace(tzinfo=None), back.fold) == (value.replace(tzinfo=None), value.fold)
+    assert back.utcoffset() == value.utcoffset()
+    other = value.replace(fold=1 - value.fold)
+    assert not values.same(back, other)
+
+
+def test_the_fold_of_a_time_with_an_offset_is_no_part_of_a_call():
+    """As an argument it is the instant that it names, as in records of earlier versions."""
+    plain = values.plain(datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1))
+    assert plain == {"$datetime": "2026-10-25T02:30:00+01:00"}
+
+
+def _shared(of: Any, wrap: Any) -> Any:
+    for _ in range(60):
+        of = wrap(of)
+    return of
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _shared([], lambda each: [each, each]),
+        _shared({}, lambda each: {"a": each, "b": each}),
+        _shared((), lambda each: (each, each)),
+        ["x" * 1_000_000] * 1_000,
+    ],
+    ids=["lists", "dicts", "tuples", "texts"],
+)
+def test_parts_that_are_used_many_times_are_bounded(value, monkeypatch):
+    """A value is counted as it would be written out, and refused before it is."""
+    monkeypatch.setattr(values, "SIZE_MAX", 1_000_000)
+    with pytest.raises(BadValue, match="bytes once it is written out"):
         values.plain(value)
+    plain, losses = values.approximate(value)
+    assert len(losses) == 1
+    assert len(plain) < 1_000
 
 
 def _nested(depth: int, wrap: Any) -> Any:

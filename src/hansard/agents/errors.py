@@ -12,15 +12,16 @@
     ├── NeedsSettling       a person or a policy must say what is true before the run goes on
     │   ├── InDoubt         an intent without a known outcome
     │   ├── Diverged        an earlier step changed before an effect that is on record
-    │   └── ResultNotRecordable  the effect happened, its result could not be recorded
+    │   ├── ResultNotRecordable  in older records: it happened, its result was not recorded
+    │   └── ResultMismatch  a recorded result does not fit the classes that there are now
     ├── Miss                strict or offline replay met a call that is not on record
     │   └── ReplayDiffers   a strict replay ended, and its calls are not those on record
     ├── ViewDiffers         a view that is on record is another one when it is derived again
     ├── ShadowedEffect      a fork met an effect that its parent never had
     ├── NotAnswered         a probe's fork met a call that the record does not answer
-    └── RecordedFailure     a recorded error whose class is not at hand, raised again
+    └── RecordedFailure     a recorded error that cannot be restored whole
 
-A recorded error whose class is at hand is raised as that class.
+A recorded error that can be restored is raised as its own class alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from hansard.domain.counted import counted
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import BadValue, HansardError
 
 if TYPE_CHECKING:
     from hansard.domain.steps import Step
@@ -173,7 +174,7 @@ class NeedsSettling(AgentError):
     """
 
     def __init__(self, message: str, address: RunAddress, step: Step) -> None:
-        super().__init__(message)
+        HansardError.__init__(self, message)
         self.run = address.run
         self.agent = address.agent
         self.step = step
@@ -253,7 +254,7 @@ class Diverged(NeedsSettling):
 
 
 class ResultNotRecordable(NeedsSettling):
-    """The effect happened, but its result would not survive being recorded."""
+    """The effect happened, and an earlier version of Hansard did not record its result."""
 
     def __init__(self, address: RunAddress, step: Step, why: str) -> None:
         super().__init__(
@@ -263,6 +264,26 @@ class ResultNotRecordable(NeedsSettling):
             address,
             step,
         )
+
+
+class ResultMismatch(NeedsSettling, BadValue):
+    """A recorded result cannot be made again by the classes that there are now; nothing ran.
+
+    Attributes:
+        where: The place in the result: `result.lines[0]`.
+        fact: What does not fit.
+        remedy: What to do.
+    """
+
+    def __init__(self, address: RunAddress, step: Step, why: BadValue) -> None:
+        super().__init__(
+            f"the recorded result of step {address.agent}#{step.number} ({step.tool}) in run "
+            f"{address.run} cannot be made again by the classes that there are now: {why.where}: "
+            f"{why.fact}; {why.remedy}, or change version= of {step.tool} to run it again",
+            address,
+            step,
+        )
+        self.where, self.fact, self.remedy = why.where, why.fact, why.remedy
 
 
 def doubt(address: RunAddress, step: Step) -> NeedsSettling:
@@ -373,17 +394,25 @@ class NotAnswered(AgentError):
 
 
 class RecordedFailure(AgentError):
-    """A recorded error whose class is not at hand, raised again as it was.
+    """A recorded error that cannot be restored whole. It is an instance of the class that was
+    raised, too, where the program has loaded that.
 
     Attributes:
         type_name: The name of the class that was raised.
         message: What it said.
+        lost: The attributes that were not recorded; `args` for its arguments.
     """
+
+    lost: tuple[str, ...] = ()
 
     def __init__(self, type_name: str, message: str) -> None:
         super().__init__(f"{type_name}: {message}")
         self.type_name = type_name
         self.message = message
+
+
+class ResultInexact(UserWarning):
+    """A result is not recorded exactly: a resume or replay gives what could be recorded of it."""
 
 
 class ToolChanged(UserWarning):

@@ -106,7 +106,8 @@ def told_labels(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str
         name = ids.name("label", key)
         if not isinstance(label, str):
             raise BadValue(f"label {name!r}", f"{label!r:.80}", "give a text")
-        values.plain(label, f"label {name!r}")
+        if values.plain(label) != label:
+            raise BadValue(f"label {name!r}", f"a lone surrogate in {label[:40]!r}", "leave it out")
         told[name] = recordable(label, scrub)
     return told
 

@@ -18,6 +18,7 @@ from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import joined
 
 NULL = msgspec.Raw(b"null")
+NO_ATTRIBUTES = msgspec.Raw(b"{}")
 
 
 class Effects(StrEnum):
@@ -54,19 +55,29 @@ class Withheld(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An exception as it is recorded: its class's name, its text, and its plain arguments.
+    """An exception as it is recorded: its class's name, its text, its arguments and attributes.
 
     Attributes:
-        type: The class's name.
+        type: The class's qualified name.
         message: The text.
         arguments: As JSON, in the form of `hansard.domain.values`.
-        module: Where the class stands.
+        module: The module of the class.
+        attributes: By name, as JSON in the same form.
+        lost: What of the arguments (`args`) and attributes is not recorded.
+        exceptions: Those of an exception group.
+        cause: What it was raised from.
+        notes: What was added to it.
     """
 
     type: str
     message: str
     arguments: msgspec.Raw = msgspec.Raw(b"[]")
     module: str = "builtins"
+    attributes: msgspec.Raw = NO_ATTRIBUTES
+    lost: tuple[str, ...] = ()
+    exceptions: tuple[Failure, ...] = ()
+    cause: Failure | None = None
+    notes: tuple[str, ...] = ()
 
 
 @event("tool.declared.v1")
@@ -224,7 +235,8 @@ class AnswerSource(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepCompleted(Event, frozen=True, kw_only=True):
     """The outcome. `digest` is that of the result; `items` says how many of a stream; `closed`
     that its reader stopped early; `reused` names the step whose outcome this is, `reused_from` the
-    step of an earlier run: then nothing ran here.
+    step of an earlier run: then nothing ran here. `inexact` says why the result is not recorded
+    exactly, and what would make it so; empty where it is.
     """
 
     step: int
@@ -236,6 +248,7 @@ class StepCompleted(Event, frozen=True, kw_only=True):
     closed: bool = False
     reused: int | None = None
     reused_from: AnswerSource | None = None
+    inexact: str = ""
 
 
 @event("step.failed.v1")
@@ -370,6 +383,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         would: What the tool says that it would have done then.
         defaults: The arguments that are no part of the call key: they were the declared defaults.
         instead_of: The step in whose place it was called, by somebody's decision; None for none.
+        inexact: Why its result is not recorded exactly; empty where it is.
     """
 
     number: int
@@ -410,6 +424,7 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reused_from: AnswerSource | None = None
     defaults: tuple[str, ...] = ()
     instead_of: int | None = None
+    inexact: str = ""
 
     @property
     def is_of_world(self) -> bool:
@@ -481,6 +496,7 @@ def evolve(step: Step, event: StepEvent, version: int) -> Step:
                 closed=event.closed,
                 reused=event.reused,
                 reused_from=event.reused_from,
+                inexact=event.inexact,
                 outcome_version=version,
             )
         case StepFailed():

@@ -8,8 +8,9 @@ the service) sees `Tagged`, which is recorded as it was.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
 from contextvars import Context, ContextVar
 from typing import Any
 
@@ -51,10 +52,13 @@ class ValueType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tagged(msgspec.Struct, frozen=True):
-    """A recorded value of a type that is not made again here: its tag, and its data."""
+    """A recorded value of a type that is not made again here: its tag, its data, and what else is
+    recorded of it, by name.
+    """
 
     tag: str
     data: Any
+    more: dict[str, Any] = {}
 
     def __hash__(self) -> int:
         return hash((self.tag, repr(self.data)))
@@ -71,6 +75,20 @@ find_tag: list[Callable[[str], ValueType | None]] = []
 
 find_fields: list[Callable[[object], dict[str, Any] | None]] = []
 """Asked for the fields of a record that is neither a Struct nor a dataclass."""
+
+find_record: list[Callable[[object], Tagged | None]] = []
+"""Asked how a record is recorded with the name of its class; None where that cannot be found by
+its name.
+"""
+
+make_record: list[Callable[[Tagged], object]] = []
+"""Makes a record of what `find_record` gave. Raises BadValue."""
+
+find_same: list[Callable[[object, object, Same], bool | None]] = []
+"""Asked whether two records are the same where `==` does not tell; None for other values."""
+
+RECORD_TAG = "hansard.record.v1"
+"""The tag of a record with the name of its class."""
 
 _exact: ContextVar[bool] = ContextVar("exact", default=False)
 _reading: ContextVar[bool] = ContextVar("reading", default=False)
@@ -118,12 +136,15 @@ def recorded_by(cls: type) -> ValueType | None:
     return None if found is not None and found.plainly and not _exact.get() else found
 
 
-def made_again(tag: Any, data: Any) -> Any:
-    """The value behind a tag and its data. Raises BadValue."""
+def made_again(tag: Any, data: Any, more: dict[str, Any]) -> Any:
+    """The value behind a tag, its data and what else is recorded of it. Raises BadValue."""
     if type(tag) is not str:
         raise BadValue("recorded value", f"{tag!r:.80} is no tag of a type", "check it")
     if _reading.get():
-        return Tagged(tag, data)
+        return Tagged(tag, data, more)
+    if tag == RECORD_TAG:
+        for make in make_record:
+            return make(Tagged(tag, data, more))
     found = BY_TAG.get(tag)
     if found is None:
         made = next((made for find in find_tag if (made := find(tag)) is not None), None)
@@ -146,6 +167,32 @@ def made_again(tag: Any, data: Any) -> Any:
 def fields_of(value: object) -> dict[str, Any] | None:
     """The fields of a record by another library; None for what is none."""
     return next((told for find in find_fields if (told := find(value)) is not None), None)
+
+
+def record_of(value: object) -> Tagged | None:
+    """How a record is recorded with the name of its class; None for what is none."""
+    return next((told for find in find_record if (told := find(value)) is not None), None)
+
+
+def attributes_besides(value: object, fields: Container[str]) -> dict[str, Any]:
+    """The attributes of a record that are none of its fields, but for cached properties."""
+    return {
+        name: item
+        for name, item in getattr(value, "__dict__", {}).items()
+        if name not in fields
+        and not isinstance(getattr(type(value), name, None), functools.cached_property)
+    }
+
+
+def same_record(back: object, value: object, same: Same) -> bool | None:
+    """Whether two records are the same; None where `==` tells."""
+    judged = (find(back, value, same) for find in find_same)
+    return next((told for told in judged if told is not None), None)
+
+
+def is_exact() -> bool:
+    """Whether values are recorded as themselves."""
+    return _exact.get()
 
 
 @contextlib.contextmanager

@@ -92,10 +92,22 @@ def _told(kind: Any) -> Any:
     return Union[told] if origin in {Union, UnionType} else origin[told]  # noqa: UP007 -- made at run time
 
 
+_open: set[type[msgspec.Struct]] = set()
+"""Structs whose fields are being told: one inside itself is told as any object there."""
+
+
+def _struct(cls: type[msgspec.Struct]) -> Any:
+    return dict[str, Any] if cls in _open else _rebuilt(cls)
+
+
 @cache
-def _struct(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
+def _rebuilt(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
     fields = msgspec.structs.fields(cls)
-    told = [_told(field.type) for field in fields]
+    _open.add(cls)
+    try:
+        told = [_told(field.type) for field in fields]
+    finally:
+        _open.remove(cls)
     raw = [isinstance(field.default, msgspec.Raw) for field in fields]
     same = all(new is field.type for new, field in zip(told, fields, strict=True))
     if same and not any(raw):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import inspect
 import keyword
 from collections.abc import AsyncGenerator, Callable
@@ -13,6 +12,7 @@ from tenacity import wait_chain, wait_fixed
 
 from hansard.agents.board.operations import SPECS as BOARD
 from hansard.agents.errors import ToolError
+from hansard.agents.steps.payloads import Approximation
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec, check_reuse
 from hansard.client.protocol import wire
@@ -41,22 +41,6 @@ RESERVED_NAMES = tuple(
     {f"{spec.kind}." for spec in BOARD.values()} | {"aggregate.", "memory.", "team.", "session."}
 )
 """What the session's own operations are called: a tool of that name would be taken for one."""
-
-
-@dataclasses.dataclass
-class _Result:
-    value: Any
-
-
-class Unrecordable(_Result):
-    """A result that the client found could not be recorded: whoever tries is told why."""
-
-    def __init__(self, why: BadValue) -> None:
-        self._why = why
-
-    def __getattr__(self, name: str) -> Any:
-        """Its field, which it does not have. Raises BadValue."""
-        raise self._why
 
 
 class Proxy:
@@ -132,11 +116,10 @@ class Proxy:
         return came
 
     def result(self, came: Came) -> Any:
-        """What the body returned; what could not be recorded says so when that is tried."""
-        if came.unrecordable is not None:
-            found: Any = Unrecordable(BadValue(*came.unrecordable))
-        else:
-            found = wire.load(came.result)
+        """What the body returned, as far as it can be recorded."""
+        found: Any = wire.load(came.result)
+        if came.inexact:
+            found = Approximation(found, came.inexact)
         self.turn.own = [found]
         return found
 
@@ -210,8 +193,8 @@ def resolving(turn: Turn, name: str) -> Callable[[Any, Any], Any]:
 
     def resolve(mine: Any, theirs: Any) -> Any:
         came = asyncio.run_coroutine_threadsafe(asked(mine, theirs), loop).result()
-        if came.unrecordable is not None:
-            raise BadValue(*came.unrecordable)
+        if came.inexact:
+            raise BadValue("resolve", came.inexact, "return a smaller value")
         return wire.load(came.result)
 
     return _called(resolve, name)

@@ -294,10 +294,14 @@ class Annotations:
 
 
 def _said(plain: Any) -> Any:
-    """Plain values of texts, a text that is wholly a secret by the secret's name."""
+    """Plain values of texts: one that is wholly a secret by the secret's name, and one with lone
+    surrogates with those escaped.
+    """
     match plain:
         case {"$secret": str(name)} if len(plain) == 1:
             return f"<secret:{name}>"
+        case {"$text": str(escaped)} if len(plain) == 1:
+            return escaped
         case dict():
             return {key: _said(item) for key, item in plain.items()}
         case list():

@@ -238,7 +238,8 @@ def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
         raise BadValue("text", f"{draft.text!r:.80}", "give a text")
     text = values.plain(draft.text, "text", scrub)
     if not isinstance(text, str):
-        raise BadValue("text", "it is a secret", "give the secret as a variable")
+        fact = "it is a secret, or has a lone surrogate"
+        raise BadValue("text", fact, "give the secret as a variable, and leave the surrogate out")
     if not isinstance(draft.parameters, Mapping):
         raise BadValue("parameters", f"{draft.parameters!r:.80}", "give them by name")
     given = dict(draft.parameters)

@@ -271,9 +271,9 @@ class JointSteps:
             if scrub is not None:  # somebody else's value may hold a secret of this session
                 plain = yield from engine.outcomes.fetch(references.resolve(told))
                 plain = values.plain(values.revive(plain), call.spec.name, scrub)
-            packed = yield from engine.outcomes.packed_result(call, plain)
             took = (time.perf_counter() - begin) * 1_000
-            yield from engine.outcomes.completed_as(call, plain, packed, took, scope.usage)
+            found = payloads.Result(plain)
+            yield from engine.outcomes.completed_as(call, found, took, scope.usage)
         finally:
             yield from engine.spend(held, name, scope)
         whole = yield from engine.outcomes.fetch(references.resolve(told))

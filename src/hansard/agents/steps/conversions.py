@@ -13,7 +13,7 @@ import inspect
 import io
 import operator
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -27,10 +27,10 @@ from uuid import UUID
 import msgspec
 
 from hansard.agents.errors import ToolError
-from hansard.agents.steps import packages
-from hansard.domain import value_types
+from hansard.agents.steps import packages, records
+from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
-from hansard.domain.values import Secret, plain
+from hansard.domain.values import Plain, Secret, fields_of_record, plain
 
 REMEDY = (
     "give plain values, or a record of them; or register the class with "
@@ -107,22 +107,18 @@ def item_of(annotation: Any) -> Any:
     return inner[0] if inner else Any
 
 
-def of_returns(annotation: Any, tool: str) -> Any:
-    """What a tool's results are converted to; None where nothing is to be converted. Raises
-    ToolError for what no record can be told from.
+def of_returns(annotation: Any) -> Any:
+    """What a tool's results are converted to; None where nothing is to be converted, or where the
+    annotation does not tell which class it is, as of a union: then each record is recorded with the
+    name of its class.
     """
     simple = simplified(annotation)
     if not is_rich(simple):
         return None
     try:
         msgspec.json.Decoder(simple, dec_hook=_made)
-    except (TypeError, ValueError) as error:
-        message = (
-            f"{tool}: what its result {_shown(annotation)} is made again as cannot be told "
-            f"({error}); register those classes with hansard.value_type(cls, tag=...): the tag "
-            "then says which it is"
-        )
-        raise ToolError(message) from None
+    except (TypeError, ValueError):
+        return None
     except NameError:
         return simple  # a record names what is not there yet
     return simple
@@ -239,6 +235,44 @@ def _annotated(cls: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- records from their fields
 
 
+def from_plain(plain: Plain, annotation: Any) -> Any:
+    """The value of recorded ones, as its annotation says. Raises BadValue where the classes that
+    it was made of are others now: a field is missing or gone, or has another type.
+    """
+    value = values.revive(plain)
+    if annotation is None or records.is_named(plain):
+        return value
+    try:
+        made = converted(value, annotation)
+    except msgspec.ValidationError as error:
+        fact, _, path = str(error).partition(" - at `$")
+        raise BadValue(f"result{path.rstrip('`')}", fact, records.CHANGED) from error
+    except (TypeError, AttributeError) as error:  # of the classes' own code
+        fact = f"making it again raised {type(error).__name__}: {error}"
+        raise BadValue("result", fact[:500], records.CHANGED) from error
+    for where, name in _gone(value, made, "result"):
+        fact = f"its class has no field {name!r}, which was recorded"
+        raise BadValue(where, fact, records.CHANGED)
+    return made
+
+
+def _gone(value: Any, made: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Recorded fields that a record made of them does not have, with where that record is."""
+    if type(value) is dict:
+        fields = made if isinstance(made, dict) else fields_of_record(made)
+        if fields is None:
+            return
+        aliases = packages.aliases(type(made))
+        for name, item in value.items():
+            if name in fields:
+                yield from _gone(item, fields[name], f"{where}.{name}")
+            elif name not in aliases:
+                yield where, name
+    elif type(value) in (list, tuple) and isinstance(made, list | tuple):
+        for index, (item, each) in enumerate(zip(value, made, strict=False)):
+            yield from _gone(item, each, f"{where}[{index}]")
+
+
 def converted(value: Any, annotation: Any) -> Any:
     """A value as its annotation says, None for as it is. Raises msgspec.ValidationError.
 
@@ -275,10 +309,18 @@ def _made(cls: Any, value: Any) -> Any:
         return value
     if packages.is_model(cls) and isinstance(value, dict):
         hints = packages.model_fields(cls)
-        given = {
-            name: converted(item, simplified(hints[name]) if name in hints else None)
-            for name, item in value.items()
-        }
-        return cls.model_construct(**given)
+        given = {}
+        for name, item in value.items():
+            try:
+                given[name] = converted(item, simplified(hints[name]) if name in hints else None)
+            except msgspec.ValidationError as error:
+                message = f"its field {name!r}: {error}"
+                raise msgspec.ValidationError(message) from error
+        made = cls.model_construct(**given)
+        for name in hints:
+            if name not in made.__dict__:
+                message = f"its field {name!r} has no default and was not recorded"
+                raise msgspec.ValidationError(message)
+        return made
     message = f"a {type(value).__name__} is no {_shown(cls)}"
     raise msgspec.ValidationError(message)

@@ -241,8 +241,6 @@ class DoubtSettler:
         call.spec = msgspec.structs.replace(call.spec, kind="shadow")
         try:
             result, took = yield body
-            plain = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
-            packed = yield from self.outcomes.packed_result(call, plain)
         except UNTOUCHED:
             raise
         except Exception as error:
@@ -254,7 +252,7 @@ class DoubtSettler:
                 ),
             )
             raise
-        yield from self.outcomes.completed_as(call, plain, packed, took, {})
+        yield from self.outcomes.completed(call, result, took, {})
 
     def _refused(self, call: Call) -> Flow[None]:
         """Put on record that nothing answers for an effect, unless that is so already."""

@@ -15,6 +15,7 @@ from hansard.agents.errors import (
     NOT_REPLAYED,
     Miss,
     NeedsSettling,
+    ResultMismatch,
     SecretUnavailable,
     SessionEnded,
     ToolChanged,
@@ -23,7 +24,7 @@ from hansard.agents.errors import (
 from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
-from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.conversions import from_plain
 from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.failures import raised
@@ -137,7 +138,7 @@ class StepEngine(Gated):
         said = [spec.name, spec.version, spec.kind, *spec.aliases]
         where = "name, version or kind of a tool"
         if values.plain(said, where, self.settings.scrub) != said:
-            raise BadValue(where, "it holds a secret", "leave the secret out of it")
+            raise BadValue(where, "it holds a secret or a lone surrogate", "leave that out of it")
         self._checked.add(spec.name)
         state = self.ledger.state
         before = [state.tools[name] for name in spec.names if name in state.tools]
@@ -196,15 +197,20 @@ class StepEngine(Gated):
         raw = bytes(step.result)
         if MARK in raw:
             try:
-                value = values.revive(at_hand(self.outcomes.reader.result(step)))
+                plain = at_hand(self.outcomes.reader.result(step))
             except Away:
                 return False, None
         elif references.BLOB in raw:
             return False, None
         else:
-            value = values.load(raw)
+            plain = values.decode(raw)
+        try:
+            value = self._made_again(call.spec, step, plain)
+        except ResultMismatch:
+            self._take_back(call)
+            raise
         self.ledger.advance(call.place.scope, step)
-        return True, self._converted(call.spec, value)
+        return True, value
 
     def raises_again(self, step: Step) -> bool:
         """Whether a recorded refusal or failure stands: it is raised, and nothing runs."""
@@ -214,8 +220,19 @@ class StepEngine(Gated):
             self.settings.mode.reads_only or self.ledger.went_on(step)
         )
 
-    def _converted(self, spec: ToolSpec, value: Any) -> Any:
-        return self._given(spec, converted(value, spec.returns))
+    def _made_again(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
+        value = self.result_of(spec, step, plain)
+        self.outcomes.warn_inexact(step.number, step.tool, step.inexact)
+        return self._given(spec, value)
+
+    def result_of(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
+        """A recorded result, or item of one, as its caller is given it. Raises ResultMismatch."""
+        try:
+            return from_plain(plain, spec.returns)
+        except BadValue as error:
+            if step.inexact:  # it was never what the annotation says
+                return values.revive(plain)
+            raise ResultMismatch(self.outcomes.address, step, error) from error
 
     def _given(self, spec: ToolSpec, value: Any) -> Any:
         if spec.gives:
@@ -271,7 +288,7 @@ class StepEngine(Gated):
         self.ledger.advance(call.place.scope, step)
         self.reraise(call, step)
         plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
-        return self._converted(call.spec, values.revive(plain))
+        return self._made_again(call.spec, step, plain)
 
     # Plan: what is to be done about a call. A returned step is the answer; None means run.
 
@@ -417,7 +434,7 @@ class StepEngine(Gated):
                 yield from self.outcomes.completed(call, result, took, scope.usage)
             finally:
                 yield from self.spend(held, name, scope)
-            if looked is not None:
+            if looked is not None and not self.ledger.state.steps[call.number].inexact:
                 yield from self._reuser.offer(call, looked)
             return result
 
@@ -443,9 +460,8 @@ class StepEngine(Gated):
         yield from self.start(call, held)
         self.ledger.shown(answer.label)
         try:
-            packed = yield from self.outcomes.packed_result(call, answer.plain)
-            record = self.outcomes.completed_as
-            yield from record(call, answer.plain, packed, 0.0, {}, answer.source)
+            found = payloads.Result(answer.plain)
+            yield from self.outcomes.completed_as(call, found, 0.0, {}, answer.source)
         finally:
             for budget in held:
                 amount = budget.used({}) if budget.unit == "calls" else 0.0

@@ -3,32 +3,181 @@
 from __future__ import annotations
 
 import builtins
-import sys
+import contextlib
+import functools
+import types
 from typing import Any
 
 import msgspec
 
+from hansard.agents import callables
 from hansard.agents.errors import Blocked, RecordedFailure, ShadowedEffect
+from hansard.agents.steps import packages, records
 from hansard.agents.steps.tools import ToolSpec
-from hansard.domain import values
+from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.fingerprint import digest
-from hansard.domain.steps import Failure, Step, StepStatus, Withheld
+from hansard.domain.steps import NO_ATTRIBUTES, Failure, Step, StepStatus, Withheld
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub, recordable
 
+ATTRIBUTES_BYTES_MAX = 32 * 1024
+"""Largest attributes of an error, as JSON; what is over that is not recorded."""
 
-def failure(error: BaseException, scrub: Scrub | None = None) -> Failure:
+CAUSES_MAX = 8
+"""Deepest chain of causes, and of groups in groups, that is recorded."""
+
+EXCEPTIONS_MAX = 100
+"""Most exceptions of a group that are recorded."""
+
+OWN_NOTES = ("recorded at step ", "hansard: ")
+"""How notes begin that Hansard adds itself; they are not recorded."""
+
+_NOT_STATE = frozenset({"__dict__", "__weakref__", "__notes__", "exceptions", "message"})
+_UNKEPT = frozenset({"obj"})
+"""Fields of builtin errors that hold a live object, which nobody reads after the fact."""
+
+TRANSFERRED = "_hansard_failure"
+"""The attribute by which an error that came from a client holds what is to be recorded of it."""
+
+
+def failure(error: BaseException, scrub: Scrub | None = None, depth: int = 0) -> Failure:
     """An exception as it is recorded, secrets taken out."""
+    transferred = vars(error).get(TRANSFERRED)
+    if isinstance(transferred, Failure):
+        return _scrubbed(transferred, scrub)
     message = _safe_text(error, scrub)
-    try:
-        plain = values.plain(_given(error), "error", scrub)
-        arguments = values.dump(plain)
-        if len(bytes(arguments)) > RECORDED_LENGTH_MAX:
-            arguments = values.dump([message])
-    except BadValue:
+    lost: list[str] = []
+    given = _exact(_given(error), "error", scrub)
+    arguments = values.dump([message] if given is msgspec.UNSET else given)
+    if given is msgspec.UNSET or len(bytes(arguments)) > RECORDED_LENGTH_MAX:
         arguments = values.dump([message])
+        lost.append("args")
+    members: tuple[Failure, ...] = ()
+    if isinstance(error, BaseExceptionGroup):
+        found = error.exceptions[:EXCEPTIONS_MAX] if depth < CAUSES_MAX else error.exceptions[:1]
+        members = tuple(failure(each, scrub, depth + 1) for each in found)
+        arguments = values.dump([recordable(error.message, scrub)])
+        lost = ["exceptions"] if len(members) < len(error.exceptions) else []
     kind = type(error)
-    return Failure(kind.__qualname__, message, arguments, kind.__module__)
+    cause = error.__cause__ if depth < CAUSES_MAX else None
+    attributes = _recorded_attributes(error, scrub, lost)
+    return Failure(
+        kind.__qualname__,
+        message,
+        arguments,
+        kind.__module__,
+        attributes=attributes,
+        lost=tuple(lost),
+        exceptions=members,
+        cause=failure(cause, scrub, depth + 1) if cause is not None else None,
+        notes=_notes(error, scrub),
+    )
+
+
+def _scrubbed(told: Failure, scrub: Scrub | None) -> Failure:
+    """A failure that a client recorded, with this record's secrets taken out."""
+    attributes = told.attributes
+    with value_types.reading():
+        arguments = values.dump(values.plain(values.load(told.arguments), "error", scrub))
+        if len(bytes(attributes)) > ATTRIBUTES_BYTES_MAX:
+            attributes = NO_ATTRIBUTES
+        elif attributes != NO_ATTRIBUTES:
+            attributes = values.dump(values.plain(values.load(attributes), "error", scrub))
+    return msgspec.structs.replace(
+        told,
+        message=recordable(told.message, scrub),
+        arguments=arguments,
+        attributes=attributes,
+        exceptions=tuple(_scrubbed(each, scrub) for each in told.exceptions[:EXCEPTIONS_MAX]),
+        cause=_scrubbed(told.cause, scrub) if told.cause is not None else None,
+        notes=tuple(recordable(note, scrub) for note in told.notes),
+    )
+
+
+def _notes(error: BaseException, scrub: Scrub | None) -> tuple[str, ...]:
+    notes = vars(error).get("__notes__") or ()
+    if not isinstance(notes, list | tuple):
+        return ()
+    texts = [note for note in notes if isinstance(note, str) and not note.startswith(OWN_NOTES)]
+    return tuple(recordable(note, scrub) for note in texts)
+
+
+def _recorded_attributes(error: BaseException, scrub: Scrub | None, lost: list[str]) -> msgspec.Raw:
+    """The attributes that its class and arguments do not give, the smallest first where not all
+    can be recorded; names of the others go into `lost`.
+    """
+    special = packages.validation_parts(error)
+    if special is None:
+        bare = _bare(type(error), _given(error), error)
+        before = _state(bare) if bare is not None else {}
+        state = {
+            name: value
+            for name, value in _state(error).items()
+            if name not in before or not _is_same(before[name], value)
+        }
+    else:
+        state = special
+    plain: dict[str, Any] = {}
+    for name, value in state.items():
+        found = _exact(value, name, scrub)
+        if found is msgspec.UNSET:
+            lost.append(name)
+        else:
+            plain[name] = found
+    total, kept = 0, {}
+    for size, name in sorted((len(bytes(values.dump(plain[name]))), name) for name in plain):
+        total += size
+        if total > ATTRIBUTES_BYTES_MAX:
+            lost.append(name)
+        else:
+            kept[name] = plain[name]
+    return (
+        values.dump({name: kept[name] for name in plain if name in kept}) if kept else NO_ATTRIBUTES
+    )
+
+
+def _exact(value: Any, where: str, scrub: Scrub | None) -> values.Plain:
+    """A value as plain ones that an equal one is made of; UNSET where there are none such."""
+    fields = _tried(value, where, scrub, by_class=False)
+    return fields if fields is not msgspec.UNSET else _tried(value, where, scrub, by_class=True)
+
+
+def _tried(value: Any, where: str, scrub: Scrub | None, *, by_class: bool) -> values.Plain:
+    try:
+        with value_types.exactly():
+            plain = values.plain(value, where, by_class=by_class)
+            if values.same(values.revive(plain), value):
+                return values.plain(value, where, scrub, by_class=by_class)
+    except Exception:  # noqa: BLE001 -- comparing runs the program's own code
+        return msgspec.UNSET
+    return msgspec.UNSET
+
+
+def _state(error: BaseException) -> dict[str, Any]:
+    """What an exception holds besides its arguments: attributes, slots, fields of builtin bases."""
+    state: dict[str, Any] = {}
+    for name, field in _fields(type(error)).items():
+        with contextlib.suppress(AttributeError):  # of a slot that was not filled
+            state[name] = field.__get__(error)
+    return state | {k: v for k, v in vars(error).items() if k not in ("__notes__", TRANSFERRED)}
+
+
+def _fields(cls: type[BaseException]) -> dict[str, Any]:
+    """The slots of a class, and the fields of its builtin bases."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        for name, each in vars(base).items() if base not in (BaseException, object) else ():
+            is_field = isinstance(each, types.MemberDescriptorType | types.GetSetDescriptorType)
+            if is_field and name not in _NOT_STATE | _UNKEPT:
+                found.setdefault(name, each)
+    return found
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    try:
+        return one is other or values.same(one, other)
+    except Exception:  # noqa: BLE001 -- comparing runs the program's own code
+        return False
 
 
 def _given(error: BaseException) -> list[Any]:
@@ -55,31 +204,132 @@ def failure_digest(recorded: Failure) -> str:
 def raised(step: Step, spec: ToolSpec | None) -> BaseException:
     """A recorded error as an exception to raise again.
 
-    Its class is looked up by name among the builtins, the tool's `raises=` and error lists, and
-    the names the tool's own function can see; nothing is imported, and no constructor but of a
-    builtin runs.
+    Its class is found by its name in its module, if the program has loaded that, or among the
+    builtins, the tool's `raises=` and error lists, and the names that the tool's own function can
+    see. Nothing is imported and no `__init__` runs but of a builtin: what is recorded fills its
+    arguments and attributes. Where some of that could not be recorded, the error is an instance of
+    its class and `RecordedFailure`; where its class is not found, `RecordedFailure` alone.
     """
     recorded = step.error or Failure("Unknown", "no error was recorded")
     if step.status is StepStatus.BLOCKED and step.withheld is Withheld.REFUSED:
         return ShadowedEffect(step.tool)
     if step.status is StepStatus.BLOCKED:
         return Blocked(step.rule, recorded.message, step.tool)
-    cls = _class_of(recorded, spec)
-    error = _made(cls, _arguments(recorded)) if cls is not None else None
-    if error is None:
-        error = RecordedFailure(recorded.type, recorded.message)
+    error = _restored(recorded, spec)
     error.add_note(f"recorded at step {step.number} ({step.tool})")
     return error
 
 
-def _made(cls: type[BaseException], arguments: list[Any]) -> BaseException | None:
-    """An error of a class, None where the class does not take what was recorded."""
+def _restored(recorded: Failure, spec: ToolSpec | None) -> BaseException:
+    cls = _class_of(recorded, spec)
+    members = [_restored(each, spec) for each in recorded.exceptions]
+    error: BaseException | None = None
+    if cls is not None:
+        whole = not recorded.lost
+        error = _made(cls, recorded, members) if whole else None
+        if error is None:
+            error = _partial(cls, recorded, members)
+    if error is None:
+        error = RecordedFailure(recorded.type, recorded.message)
+    for note in recorded.notes:
+        error.add_note(note)
+    if recorded.cause is not None:
+        error.__cause__ = _restored(recorded.cause, spec)
+    return error
+
+
+def _made(
+    cls: type[BaseException], recorded: Failure, members: list[BaseException]
+) -> BaseException | None:
+    """An error of a class as it was; None where the class does not take what was recorded."""
     try:
-        if cls.__module__ == "builtins":
-            return cls(*arguments)
-        return cls.__new__(cls, *arguments)
-    except (TypeError, ValueError):
+        attributes = values.load(recorded.attributes)
+        arguments = _arguments(recorded)
+        if packages.is_validation_error(cls):
+            made: BaseException = packages.make_validation_error(cls, attributes)
+            return made
+        error = _bare(cls, [*arguments, members] if members else arguments, None)
+        if error is not None:
+            _set_state(error, attributes)
+    except Exception:  # noqa: BLE001 -- of classes that are others now: it is raised in part
         return None
+    return error
+
+
+def _bare(
+    cls: type[BaseException], arguments: list[Any], like: BaseException | None
+) -> BaseException | None:
+    """An error of a class with its arguments, made without its `__init__`; None where that cannot
+    be.
+    """
+    builtin: Any = next(base for base in cls.__mro__ if _is_builtin(base))
+    if isinstance(like, BaseExceptionGroup):
+        arguments = [like.message, list(like.exceptions)]
+    try:
+        if builtin is cls:
+            return builtin(*arguments)
+        try:
+            error: BaseException = cls.__new__(cls, *arguments)
+        except TypeError:
+            error = builtin.__new__(cls, *arguments)
+        if not issubclass(cls, BaseExceptionGroup):
+            builtin.__init__(error, *arguments)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return error
+
+
+def _is_builtin(cls: type) -> bool:
+    return getattr(builtins, cls.__name__, None) is cls
+
+
+def _set_state(error: BaseException, attributes: dict[str, Any]) -> None:
+    fields = _fields(type(error))
+    for name, value in attributes.items():
+        if name in fields:
+            fields[name].__set__(error, value)
+        else:
+            vars(error)[name] = value
+
+
+def _partial(
+    cls: type[BaseException], recorded: Failure, members: list[BaseException]
+) -> BaseException | None:
+    """An error of a class of which not all was recorded, which is a RecordedFailure, too; None
+    where there can be no such class.
+    """
+    try:
+        made = _partial_class(cls)  # type: ignore[arg-type] # a class can be hashed
+        attributes = values.load(recorded.attributes)
+        given = [*_arguments(recorded), members] if members else _arguments(recorded)
+        error = _bare(made, given, None) or _bare(made, [recorded.message], None)
+        if error is None:
+            return None
+        told = {"type_name": recorded.type, "message": recorded.message, "lost": recorded.lost}
+        vars(error).update(told)
+        _set_state(error, attributes)
+    except Exception:  # noqa: BLE001 -- a class may refuse to have subclasses, or to be made so
+        return None
+    return error
+
+
+@functools.lru_cache(maxsize=256)
+def _partial_class(cls: Any) -> type[BaseException]:
+    def text(self: Any) -> str:
+        return str(vars(self)["message"])
+
+    def lost(self: Any, name: str) -> Any:
+        message = f"{cls.__qualname__}.{name} is not recorded: it could not be, or was too large"
+        raise AttributeError(message, name=name, obj=self)
+
+    about = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": f"A recorded {cls.__qualname__}, of which not all could be recorded.",
+        "__str__": text,
+        "__getattr__": lost,
+    }
+    return type(cls.__name__, (RecordedFailure, cls), about)
 
 
 def _arguments(recorded: Failure) -> list[Any]:
@@ -91,20 +341,14 @@ def _arguments(recorded: Failure) -> list[Any]:
 
 
 def _class_of(recorded: Failure, spec: ToolSpec | None) -> type[BaseException] | None:
-    found: Any = None
-    if recorded.module == "builtins":
-        found = getattr(builtins, recorded.type, None)
-    elif spec is not None:
+    found: Any = records.loaded(recorded.module, recorded.type)
+    if not _is_exception(found) and recorded.module.partition(".")[0] == "hansard":
+        found = _own_error(recorded.type)
+    if not _is_exception(found) and spec is not None:
         declared = (*spec.raises, *spec.safe_errors, *spec.doubtful_errors)
-        seen = getattr(spec.function, "__globals__", {})
-        same = [cls for cls in declared if cls.__qualname__ == recorded.type]
-        found = same[0] if same else seen.get(recorded.type)
-        if found is None and recorded.module.partition(".")[0] == "hansard":
-            found = getattr(sys.modules.get(recorded.module), recorded.type, None)
-            found = found or _own_error(recorded.type)
-    if isinstance(found, type) and issubclass(found, BaseException):
-        return found
-    return None
+        visible = (*declared, *_visible(spec.function, recorded.type))
+        found = next((cls for cls in visible if cls.__qualname__ == recorded.type), None)
+    return found if _is_exception(found) else None
 
 
 def _own_error(name: str) -> type[BaseException] | None:
@@ -113,7 +357,28 @@ def _own_error(name: str) -> type[BaseException] | None:
     waiting: list[type[BaseException]] = [HansardError]
     while waiting:
         cls = waiting.pop()
-        if cls.__qualname__ == name and cls.__module__.partition(".")[0] == "hansard":
+        is_own = cls.__module__.partition(".")[0] == "hansard"
+        if cls.__qualname__ == name and is_own and RecordedFailure not in cls.__mro__[1:]:
             found.append(cls)
         waiting += cls.__subclasses__()
     return found[0] if len(found) == 1 else None
+
+
+def _visible(function: Any, name: str) -> list[Any]:
+    """The classes that a function can see under a name, or in its closure."""
+    code = callables.underlying(function)
+    cells = [each for each in getattr(code, "__closure__", None) or () if _is_full(each)]
+    found = [getattr(code, "__globals__", {}).get(name), *(each.cell_contents for each in cells)]
+    return [each for each in found if _is_exception(each)]
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 -- of a name that is not bound yet this raises
+    except ValueError:
+        return False
+    return True
+
+
+def _is_exception(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, BaseException)

@@ -1,5 +1,6 @@
-"""Values of packages that a program may use: numpy, pandas, pyarrow, pydantic. Hansard imports none
-of them for this: what is recorded by a package is made again where the program has loaded it.
+"""Values of packages that a program may use: numpy, pandas, pyarrow, pydantic, httpx. Hansard
+imports none of them for this: what is recorded by a package is made again where the program has
+loaded it.
 
 A type of one of them is known by a tag as every other one is (`hansard.domain.value_types`):
 
@@ -8,6 +9,7 @@ A type of one of them is known by a tag as every other one is (`hansard.domain.v
     pandas.frame.v1   Arrow's stream format, with columns, dtypes and index; so pandas.series.v1
     pandas.timestamp.v1  pandas.timedelta.v1  pandas.nat.v1  pandas.na.v1
     arrow.table.v1    Arrow's stream format
+    httpx.request.v1  httpx.response.v1 (httpx2.): as errors have them, without what may hold keys
 
 A pydantic model is a record, as a dataclass is: recorded as its fields, and made again from the
 annotation of the tool, or by a tag of its own (`hansard.value_type`).
@@ -25,7 +27,13 @@ from hansard.domain import value_types
 from hansard.domain.errors import BadValue
 from hansard.domain.value_types import ValueType
 
-PACKAGES = {"numpy": "numpy", "pandas": "pandas", "arrow": "pyarrow"}
+PACKAGES = {
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "arrow": "pyarrow",
+    "httpx": "httpx",
+    "httpx2": "httpx2",
+}
 """The package of a tag, by the tag's first word."""
 
 ARRAY_KINDS = "biufcmMSU"
@@ -331,6 +339,8 @@ def _classes(package: str, module: Any) -> list[type]:
         case "pandas":
             classes = [module.DataFrame, module.Series, module.Timestamp, module.Timedelta]
             return [*classes, type(module.NaT), type(module.NA)]
+        case "httpx" | "httpx2":
+            return [module.Request, module.Response]
         case _:
             return [module.Table]
 
@@ -357,6 +367,227 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     return {**fields, **(value.__pydantic_extra__ or {})}
 
 
+def aliases(cls: Any) -> set[str]:
+    """The names besides those of its fields that a pydantic model is made by."""
+    found: set[str] = set()
+    for field in cls.model_fields.values() if is_model(cls) else ():
+        for alias in (field.alias, field.validation_alias):
+            choices = getattr(alias, "choices", [alias])
+            found |= {each for each in choices if isinstance(each, str)}
+    return found
+
+
+def model_parts(value: Any) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """What a pydantic model holds beside its defaults, by name; and the names of fields that it
+    lacks (SDKs make models of replies that leave out a required one), of those that hold something
+    without having been set, and of attributes that are no fields.
+    """
+    cls, held = type(value), value.__dict__
+    private = _private_defaults(cls)
+    data: dict[str, Any] = {}
+    unset: list[str] = []
+    for name, field in cls.model_fields.items():
+        if name not in held:
+            continue
+        is_set = name in value.__pydantic_fields_set__
+        has_default = not field.is_required() and field.default_factory is None
+        if not is_set and has_default and _is_default(held[name], field.default):
+            continue
+        if not is_set:
+            unset.append(name)
+        data[name] = held[name]
+    data |= {
+        name: item
+        for name, item in (value.__pydantic_private__ or {}).items()
+        if name not in private or not _is_default(item, private[name])
+    }
+    lacks = [name for name in cls.model_fields if name not in held]
+    besides = value_types.attributes_besides(value, cls.model_fields)
+    data |= besides
+    extra = value.__pydantic_extra__ or {}
+    unset += [name for name in extra if name not in value.__pydantic_fields_set__]
+    lists = {"lacks": lacks, "unset": unset, "besides": list(besides)}
+    return {**data, **extra}, lists
+
+
+def _is_default(item: Any, default: Any) -> bool:
+    return type(item) is type(default) and bool(item is default or item == default)
+
+
+def _private_defaults(cls: Any) -> dict[str, Any]:
+    made = {name: each.get_default() for name, each in cls.__private_attributes__.items()}
+    undefined = _loaded("pydantic_core").PydanticUndefined
+    return {name: each for name, each in made.items() if each is not undefined}
+
+
+def make_model(
+    cls: Any,
+    data: dict[str, Any],
+    more: dict[str, Any],
+    check: Callable[[dict[str, Any], set[str], set[str]], None],
+) -> Any:
+    """A pydantic model of what `model_parts` gave, without validating it: nothing of the class runs
+    but factories of its defaults. Raises ValueError where it has other fields now.
+    """
+    lacks, unset = set(more.get("lacks", ())), set(more.get("unset", ()))
+    besides = set(more.get("besides", ()))
+    fields, private = cls.model_fields, cls.__private_attributes__
+    held = {name: data[name] for name in fields if name in data}
+    missing = set()
+    for name, field in fields.items():
+        if name not in data and name not in lacks:
+            if field.is_required():
+                missing.add(name)
+            else:
+                held[name] = field.get_default(call_default_factory=True, validated_data=held)
+    own = {*fields, *private, *besides}
+    extra = {name: item for name, item in data.items() if name not in own}
+    takes_extra = cls.model_config.get("extra") == "allow"
+    known = set(data) if takes_extra else own
+    check(data, known, missing)
+    state = {
+        "__dict__": {**held, **{name: data[name] for name in besides}},
+        "__pydantic_fields_set__": (data.keys() & {*held, *extra}) - unset,
+        "__pydantic_extra__": extra if takes_extra else None,
+        "__pydantic_private__": {
+            **_private_defaults(cls),
+            **{name: data[name] for name in private if name in data},
+        }
+        if private
+        else None,
+    }
+    made = cls.__new__(cls)
+    _loaded("pydantic").BaseModel.__setstate__(made, state)
+    return made
+
+
+def _held(model: Any) -> dict[str, Any]:
+    """The fields of a model and its other attributes, but for cached properties."""
+    fields = type(model).model_fields
+    held = {name: item for name, item in model.__dict__.items() if name in fields}
+    return held | value_types.attributes_besides(model, fields)
+
+
+def same_model(back: Any, value: Any, same: value_types.Same) -> bool | None:
+    """Whether two pydantic models are the same, which of their fields were set included."""
+    if not is_model(type(value)):
+        return None
+    return bool(
+        back.__pydantic_fields_set__ == value.__pydantic_fields_set__
+        and same(_held(back), _held(value))
+        and same(back.__pydantic_extra__, value.__pydantic_extra__)
+        and same(back.__pydantic_private__, value.__pydantic_private__)
+    )
+
+
+def is_validation_error(cls: type) -> bool:
+    """Whether a class is pydantic's ValidationError."""
+    return cls is getattr(_loaded("pydantic_core"), "ValidationError", None)
+
+
+def validation_parts(error: BaseException) -> dict[str, Any] | None:
+    """What pydantic's ValidationError is made of; None for any other error."""
+    if not is_validation_error(type(error)):
+        return None
+    found: Any = error
+    told = []
+    for each in found.errors(include_url=False):
+        context = {
+            name: str(item) if isinstance(item, Exception) else item
+            for name, item in each.get("ctx", {}).items()
+        }
+        told.append({**each, "ctx": context})
+    return {"title": found.title, "errors": told}
+
+
+def make_validation_error(cls: Any, parts: dict[str, Any]) -> Any:
+    """A ValidationError of its parts."""
+    return cls.from_exception_data(parts["title"], [_detail(each) for each in parts["errors"]])
+
+
+def _detail(told: dict[str, Any]) -> dict[str, Any]:
+    kind, context = told["type"], dict(told["ctx"])
+    wrapped = {"value_error": ValueError, "assertion_error": AssertionError}.get(kind)
+    if wrapped is not None:
+        context["error"] = wrapped(context.get("error", told["msg"]))
+    elif not _is_known(kind, context):
+        text = told["msg"].replace("{", "{{").replace("}", "}}")
+        kind = _loaded("pydantic_core").PydanticCustomError(kind, text, context or None)
+    detail = {"type": kind, "loc": tuple(told["loc"]), "input": told["input"]}
+    return {**detail, "ctx": context} if context and isinstance(kind, str) else detail
+
+
+def _is_known(kind: str, context: dict[str, Any]) -> bool:
+    try:
+        _loaded("pydantic_core").PydanticKnownError(kind, context or None)
+    except (KeyError, TypeError):
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- httpx
+
+
+UNRECORDED_HEADERS = frozenset({"content-encoding", "set-cookie"})
+"""Headers of a response that are not recorded: its content is decoded, and cookies log in."""
+
+
+def _of_httpx(cls: type, httpx: Any) -> ValueType | None:
+    """Requests and responses, as errors have them. A request's headers and content are not
+    recorded: they hold keys.
+    """
+    if cls is httpx.Request:
+        return ValueType(
+            cls=cls,
+            tag=f"{httpx.__name__}.request.v1",
+            encode=lambda request: {"method": request.method, "url": str(request.url)},
+            decode=lambda told: httpx.Request(told["method"], told["url"]),
+            same=lambda back, value: (back.method, back.url) == (value.method, value.url),
+        )
+    if cls is httpx.Response:
+        return ValueType(
+            cls=cls,
+            tag=f"{httpx.__name__}.response.v1",
+            encode=_encode_response,
+            decode=lambda told: _decode_response(told, httpx),
+            same=_same_response,
+        )
+    return None
+
+
+def _encode_response(response: Any) -> dict[str, Any]:
+    headers = [
+        [name, item]
+        for name, item in response.headers.multi_items()
+        if name.lower() not in UNRECORDED_HEADERS
+    ]
+    content = response.content if hasattr(response, "_content") else b""
+    request = getattr(response, "_request", None)
+    told = {"status": response.status_code, "headers": headers, "content": content}
+    return {**told, "request": request}
+
+
+def _decode_response(told: dict[str, Any], httpx: Any) -> Any:
+    stream = httpx.ByteStream(told["content"])
+    made = httpx.Response(
+        told["status"], headers=told["headers"], stream=stream, request=told["request"]
+    )
+    made.read()
+    return made
+
+
+def _same_response(back: Any, value: Any) -> bool:
+    one, other = _encode_response(back), _encode_response(value)
+    requests = [
+        (found.method, found.url) if found is not None else None
+        for found in (one.pop("request"), other.pop("request"))
+    ]
+    return one == other and requests[0] == requests[1]
+
+
+_OF.update(httpx=_of_httpx, httpx2=_of_httpx)
+
 value_types.find_class.append(of_class)
 value_types.find_tag.append(of_tag)
 value_types.find_fields.append(fields_of)
+value_types.find_same.append(same_model)

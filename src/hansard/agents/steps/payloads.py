@@ -10,14 +10,13 @@ and what was appended (`$append`): they are read, and no longer written.
 from __future__ import annotations
 
 import hashlib
-import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from hansard.agents.steps.conversions import converted
+from hansard.agents.steps import conversions
 from hansard.agents.steps.shared import (
     SHARED_CHARACTERS_MIN,
     SOURCE_CHARACTERS_MIN,
@@ -49,7 +48,7 @@ from hansard.domain.payload.references import (
     unpack_lists,
 )
 from hansard.domain.steps import Step
-from hansard.domain.values import Plain, Scrub, same
+from hansard.domain.values import Plain, Scrub, TooLarge, same
 
 INLINE_BYTES_MAX = 64 * 1024
 """Largest value kept inside an event; a larger one is a blob."""
@@ -67,13 +66,9 @@ of the value must be, too: what is new for the most part stands in one piece."""
 MOVED_BYTES_MIN = 1_024
 """Texts of a value told by parts that are larger become blobs, where the event is too large."""
 
-REPR_LENGTH_MAX = 500
-"""Most characters of a result that cannot be recorded, of which its repr is."""
-
-VALUE_BYTES_MAX = 256 * 1024 * 1024
+VALUE_BYTES_MAX = values.SIZE_MAX
 """Largest single value, in JSON bytes; larger is refused before the call."""
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _encoder = msgspec.json.Encoder()
 
 
@@ -179,36 +174,73 @@ def pack(
     return Packed(msgspec.Raw(one.raw), one.blobs, learned)
 
 
-def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Plain:
-    """A result as plain values, after making sure that replay gives an equal one back.
+class Result(msgspec.Struct, frozen=True):
+    """A result as it is recorded, and why that is not all of it; empty where it is."""
 
-    `convert` is the return annotation where it names records. Raises BadValue, which says what it
-    was: where there was an effect, that is all that is recorded of it.
+    plain: Plain
+    inexact: str = ""
+
+
+class Approximation(msgspec.Struct, frozen=True):
+    """What could be recorded of a result, by whoever ran the call, and why it is not all of it."""
+
+    value: object
+    inexact: str
+
+
+def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Result:
+    """A result as plain values, after making sure that replay gives an equal one back. What cannot
+    be recorded exactly is recorded as far as it can be: the call has been made, and is not to be
+    made again.
+
+    `convert` is the return annotation where it names records.
     """
-    try:
-        with value_types.exactly():
-            return _checked(value, convert, scrub)
-    except BadValue as error:
-        shown = _shown(value, scrub)
-        fact = f"{error.fact} (it returned {shown})" if shown else error.fact
-        raise BadValue(error.where, fact, error.remedy) from error
+    if isinstance(value, Approximation):
+        return Result(values.plain(value.value, "result", scrub), value.inexact)
+    with value_types.exactly():
+        try:
+            return Result(_checked(value, convert, scrub))
+        except TooLarge as error:
+            return Result(f"<{type(value).__name__}>", str(error))
+        except BadValue as error:
+            plain, losses = values.approximate(value, "result", scrub)
+            return Result(plain, values.recordable(str(losses[0] if losses else error), scrub))
 
 
 def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
-    plain, is_as_it_was = values.recorded(value, "result")
-    if convert is None and is_as_it_was:
-        return values.plain(value, "result", scrub) if scrub is not None else plain
-    back = values.revive(plain)
+    """A result as plain values that an equal one is made of. Raises BadValue."""
+    by_class = False
     try:
-        back = converted(back, convert)
-        survives = same(back, value)
+        plain, is_as_it_was = values.recorded(value, "result")
+        if convert is not None or not is_as_it_was:
+            _check_survives(value, plain, convert)
+    except TooLarge:
+        raise
+    except BadValue as error:
+        by_class = True
+        try:
+            plain = values.plain(value, "result", by_class=True)
+            _check_survives(value, plain, convert)
+        except BadValue:
+            by_class = False
+            plain = values.plain(value, "result")
+            try:
+                _check_survives(value, plain, convert, exactly=False)
+            except BadValue:
+                raise error from None
+    return values.plain(value, "result", scrub, by_class=by_class) if scrub is not None else plain
+
+
+def _check_survives(value: object, plain: Plain, convert: Any, *, exactly: bool = True) -> None:
+    """Raise BadValue where another value is made of the recorded one."""
+    try:
+        back = conversions.from_plain(plain, convert)
+        survives = same(back, value, exactly=exactly)
     except BadValue:
         raise
-    except msgspec.ValidationError as error:
-        raise BadValue("result", str(error), "return what the annotation says") from error
     except Exception as error:  # of the classes' own code
         fact = f"making it again, or comparing it, raised {type(error).__name__}: {error}"
-        raise BadValue("result", fact[:500], "mend the class, or return plain values") from error
+        raise BadValue("result", fact[:500], "correct the class, or return plain values") from error
     if not survives:
         raise BadValue(
             "result",
@@ -216,20 +248,6 @@ def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
             "return plain values, annotate the return type with the record (dataclass, Struct, "
             "pydantic model), or register its class with hansard.value_type(cls, tag=...)",
         )
-    return values.plain(value, "result", scrub) if scrub is not None else plain
-
-
-def _shown(value: object, scrub: Scrub | None) -> str:
-    """What a value says of itself, but for where it lies; nothing where that is told already."""
-    try:
-        text = _ADDRESS.sub("", repr(value))
-    except BadValue:  # a client's result, which says why it cannot be recorded
-        return ""
-    except Exception as error:  # noqa: BLE001 -- whatever its __repr__ raises, the rest is recorded
-        text = f"a {type(value).__name__} whose repr raises {type(error).__name__}"
-    scrubbed = scrub(text) if scrub is not None else text  # before a cut may leave half a secret
-    text = scrubbed if isinstance(scrubbed, str) else f"<secret:{scrubbed.name}>"
-    return text.encode(errors="backslashreplace").decode()[:REPR_LENGTH_MAX]
 
 
 class _Texts(Texts):

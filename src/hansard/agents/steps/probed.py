@@ -79,8 +79,7 @@ class Probed:
         except KeyError:
             why = f"its recorded result at step {old.number} has no {swap.path}"
             return (yield from self._refuse(call, why))
-        packed = yield from self._outcomes.packed_result(call, plain)
-        yield from self._outcomes.completed_as(call, plain, packed, 0.0, {})
+        yield from self._outcomes.completed_as(call, payloads.Result(plain), 0.0, {})
         return self._ledger.state.steps[call.number]
 
     def _recorded(self, call: Call, swap: Swap) -> Flow[Step | None]:

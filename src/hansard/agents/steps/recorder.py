@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hansard.agents import errors
-from hansard.agents.errors import Miss, NeedsSettling, SessionEnded, doubt, doubt_note
+from hansard.agents.errors import Miss, NeedsSettling, SessionEnded, doubt_note
 from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.policy import gate
 from hansard.agents.policy.permits import FREE, Need, Permit, refused
@@ -349,27 +350,38 @@ class StepRecorder:
     def completed(
         self, call: Call, result: Any, took: float, usage: dict[str, float]
     ) -> Flow[None]:
-        """Record the outcome before the result is handed on."""
-        try:
-            plain = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
-            packed = yield from self.packed_result(call, plain)
-        except BadValue as error:
-            yield from self.not_recordable(call, error, took)
-            raise
-        yield from self.completed_as(call, plain, packed, took, usage)
+        """Record the outcome before the result is handed on. A result that cannot be recorded
+        exactly is recorded as far as it can be, with a warning.
+        """
+        found = payloads.plain_result(result, call.spec.returns, self.settings.scrub)
+        inexact = yield from self.completed_as(call, found, took, usage)
+        self.warn_inexact(call.number, call.spec.name, inexact)
+
+    def warn_inexact(self, step: int, tool: str, inexact: str) -> None:
+        """Warn where a result is not recorded exactly."""
+        if inexact:
+            message = (
+                f"step {self.stream.agent}#{step} ({tool}): its result is not recorded exactly, "
+                f"and a resume or replay gives what is: {inexact}"
+            )
+            warnings.warn(message, errors.ResultInexact, stacklevel=2)
 
     def completed_as(
         self,
         call: Call,
-        plain: values.Plain,
-        packed: payloads.Packed,
+        found: payloads.Result,
         took: float,
         usage: dict[str, float],
         source: AnswerSource | None = None,
-    ) -> Flow[None]:
-        """Record an outcome that is packed already; `source` is the step of an earlier run whose
-        answer it is.
+    ) -> Flow[str]:
+        """Record an outcome, and return why that is not exact; empty where it is. `source` is the
+        step of an earlier run whose answer it is.
         """
+        try:
+            packed = yield from self.packed_result(call, found.plain)
+        except BadValue as error:  # larger than any value may be
+            found = payloads.Result(f"<{call.spec.name}: {error.fact}>", str(error))
+            packed = yield from self.packed_result(call, found.plain)
         blobs = packed.blobs
         told: list[Any] = []
         if not call.told:
@@ -379,16 +391,18 @@ class StepRecorder:
         done = StepCompleted(
             step=call.number,
             result=packed.raw,
-            digest=digest(canonical(plain)),
+            digest=digest(canonical(found.plain)),
             duration_ms=round(took, 3),
             usage=usage,
             reused_from=source,
+            inexact=found.inexact,
         )
         yield from self.record(*told, *self.withheld(call), Tell(done))
         if told:
             self.learn(call)
         if self._shared is not None:
             self._shared.learn(call.number, packed.learned)
+        return found.inexact
 
     def ended_as(
         self, call: Call, outcome: Callable[[int], StepFailed | StepBlocked]
@@ -417,17 +431,6 @@ class StepRecorder:
         if self._shared is not None:
             self._shared.learn(call.number, call.learned)
             call.learned = []
-
-    def not_recordable(self, call: Call, error: BadValue, took: float) -> Flow[None]:
-        """Put a call with effects in doubt whose result cannot be recorded, and raise that."""
-        if call.effects in (Effects.PURE, Effects.COMPOSITE):
-            return
-        told = failure(error, self.settings.scrub)
-        took_ms = round(took, 3)
-        event = StepInDoubt(step=call.number, error=told, duration_ms=took_ms, happened=True)
-        yield from self.record(Tell(event))
-        step = self.ledger.state.steps[call.number]
-        raise doubt(self.address, step) from error
 
     def raised(self, call: Call, error: BaseException, scope: Scope) -> Flow[float]:
         """Record what an error means and raise it; the seconds to wait where it is tried again."""

@@ -20,14 +20,14 @@ import msgspec
 from hansard.agents.flow import Flow, Io
 from hansard.agents.policy.permits import states
 from hansard.agents.steps import payloads
-from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.conversions import from_plain
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.recorder import Call
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append, Stored
-from hansard.domain import reuse, values
+from hansard.domain import reuse
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import RecordError
 from hansard.domain.events import Actor
@@ -152,7 +152,7 @@ class Reuser:
         if SECRET in told:
             return None
         try:
-            value = converted(values.revive(plain), call.spec.returns)
+            value = from_plain(plain, call.spec.returns)
         except Exception:  # noqa: BLE001 -- a class of the program's own that is another one now
             return None
         source = AnswerSource(

@@ -12,7 +12,6 @@ from hansard.agents.errors import Diverged, Miss, SessionEnded
 from hansard.agents.flow import Flow
 from hansard.agents.policy.gate import Budget
 from hansard.agents.steps import payloads
-from hansard.agents.steps.conversions import converted
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import STOPPED
 from hansard.agents.steps.recorder import Call
@@ -33,6 +32,7 @@ class StreamCall:
         self.engine = engine
         self.call = call
         self.count = 0
+        self.inexact = ""
         self._had: tuple[msgspec.Raw, ...] = ()
         self.digests: list[str] = []
         self.scope: Scope | None = None
@@ -84,12 +84,20 @@ class StreamCall:
 
     def item(self, value: Any) -> Flow[None]:
         """Record an item; it is handed on after that."""
-        plain = payloads.plain_result(value, self.call.spec.returns, self.engine.settings.scrub)
-        packed = payloads.pack(plain, "item")
+        spec = self.call.spec
+        found = payloads.plain_result(value, spec.returns, self.engine.settings.scrub)
+        try:
+            packed = payloads.pack(found.plain, "item")
+        except BadValue as error:  # larger than any value may be
+            found = payloads.Result(f"<{spec.name}: {error.fact}>", str(error))
+            packed = payloads.pack(found.plain, "item")
+        if found.inexact and not self.inexact:
+            self.inexact = f"item {self.count + 1}: {found.inexact}"
+            self.engine.outcomes.warn_inexact(self.call.number, spec.name, self.inexact)
         yield from self.engine.outcomes.put(packed.blobs)
         event = StepYielded(step=self.call.number, index=self.count, items=(packed.raw,))
         self.count += 1
-        self.digests.append(digest(canonical(plain)))
+        self.digests.append(digest(canonical(found.plain)))
         try:
             yield from self.engine.outcomes.record(Tell(event))
         except SessionEnded:  # it is not on record, nor handed on
@@ -118,6 +126,7 @@ class StreamCall:
             usage=self.scope.usage if self.scope is not None else {},
             items=self.count,
             closed=closed,
+            inexact=self.inexact,
         )
         yield from self.engine.outcomes.record(Tell(event))
         self._advance()
@@ -125,12 +134,6 @@ class StreamCall:
 
     def refused(self, error: BaseException) -> Flow[NoReturn]:
         """An item could not be put on record, or that was interrupted; it is not handed on."""
-        if isinstance(error, BadValue):
-            try:
-                yield from self.engine.outcomes.not_recordable(self.call, error, 0.0)
-            finally:
-                yield from self._spend()
-            raise error
         yield from self.failed(error)
         raise error
 
@@ -166,15 +169,20 @@ class StreamCall:
             settled = yield from self.engine.outcomes.fetch(
                 self.engine.outcomes.reader.result(step)
             )
-            found = values.revive(settled)
-            items = list(found) if isinstance(found, list | tuple) else [found]
-            items = [converted(item, self.call.spec.returns) for item in items]
+            items = self._listed(step, settled)
         else:
             for raw in step.items:
                 plain = yield from self.engine.outcomes.fetch(references.unpack(raw))
-                items.append(converted(values.revive(plain), self.call.spec.returns))
+                items.append(self.engine.result_of(self.call.spec, step, plain))
+        self.engine.outcomes.warn_inexact(step.number, step.tool, step.inexact)
         self.engine.ledger.advance(self.call.place.scope, step)
         return items
+
+    def _listed(self, step: Step, settled: values.Plain) -> list[Any]:
+        """The items of a result that was given as one value."""
+        listed = settled.get("$tuple", settled) if isinstance(settled, dict) else settled
+        items = listed if isinstance(listed, list) else [listed]
+        return [self.engine.result_of(self.call.spec, step, item) for item in items]
 
     def beyond(self, step: Step) -> Flow[bool]:
         """Whether the tool runs again, for a reader that wants more than one that had stopped.

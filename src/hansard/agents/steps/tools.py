@@ -63,7 +63,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         attempts: How often a call is tried in all.
         safe_errors: Say that the effect surely did not happen.
         doubtful_errors: Leave open whether it did.
-        raises: What replay raises as it was.
+        raises: Classes that recorded errors are made of, where their modules do not tell.
         reconcile: Asks the world whether a call happened.
         shadow: Stands in for the tool in a fork.
         key_argument: The parameter that gets the idempotency key.
@@ -414,7 +414,7 @@ def _annotated(
     hints.pop(key_argument or "", None)
     conversions.check_parameters(name, signature, hints)
     conversions.check(name, "result", returns)
-    return conversions.of_returns(returns, name)
+    return conversions.of_returns(returns)
 
 
 def _gives(text: str, where: str) -> str:
@@ -527,7 +527,8 @@ class Declare:
                 0.2 s to 30 s. These three do not apply to a generator: its reader decides.
             safe_errors (tuple): Error classes that say that the effect surely did not happen.
             doubtful_errors (tuple): Error classes that leave it open.
-            raises (tuple): Error classes that replay raises as they were.
+            raises (tuple): Error classes that a replay cannot find by their modules: those that
+                are made inside a function, or were moved or renamed since.
             shadow (Callable): Stands in for the tool in a fork.
             key_argument (str): The parameter that gets the idempotency key.
             gives (str): The label of what it tells (`secret untrusted`), which whoever calls it

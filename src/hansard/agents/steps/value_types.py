@@ -15,7 +15,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.value_types import ValueType
 from hansard.domain.values import fields_of_record
 
-RESERVED = ("hansard.", "numpy.", "pandas.", "arrow.", "pydantic.")
+RESERVED = ("hansard.", "numpy.", "pandas.", "arrow.", "pydantic.", "httpx.", "httpx2.")
 """What no tag of a program's may begin with."""
 
 

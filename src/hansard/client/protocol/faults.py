@@ -29,6 +29,7 @@ from hansard.agents.errors import (
     NotDone,
     RecordedFailure,
     ReplayDiffers,
+    ResultMismatch,
     ResultNotRecordable,
     RoleRefused,
     SecretUnavailable,
@@ -38,7 +39,7 @@ from hansard.agents.errors import (
     ViewDiffers,
 )
 from hansard.agents.experiments.plans import NotPlaced
-from hansard.agents.steps.failures import failure
+from hansard.agents.steps.failures import TRANSFERRED, failure
 from hansard.agents.steps.recorder import UNTOUCHED
 from hansard.agents.steps.tools import DOUBTFUL, ToolSpec
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, NotFound, TooLarge
@@ -121,6 +122,7 @@ CODES: dict[str, type[HansardError]] = {
         RecordedFailure,
         Refused,
         ReplayDiffers,
+        ResultMismatch,
         ResultNotRecordable,
         RoleRefused,
         SecretUnavailable,
@@ -198,6 +200,7 @@ def of_program(error: BaseException, spec: ToolSpec | None, scrub: Scrub | None)
         message=message,
         arguments=told.arguments,
         known=getattr(error, _KNOWN, 0),
+        failure=told,
     )
 
 
@@ -234,6 +237,9 @@ def rebuilt(fault: Fault) -> BaseException:
     cls: Any = type(fault.type, (base,), about)
     error: BaseException = cls.__new__(cls)
     error.args = tuple(given)
+    if fault.failure is not None:
+        named = {"type": fault.type, "module": sys.intern(fault.module), "message": fault.message}
+        vars(error)[TRANSFERRED] = msgspec.structs.replace(fault.failure, **named)
     return error
 
 
@@ -298,6 +304,7 @@ def _recorded(error: BaseException, notes: tuple[str, ...], steps: dict[int, Ste
                 module=step.error.module,
                 message=step.error.message,
                 arguments=step.error.arguments,
+                failure=step.error,
                 attributes={"step": values.dump([step.number, step.tool])},
             )
     return None
@@ -355,5 +362,5 @@ def recorded_step(fault: Fault, spec: ToolSpec | None) -> Step:
         fingerprint="",
         version=0,
         status=StepStatus.FAILED,
-        error=Failure(fault.type, fault.message, fault.arguments, fault.module),
+        error=fault.failure or Failure(fault.type, fault.message, fault.arguments, fault.module),
     )

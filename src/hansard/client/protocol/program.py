@@ -101,8 +101,8 @@ class Program:
             if turn is None:
                 return None  # what no operation of the client's asks, a person settles
             came = await turn.run("settle", msgspec.Raw(wire.encode(step)))
-            if came.unrecordable is not None:
-                raise BadValue(*came.unrecordable)
+            if came.inexact:
+                raise BadValue("settle", came.inexact, "return a smaller value")
             return settlement(came.result)
 
         settle.__name__ = name

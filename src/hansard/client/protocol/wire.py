@@ -21,7 +21,7 @@ import msgspec
 from hansard.bus import subjects
 from hansard.domain import values
 from hansard.domain.errors import BadValue
-from hansard.domain.steps import PromptUse
+from hansard.domain.steps import Failure, PromptUse
 
 VERSION = 7
 """Of this form. A service refuses a client of another one, with a text that names both."""
@@ -186,12 +186,12 @@ class Next(msgspec.Struct, frozen=True):
 class Came(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`done`: what came of what the client was to run. `end`: a stream's tool has no more items.
 
-    fault: what it raised. unrecordable: why its result cannot be recorded (where, fact, remedy).
+    fault: what it raised. inexact: why its result is not recorded exactly; empty where it is.
     usage: what it has reported.
     """
 
     result: msgspec.Raw = EMPTY
-    unrecordable: tuple[str, str, str] | None = None
+    inexact: str = ""
     end: bool = False
     fault: Fault | None = None
     usage: dict[str, float] = {}
@@ -213,7 +213,8 @@ class Left(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error. Of a tool: its `category` (what it says of the effect), type, module, message and
     arguments, as they are recorded. Of ours: the class by `module` and `type`, and its attributes.
-    known: the service's number of an error that it has told before.
+    known: the service's number of an error that it has told before. failure: a program's error as
+    it is recorded.
     """
 
     category: str = "plain"
@@ -224,6 +225,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attributes: dict[str, msgspec.Raw] = {}
     notes: tuple[str, ...] = ()
     known: int = 0
+    failure: Failure | None = None
 
 
 class Value(msgspec.Struct, frozen=True, tag="value", omit_defaults=True):
@@ -327,6 +329,14 @@ def load(raw: msgspec.Raw) -> Any:
     """A program's value. Raises BadValue."""
     try:
         return values.load(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadValue("request", str(error)[:200], "use the client of this version") from error
+
+
+def plain(raw: msgspec.Raw) -> values.Plain:
+    """A program's value as plain ones. Raises BadValue."""
+    try:
+        return values.decode(bytes(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadValue("request", str(error)[:200], "use the client of this version") from error
 

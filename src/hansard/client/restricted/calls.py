@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from hansard.agents.callables import awaited, is_coroutine_function, name_of
-from hansard.agents.errors import ToolChanged
+from hansard.agents.errors import ResultInexact, ToolChanged
 from hansard.agents.flow import Body, Flow, Io, Pause, Watch
 from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
-from hansard.agents.steps.conversions import converted
+from hansard.agents.steps.conversions import from_plain
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
@@ -47,6 +47,7 @@ class Doing:
         self.engine = engine
         self.spec = spec
         self.value: Any = None
+        self.inexact = ""
         self.error: BaseException | None = None
 
     def run(self, asked: Run) -> Flow[Came]:
@@ -92,14 +93,12 @@ class Doing:
         return Came(result=_said(said, self.engine))
 
     def gave(self, result: Any) -> Came:
-        """A result on its way, or why it cannot be recorded."""
+        """A result on its way."""
         self.value = result
         returns = self.spec.returns if self.spec is not None else None
-        try:
-            plain = payloads.plain_result(result, returns, self.engine.settings.scrub)
-        except BadValue as error:
-            return Came(unrecordable=(error.where, error.fact, error.remedy))
-        return Came(result=values.dump(plain))
+        found = payloads.plain_result(result, returns, self.engine.settings.scrub)
+        self.inexact = found.inexact
+        return Came(result=values.dump(found.plain), inexact=found.inexact)
 
 
 class Resolving(Doing):
@@ -274,8 +273,8 @@ def _told(engine: RemoteCore, turn: int, came: Came) -> Flow[Any]:
     try:
         return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
     except TooLarge as error:
-        fact, remedy = f"{error.size:,} bytes", "hand large values over by reference"
-        came = Came(unrecordable=("result", fact, remedy), usage=came.usage)
+        why = f"result: {error.size:,} bytes; hand large values over by reference"
+        came = Came(result=values.dump("<too large>"), inexact=why, usage=came.usage)
     return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
 
 
@@ -301,9 +300,13 @@ class Begun(msgspec.Struct):
 
     def value(self, told: Value) -> Any:
         """What it came to, or an item of it: what was made here, or once returned."""
-        if told.own:
-            return self.doing.value
-        return converted(wire.load(told.value), self.doing.tool.returns)
+        doing = self.doing
+        if not told.own:
+            return from_plain(wire.plain(told.value), doing.tool.returns)
+        if doing.inexact:
+            message = f"{doing.tool.name}: its result is not recorded exactly: {doing.inexact}"
+            warnings.warn(message, ResultInexact, stacklevel=2)
+        return doing.value
 
 
 class RemoteEngine(RemoteCore):

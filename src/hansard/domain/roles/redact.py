@@ -48,10 +48,10 @@ def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
             # Which step's list it grew from, its count and its digest tell of another event.
             items = walk(told.get("items"), shows, deeper, apply)
             out = items if items is MISSING else {"$append": {"items": items}}
-        case {"$value": {"tag": str() as tag, "data": data}} if len(value) == 1:
+        case {"$value": {"tag": str(), "data": data} as told} if len(value) == 1:
             into, whole = _through(data, deeper)
             kept = walk(data, shows, into, apply)
-            out = kept if kept is MISSING else {"$value": {"tag": tag, "data": kept}}
+            out = kept if kept is MISSING else {"$value": {**told, "data": kept}}
             if whole and out is not MISSING:
                 out = apply(Masked(out, whole))
         case {"$parts": dict() as told} if len(value) == 1:

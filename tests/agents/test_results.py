@@ -1,0 +1,416 @@
+"""Results: what a tool returned comes back as it was, whatever it is made of; what cannot be
+recorded exactly costs no second call.
+"""
+
+import dataclasses
+import enum
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+import pydantic
+import pytest
+
+import hansard
+from hansard import testing
+from hansard.agents.steps import records
+from hansard.domain import values
+
+T = TypeVar("T")
+
+
+def memory() -> Any:
+    """A record in memory."""
+    return testing.record()
+
+
+class Text(pydantic.BaseModel):
+    """A part of a reply."""
+
+    text: str
+    note: str | None = None
+
+
+class Call(pydantic.BaseModel):
+    """Another part of a reply."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class Reply(pydantic.BaseModel):
+    """A model's reply, as SDKs have them: unions, fields that are not set, unknown ones."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+    parts: list[Text | Call]
+    usage: int = 0
+    _request: str | None = None
+    _seen: list[int] = pydantic.PrivateAttr(default_factory=list)
+
+    @functools.cached_property
+    def words(self) -> object:
+        """What nobody records."""
+        return object()
+
+
+class Page(pydantic.BaseModel, Generic[T]):
+    """A generic model."""
+
+    items: list[T]
+    next: str | None = None
+
+
+class Renamed(pydantic.BaseModel):
+    """A model with an alias."""
+
+    kind: str = pydantic.Field(alias="type")
+
+
+@dataclasses.dataclass
+class Paid:
+    """An outcome."""
+
+    cents: int
+    total: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.total = self.cents
+        self.rounded = self.cents // 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """The other outcome."""
+
+    why: str
+
+
+class Place(NamedTuple):
+    """A named tuple."""
+
+    x: int
+    y: float = 0.5
+
+
+class Colour(enum.Enum):
+    """An enum."""
+
+    RED = "red"
+    BLUE = (1, 2)
+
+
+class Rights(enum.Flag):
+    """A flag."""
+
+    READ = 1
+    WRITE = 2
+
+
+class Line(msgspec.Struct):
+    """A struct."""
+
+    text: str
+    of: Place | None = None
+
+
+def _reply() -> Reply:
+    parts: list[Any] = [Text(text="hi"), Call.model_validate({"name": "f", "more": [1]})]
+    reply = Reply.model_validate({"parts": parts, "odd": {"x": Paid(5)}})
+    reply._request = "req"
+    reply._seen.append(1)
+    assert reply.words
+    return reply
+
+
+def _sparse() -> Reply:
+    """A reply that lacks a required field, as SDKs make them of what a provider left out."""
+    made = Reply.model_construct(odd=1)
+    assert not hasattr(made, "parts")
+    return made
+
+
+RESULTS: dict[str, Callable[[], Any]] = {
+    "model": _reply,
+    "models": lambda: {"a": [_reply()], "b": (Text(text="x"),)},
+    "sparse model": _sparse,
+    "generic": lambda: Page[Text](items=[Text(text="x")]),
+    "generic in generic": lambda: Page[Page[int]](items=[Page[int](items=[1])]),
+    "alias": lambda: Renamed(type="x"),
+    "dataclass": lambda: Paid(25),
+    "slots": lambda: Refused("no"),
+    "named tuple": lambda: Place(1),
+    "enum": lambda: [Colour.RED, Colour.BLUE],
+    "flag": lambda: Rights.READ | Rights.WRITE,
+    "struct": lambda: Line("x", Place(1)),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(RESULTS))
+def test_a_record_that_nothing_annotates_comes_back(kind):
+    """Its class is found by its name: it is equal, and the same of its fields were set; nothing
+    runs again, in no mode.
+    """
+    paid = []
+    given = RESULTS[kind]()
+    with memory() as record:
+        for mode in (None, "resume", "strict", "offline"):
+            options = {"mode": mode} if mode not in (None, "resume") else {}
+            with record.run(None if options else "w", run="r", **options) as session:
+
+                @session.tool(effects="once")
+                def ask():
+                    paid.append(1)
+                    return given
+
+                back = ask()
+                assert values.same(back, given)
+                if isinstance(given, Reply):
+                    assert back.model_dump(exclude_unset=True) == given.model_dump(
+                        exclude_unset=True
+                    )
+    assert paid == [1]
+
+
+def test_an_annotation_may_be_a_union_of_records():
+    """Neither of two classes is told by the fields alone: each is recorded with its name."""
+    with memory() as record:
+        for options in ({}, {"mode": "strict"}):
+            with record.run(None if options else "w", run="r", **options) as session:
+
+                @session.tool(effects="once")
+                def pay(cents: int) -> Paid | Refused:
+                    return Paid(cents) if cents else Refused("nothing")
+
+                @session.tool(effects="once")
+                def reply() -> Reply:
+                    return _reply()
+
+                assert [pay(5), pay(0)] == [Paid(5), Refused("nothing")]
+                assert values.same(reply(), _reply())
+
+
+def test_which_fields_were_set_comes_back_of_an_annotated_model():
+    """What a program sends on is what was set: `model_dump(exclude_unset=True)` is the same."""
+    with memory() as record:
+        for options in ({}, {"mode": "strict"}):
+            with record.run(None if options else "w", run="r", **options) as session:
+
+                @session.tool(effects="pure")
+                def ask() -> Text:
+                    return Text(text="hi")
+
+                assert ask().model_dump(exclude_unset=True) == {"text": "hi"}
+
+
+class _Loud:
+    """A class that is no record."""
+
+    def __init__(self) -> None:
+        raise AssertionError
+
+
+class _Built(msgspec.Struct):
+    """A struct whose making runs code."""
+
+    x: int
+
+    def __post_init__(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["os:system", "subprocess:Popen", f"{__name__}:_Loud", f"{__name__}:_Built", "no.module:X", 5],
+)
+def test_only_records_are_made_by_their_names(name):
+    """A record names any class: nothing but a record is made, nothing is imported, and no
+    constructor runs.
+    """
+    stored = {"$value": {"tag": "hansard.record.v1", "data": {"args": "x"}, "class": name}}
+    with pytest.raises(hansard.BadValue, match="a record that no loaded module has"):
+        values.revive(stored)
+
+
+def test_a_constructor_does_not_run():
+    """What is recorded fills the fields of a dataclass, whatever its own code would do."""
+    name = records.class_name(Paid)
+    stored = {"$value": {"tag": "hansard.record.v1", "data": {"cents": 1, "total": 9}}}
+    stored["$value"]["class"] = name  # type: ignore[assignment] # of a record
+    made = values.revive(stored)
+    assert (made.cents, made.total, hasattr(made, "rounded")) == (1, 9, False)
+
+
+# ---------------------------------------------------------------- classes that changed
+
+
+def _replayed(before: Any, given: Any, after: Any) -> Any:
+    """A result of a class, as a strict replay gives it to a tool that names another one."""
+    found = None
+    with memory() as record:
+        for options, cls in (({}, before), ({"mode": "strict"}, after)):
+            with record.run(None if options else "w", run="r", **options) as session:
+
+                def buy():
+                    return given
+
+                buy.__annotations__["return"] = cls
+                found = session.tool(effects="once")(buy)()
+    return found
+
+
+def _dataclass(**fields: Any) -> Any:
+    made = [
+        (name, kind) if default is ... else (name, kind, dataclasses.field(default=default))
+        for name, (kind, default) in fields.items()
+    ]
+    return dataclasses.make_dataclass("Receipt", made)
+
+
+def _list_of(cls: type) -> Any:
+    return types.GenericAlias(list, (cls,))
+
+
+def _model(**fields: Any) -> Any:
+    return pydantic.create_model("Receipt", **fields)
+
+
+def _struct(**fields: Any) -> Any:
+    made: list[Any] = [
+        (name, kind) if default is ... else (name, kind, default)
+        for name, (kind, default) in fields.items()
+    ]
+    return msgspec.defstruct("Receipt", made)
+
+
+@pytest.mark.parametrize("make", [_dataclass, _model, _struct])
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"cents": (int, ...), "to": (str, ...)}, "to"),
+        ({"amount": (int, 0)}, "cents"),
+        ({"cents": (str, ...)}, "cents"),
+    ],
+    ids=["new required field", "field that is gone", "other type"],
+)
+def test_a_class_that_changed_is_an_error_that_says_what(make, fields, what):
+    """It names the tool, the step, the field and the way on; never is there an object without its
+    field.
+    """
+    before = make(cents=(int, ...))
+    given = before(cents=5)
+    with pytest.raises(hansard.ResultMismatch) as caught:
+        _replayed(before, given, make(**fields))
+    said = str(caught.value)
+    assert "agent#1 (buy)" in said
+    assert what in said
+    assert "change version= of buy" in said
+    assert (caught.value.run, caught.value.step.number) == ("r", 1)
+    with pytest.raises(hansard.ResultMismatch):
+        _replayed(
+            types.GenericAlias(list, (before,)),
+            [given],
+            types.GenericAlias(list, (make(**fields),)),
+        )
+
+
+@pytest.mark.parametrize("make", [_dataclass, _model, _struct])
+def test_a_new_field_with_a_default_is_no_change(make):
+    """The object is whole."""
+    before = make(cents=(int, ...))
+    found = _replayed(before, before(cents=5), make(cents=(int, ...), to=(str, "you")))
+    assert (found.cents, found.to) == (5, "you")
+
+
+def test_an_enum_value_that_is_gone_is_an_error():
+    """So is one in a field."""
+    before: Any = enum.Enum("Shade", [("RED", "red"), ("BLUE", "blue")])  # type: ignore[misc] # two of one name
+    after: Any = enum.Enum("Shade", [("RED", "red")])  # type: ignore[misc] # two of one name
+    with pytest.raises(hansard.ResultMismatch, match="'blue'"):
+        _replayed(before, before.BLUE, after)
+    holds = _dataclass(colour=(before, ...))
+    with pytest.raises(hansard.ResultMismatch, match="'blue'"):
+        _replayed(holds, holds(before.BLUE), _dataclass(colour=(after, ...)))
+
+
+def test_a_changed_class_does_not_run_its_tool_again():
+    """The program that catches the error and calls again is told the same."""
+    before, after = _dataclass(a=(int, ...)), _dataclass(b=(int, ...))
+    ran = []
+    with memory() as record:
+        for cls in (before, after):
+            with record.run("w", run="r") as session:
+
+                def buy():
+                    ran.append(1)
+                    return before(1)
+
+                buy.__annotations__["return"] = cls
+                tool = session.tool(effects="once")(buy)
+                for _ in range(2 if cls is after else 1):
+                    if cls is after:
+                        with pytest.raises(hansard.ResultMismatch):
+                            tool()
+                    else:
+                        tool()
+    assert ran == [1]
+
+
+def test_a_class_named_in_the_record_may_change_too():
+    """A record by the name of its class is checked as one by its annotation."""
+    plain = values.plain(Text(text="x"), by_class=True)
+    for data, what in (
+        ({}, "its field 'text' has no default"),
+        ({"text": "x", "gone": 1}, "it has no field 'gone'"),
+    ):
+        plain["$value"]["data"] = data
+        with pytest.raises(hansard.BadValue, match=what):
+            values.revive(plain)
+
+
+# ---------------------------------------------------------------- what cannot be recorded
+
+
+def test_a_shared_structure_is_bounded(monkeypatch):
+    """A result whose parts are used so often that it would fill the memory completes its step."""
+    monkeypatch.setattr(values, "SIZE_MAX", 100_000)
+    given: list[Any] = []
+    for _ in range(60):
+        given = [given, given]
+    with memory() as record, record.run("w", run="r") as session:
+
+        @session.tool(effects="once")
+        def ask():
+            return given
+
+        with pytest.warns(hansard.ResultInexact, match="once it is written out"):
+            assert ask() is given
+        [step] = session.state.steps.values()
+        assert step.status == "completed"
+
+        @session.tool(effects="once")
+        def take(x):
+            raise AssertionError
+
+        with pytest.raises(hansard.BadValue, match="once it is written out"):
+            take(given)
+
+
+def test_a_result_that_its_annotation_denies_is_recorded():
+    """The tool returned something else than it says: its call was made all the same."""
+    ran = []
+    with memory() as record:
+        for _ in range(2):
+            with record.run("w", run="r") as session:
+
+                @session.tool(effects="once")
+                def ask() -> Refused:
+                    ran.append(1)
+                    return {"cents": 5}  # type: ignore[return-value] # what it should not
+
+                with pytest.warns(hansard.ResultInexact):
+                    found: Any = ask()
+                assert found == {"cents": 5}
+    assert ran == [1]
