@@ -7,9 +7,12 @@ pipe left.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import errno
 import gc
 import importlib
+import io
 import os
 import sys
 from functools import cache, cached_property
@@ -371,6 +374,7 @@ def main() -> None:
 def run_line() -> None:
     """Run the command line and exit."""
     code = ERROR
+    _prepare_output()
     try:
         command()(args=hoisted(sys.argv[1:]), prog_name="hansard")
     except HansardError as error:
@@ -379,11 +383,54 @@ def run_line() -> None:
         code = INTERRUPTED
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else ERROR
-    with contextlib.suppress(BrokenPipeError):
+    except OSError as error:
+        code = _failed_by(error)
+    try:
         sys.stdout.flush()
-        sys.exit(code)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left
-    sys.exit(PIPE_CLOSED)
+    except OSError as error:
+        code = _failed_by(error)
+    sys.exit(code)
+
+
+_OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""What a write to the standard output may fail with."""
+
+
+def _prepare_output() -> None:
+    """Have output written whatever the locale: a character that its encoding lacks is escaped as in
+    JSON, so that `--json` stays JSON. What is written to a closed stream is dropped.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- it stays open
+    sys.stderr = sys.stderr or sys.stdout
+    codecs.register_error("json", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="json")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    units = text.encode("utf-16-be", "surrogatepass")
+    pairs = (units[at : at + 2].hex() for at in range(0, len(units), 2))
+    return "".join(f"\\u{pair}" for pair in pairs), error.end
+
+
+def _failed_by(error: OSError) -> int:
+    """Say what the system refused, and return the exit code. What is left to write is dropped."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return PIPE_CLOSED
+    if not error.filename and error.errno not in _OF_OUTPUT:
+        raise error
+    if Given.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    what = repr(error.filename) if error.filename else "the standard output"
+    sys.stderr.write(f"error: {what}: {error.strerror or error}\n")
+    return ERROR
 
 
 def _tell(error: HansardError) -> None:

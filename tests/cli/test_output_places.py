@@ -1,0 +1,76 @@
+"""Where a command's output goes: a full disk, a closed stream, a locale that lacks characters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.cli.support import environment
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(record: hansard.Record) -> str:
+    """A run whose workflow has a name that ASCII lacks."""
+    with record.run("r\u00e9sum\u00e9-\U0001f600", run="texts") as session:
+        session.message("user", "\u65e5\u672c")
+    return session.run
+
+
+def _ran(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    env = {**environment(home), **options.pop("env", {})}
+    command = [sys.executable, "-m", "hansard", *arguments]
+    return subprocess.run(
+        command, env=env, stderr=subprocess.PIPE, text=True, check=False, timeout=60, **options
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("arguments", [("runs",), ("export", "texts"), ("--help",)], ids=str)
+def test_a_full_disk_is_an_error_in_words(home: Path, run: str, arguments: tuple[str, ...]) -> None:
+    """One line on stderr and the exit code of an error, no traceback."""
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = _ran(home, *arguments, stdout=full)
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "error: the standard output: No space left on device\n",
+    )
+
+
+def test_a_closed_stream_takes_nothing_and_ends_nothing(home: Path, run: str) -> None:
+    """A command that is started without a standard output does its work."""
+    command = f"exec {sys.executable} -m hansard runs >&-"
+    ended = subprocess.run(
+        ["sh", "-c", command], env=environment(home), capture_output=True, check=False, timeout=60
+    )
+    assert (ended.returncode, ended.stderr.decode()) == (0, "")
+
+
+def test_what_a_locale_lacks_is_escaped_as_in_json(home: Path, run: str) -> None:
+    """In an ASCII locale people get the escapes of JSON, and `--json` stays JSON."""
+    ascii_ = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    people = _ran(home, "runs", env=ascii_, stdout=subprocess.PIPE)
+    assert (people.returncode, people.stderr) == (0, "")
+    assert "r\\u00e9sum\\u00e9" in people.stdout
+    lines = _ran(home, "runs", "--json", env=ascii_, stdout=subprocess.PIPE)
+    [found] = [json.loads(line) for line in lines.stdout.splitlines()]
+    assert found["workflow"] == "r\u00e9sum\u00e9-\U0001f600"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_an_error_in_words(home: Path, tmp_path: Path) -> None:
+    """Another user's data directory: the error names it."""
+    locked = tmp_path / ".hansard"
+    locked.mkdir(mode=0o000)
+    ended = _ran(home, "--data-dir", str(locked), "runs", stdout=subprocess.PIPE)
+    assert ended.returncode == 2
+    assert str(locked) in ended.stderr
+    assert "Traceback" not in ended.stderr
