@@ -24,6 +24,9 @@ PARTED_S = (3.0, 6.0, 12.0)
 """Shorter and longer than what followers wait before they elect another leader (4 to 9 s)."""
 
 JOINED_S = (0.5, 3.0)
+RUNS = "r1", "r2"
+"""Of the commits over the loop, and of the sessions."""
+
 STREAMS, THREADS = 20, 5
 LEADER_SHARE = 0.75
 BROKEN_SHARE = 0.5
@@ -78,12 +81,13 @@ class Writers:
         self._stage = Stage(servers, folder, "lab")
         self._ended: list[Child] = []
         self._children = [self._start(0)]
-        self._stage.begin("r2")
+        self._stage.begin(RUNS[1])
         self._children += [self._start(number) for number in range(1, 1 + THREADS)]
         self.gave_up = 0
 
     def _start(self, number: int) -> Child:
         """Start a writer: the first one appends over the loop, the others from threads."""
+        self._stage.run = RUNS[number > 0]  # commits of no member of a run that began are screened
         program, name = ("worker", f"thread{number}") if number else ("appender", "loop")
         name, stop = f"{name}-{len(self._ended)}", str(self._stop)
         return self._stage.start(program, name=name, streams=STREAMS, stop=stop)
