@@ -230,9 +230,8 @@ async def serve_record(
                 record = await stack.enter_async_context(connect_async(**_given()))
                 await until(stop, serve_stdio(opened(record, agent, role)))
                 return
-            from hansard.client.listening import Address
+            from hansard.client.listening import LOCAL, Address
             from hansard.service.mcp.http import Client, serve_http
-            from hansard.service.mcp.server import LOCAL
 
             address = Address.of(http, allow_host or ())
             clients: list[Client] = []

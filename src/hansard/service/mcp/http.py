@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hansard.client.listening import Address, listen
+from hansard.client.listening import LOCAL, Address, foreign, listen
 from hansard.domain.errors import BadValue
 from hansard.service.mcp.server import PATH, app_of
 from hansard.service.mcp.sessions import Sessions
@@ -56,11 +56,19 @@ class _Door:
     is answered 401, too, where its answer has not begun.
     """
 
-    def __init__(self, servers: Mapping[bytes, _Served]) -> None:
+    def __init__(self, servers: Mapping[bytes, _Served], hosts: Collection[str]) -> None:
         self._servers = servers
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        said = Request(scope).headers.get("authorization", "")
+        headers = Request(scope).headers
+        refused_name = foreign(headers, self._hosts)
+        if refused_name is not None:
+            status, message = refused_name
+            answer = JSONResponse({"error": "refused", "message": message}, status)
+            await answer(scope, receive, send)
+            return
+        said = headers.get("authorization", "")
         token = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
         server = self._servers.get(_digest(token))
         if server is None:
@@ -98,21 +106,18 @@ async def serve_http(
         if len(client.token) < TOKEN_LENGTH_MIN:
             fact = f"a token of {len(client.token)} characters"
             raise BadValue("token", fact, f"give one of {TOKEN_LENGTH_MIN} or more")
-    async with _servers(clients, address) as servers:
-        await listen(_Door(servers), address, PATH, told)
+    hosts = {name.lower() for name in (*LOCAL, address.host, *address.hosts)}
+    async with _servers(clients) as servers:
+        await listen(_Door(servers, hosts), address, PATH, told)
 
 
 @contextlib.asynccontextmanager
-async def _servers(
-    clients: Sequence[Client], address: Address
-) -> AsyncGenerator[dict[bytes, _Served]]:
+async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Served]]:
     async with contextlib.AsyncExitStack() as stack:
         yield {
             _digest(client.token): _Served(
                 client.sessions,
-                await stack.enter_async_context(
-                    app_of(client.sessions, [address.host, *address.hosts])
-                ),
+                await stack.enter_async_context(app_of(client.sessions)),
             )
             for client in clients
         }

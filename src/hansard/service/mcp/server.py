@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import Any, TypeVar
 
 import jsonschema
@@ -54,7 +54,6 @@ PATH = "/mcp"
 WATCHED = "hansard/watched"
 """Under which a connection keeps what it is subscribed to."""
 
-LOCAL = ("127.0.0.1", "localhost", "::1")
 
 INSTRUCTIONS = (
     "Hansard records what agents do. Begin with start_run, or resume_run after a crash, and give "
@@ -445,18 +444,12 @@ async def serve_stdio(sessions: Sessions) -> None:
 
 
 @contextlib.asynccontextmanager
-async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Starlette]:
-    """What answers one client over streamable HTTP, both eras of it, while it is open. A request is
-    answered that asks for this machine's own names or for one of `hosts`: else a page that a
-    browser shows could ask under another name (DNS rebinding).
+async def app_of(sessions: Sessions) -> AsyncGenerator[Starlette]:
+    """Serve one client over streamable HTTP, both eras of it, while this is open. The caller has
+    checked `Host` and `Origin`; the SDK's own check compares prefixes (`127.0.0.1:1@evil`).
     """
     server, watched = serving(sessions)
-    named = [_in_url(host) for host in dict.fromkeys([*LOCAL, *hosts])]
-    security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=True,
-        allowed_hosts=[*named, *(f"{host}:*" for host in named)],
-        allowed_origins=[f"{kind}://{host}:*" for host in named for kind in ("http", "https")],
-    )
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
     try:
         async with server.session_manager.run():
@@ -464,10 +457,6 @@ async def app_of(sessions: Sessions, hosts: Sequence[str]) -> AsyncGenerator[Sta
     finally:
         await watched.close()
         await sessions.close()
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _tool(offer: Offer) -> types.Tool:

@@ -1,15 +1,10 @@
-"""Who may ask a proxy at its port, and how what they send becomes requests of the proxy.
-
-A page in a browser that has another name lead here (DNS rebinding) is known by its `Host`, any
-other page by its `Origin`: both must be names that the port is asked by.
-"""
+"""Who may send requests to a proxy's port, and how they become requests of the proxy."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -18,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hansard.client.listening import LOCAL, foreign
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.http.proxy import HttpProxy
@@ -25,9 +21,6 @@ from hansard.integrations.mcp.http.reply import CLIENT_LEFT
 
 PATH = "/mcp"
 """Of the endpoint."""
-
-LOCAL = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine."""
 
 
 def endpoint(proxy: HttpProxy, hosts: Sequence[str], token: str | None) -> ASGIApp:
@@ -68,12 +61,9 @@ class _Door:
 
     def _refusal(self, request: Request) -> Response | None:
         headers = request.headers
-        host, origin = headers.get("host", ""), headers.get("origin")
-        told = "is no name that this is asked by: --allow-host adds one"
-        if _name(f"//{host}") not in self._hosts:
-            return _refused(HTTPStatus.MISDIRECTED_REQUEST, f"Host {host!r:.80} {told}")
-        if origin is not None and _name(origin) not in self._hosts:
-            return _refused(HTTPStatus.FORBIDDEN, f"Origin {origin!r:.80} {told}")
+        refused = foreign(headers, self._hosts)
+        if refused is not None:
+            return _refused(*refused)
         if self._token is None:
             return None
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -81,13 +71,6 @@ class _Door:
             return None
         message = "no known token: send 'Authorization: Bearer TOKEN', that of its --token-file"
         return _refused(HTTPStatus.UNAUTHORIZED, message)
-
-
-def _name(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
 
 
 def _refused(status: HTTPStatus, message: str) -> Response:

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from hansard.client.listening import Address, listen
+from hansard.client.listening import LOCAL, Address, listen
 from hansard.domain.errors import BadValue
-from hansard.integrations.mcp.http.clients import LOCAL, PATH, endpoint
+from hansard.integrations.mcp.http.clients import PATH, endpoint
 from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.proxy import HttpProxy
 from hansard.integrations.mcp.http.server import HttpServer
