@@ -187,7 +187,7 @@ async def test_runs_are_found_by_what_they_are(lab: Lab):
         assert await found(status="failed") == ["three"]
         assert await found(status=RunStatus.OPEN) == [fork]
         index = await record.io(run_index.read(record.raw.workspace.log))
-        began = {life.run: life.started for life in index}
+        began = {life.run: life.began_at for life in index}
         assert await found(since=began["two"]) == ["three", fork, "two"]
         assert await found(until=began["two"]) == ["two", "one"]
         text = began["two"].isoformat()

@@ -187,3 +187,54 @@ def test_a_copied_run_has_the_times_of_the_log_it_came_from(call: Call, runs: Ru
     assert "(origin)" in text
     [run, *_] = call("run", "show", runs.settled, "--json", workspace="copies").lines
     assert run["origin"]["position"] != run["position"]
+
+
+@pytest.mark.slow
+def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(
+    call: Call, look: Callable[..., Ran]
+):
+    """A claimed time is shown as such and filtered by; where the source gives none, the list says
+    so, and a filter by time leaves the run out and counts it.
+    """
+    assert look("timed", "show").code == 0
+
+    def asked(*arguments: str) -> Ran:
+        return call("runs", "--limit", "0", *arguments, workspace=ELSEWHERE)
+
+    began = {
+        line["labels"]["source_run"]: (line["began"], line["last"])
+        for line in asked("--json").lines
+        if line["labels"]["source_run"] in RECORDS
+    }
+    unknown = {"at": None, "clock": "import"}
+    assert began["untimed"] == (unknown, unknown)
+    assert began["timed"] == (
+        {"at": "1999-12-31T23:59:58", "clock": "occurred_at"},
+        {"at": "2000-01-01T00:00:02", "clock": "occurred_at"},
+    )
+    table = asked().out
+    assert "1999-12-31 23:59:58 (occurred_at)" in table
+    assert re.search(r"not given +not given", table)
+    of_1999 = asked("--json", "--since", "1999-01-01T00:00Z", "--until", "1999-12-31T23:59:59Z")
+    assert {line["labels"]["source_run"] for line in of_1999.lines} >= {"timed", "mixed"}
+    assert "untimed" not in {line["labels"]["source_run"] for line in of_1999.lines}
+    assert "left out by --since or --until: the source gives no time" in of_1999.err
+    now = asked("--json", "--since", "2020-01-01T00:00Z").lines
+    assert not {line["labels"].get("source_run") for line in now} & RECORDS.keys()
+
+
+def test_the_table_of_runs_names_the_clock_of_their_times(look: Callable[..., Ran], call: Call):
+    """In SQL, too, a time is the source's, or there is none: never that of the import."""
+    assert look("timed", "show").code == 0
+    sql = (
+        "SELECT labels->>'source_run' AS name, clock, started_at, ended_at FROM runs "
+        "WHERE name IN ('timed', 'untimed') ORDER BY name"
+    )
+    done = call("sql", sql, "--json", workspace=ELSEWHERE)
+    assert done.code == 0, done.err
+    timed, untimed = done.lines[:2]
+    assert (timed["name"], timed["clock"]) == ("timed", "occurred_at")
+    assert timed["started_at"].startswith("1999-12-31T23:59:58")
+    assert timed["ended_at"].startswith("2000-01-01T00:00:02")
+    assert (untimed["name"], untimed["clock"]) == ("untimed", "import")
+    assert untimed["started_at"] is untimed["ended_at"] is None

@@ -32,7 +32,8 @@ def test_runs_lists_the_newest_first(call: Call, runs: Runs):
     assert team["steps"] == 14
     assert team["labels"] == {"kind": "test"}
     assert team["conversation"] == "talk"
-    assert team["started"] < team["last"]
+    assert team["began"]["at"] < team["last"]["at"]
+    assert team["began"]["clock"] == "log"
     assert by_id[runs.doubt]["open_steps"] == 1
     assert by_id[runs.forked]["forked_from"] == runs.team
     order = [line["run"] for line in lines]
@@ -62,7 +63,7 @@ def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
     [team] = [
         each for each in call("runs", "--json", "--limit", "0").lines if each["run"] == runs.team
     ]
-    began = team["started"]
+    began = team["began"]["at"]
     assert runs.team in found("--since", began, "--until", began)
     assert runs.failed not in found("--until", began)
     table = call("runs", "--since", began, "--until", began).out

@@ -53,9 +53,9 @@ SINCE = {
 }
 """Tags that are newer than the archive."""
 
-OTHERWISE = {"experiment_plans"}
+OTHERWISE = {"experiment_plans", "runs", "assigned_runs", "trial_runs"}
 """What is answered otherwise, on purpose: of several metrics that were scored without a plan none
-decides any more (`primary_metric`).
+decides any more (`primary_metric`), and the time of an import is no time of a run (`started_at`).
 """
 
 OURS = {"event_types", *GONE}

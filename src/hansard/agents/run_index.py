@@ -11,7 +11,9 @@ import msgspec
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.states.replay import fold_life
+from hansard.bus.times import EventTime, began
 from hansard.domain.choices import check_options, chosen, nearest
+from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
 from hansard.domain.ids import RunStream
 from hansard.domain.run import FORK_DEPTH_MAX, RunAssigned, RunForked, RunState, RunStatus
@@ -27,16 +29,25 @@ NAMES_MAX = 10
 class RunLife(msgspec.Struct):
     """A run's life. `error` is why it could not be read; the state is then empty.
 
+    `began` is when the run began and by which clock, as far as its life says it; None where the
+    life could not be read. An import whose source gives no time has none (`is_known`).
     `experiment` is the one that the run itself is a trial of: a fork is one only where it was
     assigned itself.
     """
 
     run: str
     state: RunState
-    started: datetime | None
+    began: EventTime | None
     position: int
     error: HansardError | None = None
     experiment: str = ""
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When the run began; None where that is not known. A time without a zone is UTC."""
+        return (
+            claimed_time(self.began.at) if self.began is not None and self.began.is_known else None
+        )
 
     @property
     def problem(self) -> str | None:
@@ -65,7 +76,8 @@ class RunsWanted(TypedDict, total=False):
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs are asked for: those that are all that is given. `agent` and `role` mean one who
     has ever joined the run, both one who joined it in that role; `since` and `until` when the run
-    began, by the log's time.
+    began: as the source of an import says it, else by the log's time. A run whose source gives no
+    time is in no span of time.
     """
 
     status: RunStatus | None = None
@@ -100,7 +112,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         so it is none where anything else is asked.
         """
         state = life.state
-        began = life.started
+        began_at = life.began_at
         members = [
             agent
             for agent, role in state.roster.items()
@@ -113,9 +125,15 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.workflow in (None, state.workflow)
             and self.experiment in (None, life.experiment)
             and (bool(members) or (self.agent is None and self.role is None))
-            and (self.since is None or (began is not None and began >= self.since))
-            and (self.until is None or (began is not None and began <= self.until))
+            and (self.since is None or (began_at is not None and began_at >= self.since))
+            and (self.until is None or (began_at is not None and began_at <= self.until))
         )
+
+    def leaves_out_undated(self, life: RunLife) -> bool:
+        """Return whether a run is left out only because its source gives no time."""
+        if life.began_at is not None or (self.since is None and self.until is None):
+            return False
+        return msgspec.structs.replace(self, since=None, until=None).takes(life)
 
     def __str__(self) -> str:
         """What is asked for, in words; nothing where all runs are."""
@@ -193,7 +211,7 @@ async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
 
 def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:
     first = own[run][0]
-    life = RunLife(run, RunState(), first.time, first.position)
+    life = RunLife(run, RunState(), began(own[run]), first.position)
     try:
         life.state = fold_life(_through_parents(run, own))
         if life.state.assigned is not None:

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 import msgspec
 from rich.text import Text
 
+from hansard.bus.times import Time
 from hansard.cli import output, times
 from hansard.cli.output import Part
 from hansard.domain.counted import counted
 from hansard.inspect.messages import Compacted, Message, Summary
 from hansard.inspect.texts import plain_text
-from hansard.inspect.times import Time
 
 FOLD_LINES = 8
 """Of a content; `--json` gives all of it."""

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.agents.run_index import RunFilter
-from hansard.cli import output
+from hansard.bus.times import Time
+from hansard.cli import output, times
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
@@ -37,10 +38,16 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs begun then or later: with zone.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only runs begun then or later, as sources say it: with zone."
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only runs begun then or before: with zone.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only runs begun then or before, as sources say it: with zone."
+        ),
     ] = None,
     probes: Annotated[
         bool, typer.Option("--probes", help="Also the forks of probes, which are no real runs.")
@@ -48,7 +55,12 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
     json: Json = False,
 ) -> None:
-    """List the runs, the newest first; those that are all that is asked for."""
+    """List runs, the most recently recorded first. Filters combine with AND.
+
+    When a run began is the time that its source claims for an imported run, shown with
+    (occurred_at), else the log's. Where the source gives no time, none is shown, and --since and
+    --until leave the run out.
+    """
     given = {
         "status": status,
         "workflow": workflow,
@@ -64,6 +76,9 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     output.show(made, _people, json=json)
     if made.probed:
         output.hint(f"{counted(made.probed, 'fork')} of probes left out: --probes shows them")
+    if made.undated:
+        undated = counted(made.undated, "run")
+        output.hint(f"{undated} left out by --since or --until: the source gives no time")
     if not made.found and not made.probed:
         asked = (
             f" of {made.all} is: {wanted}" if made.all and str(wanted) else "s in this workspace"
@@ -71,6 +86,13 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         output.hint(f"no run{asked}")
         for unknown in made.unknown:
             output.hint(unknown)
+
+
+def _time(time: Time | None) -> str:
+    """A time with its clock where that is not the log's; "not given" where nobody knows it."""
+    if time is None:
+        return ""
+    return times.shown(time) or "not given"
 
 
 def _people(made: Runs) -> list[Part]:
@@ -85,8 +107,8 @@ def _people(made: Runs) -> list[Part]:
         Column("at work", short=True),
         Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),
         Column("open", lambda run: str(run.open_steps or ""), right=True),
-        Column("started", lambda run: output.time(run.started), whole=True),
-        Column("last", lambda run: (run.last or "")[:19].replace("T", " "), whole=True),
+        Column("began", lambda run: _time(run.began), whole=True),
+        Column("last", lambda run: _time(run.last), whole=True),
     )
     parts: list[Part] = [output.listing(columns, made.runs)] if made.runs else []
     parts += [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hansard.bus.times import Clock, EventTime, Time
 from hansard.cli import output
 from hansard.domain.values import SAFE_INT
-from hansard.inspect.times import Clock, EventTime, Time
 
 CLOCKS = {
     Clock.LOG: "the log's time",

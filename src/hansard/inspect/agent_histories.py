@@ -10,6 +10,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, Stored, UpTo
 from hansard.bus.states.replay import RunView
+from hansard.bus.times import EventTime, time_of
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.events import Recorded
@@ -17,7 +18,6 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.label import raised
 from hansard.domain.payload.parts import in_full
 from hansard.domain.steps import Step, StepAttempted, StepRequested
-from hansard.inspect.times import EventTime, time_of
 
 
 class StoredEvent(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 from hansard.agents.annotations.conversations import earlier_commits
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import UpTo
+from hansard.bus.times import EventTime, imported
 from hansard.domain.agent import MessageAdded, StatedFact
 from hansard.domain.compaction import ContextCompacted
 from hansard.inspect.agent_histories import AgentHistory, agents_at
@@ -26,7 +27,6 @@ from hansard.inspect.messages import (
     window_total,
 )
 from hansard.inspect.payloads import Payloads
-from hansard.inspect.times import EventTime, imported
 
 
 class AgentContext(msgspec.Struct, tag_field="kind", tag="context", kw_only=True):

@@ -10,6 +10,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
+from hansard.bus.times import EventTime, Time, began, imported, own
 from hansard.domain.agent import MessageAdded
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadName
@@ -18,7 +19,6 @@ from hansard.inspect.agent_histories import StoredEvent
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import Message, message, total
 from hansard.inspect.payloads import Payloads
-from hansard.inspect.times import EventTime, Time, began, imported, own
 
 REMEDY = "see the conversations of 'hansard runs --json'"
 

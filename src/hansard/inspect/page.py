@@ -20,6 +20,7 @@ from hansard.bus.commits import position_of, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.states.aggregates import saved_in
+from hansard.bus.times import EventTime, is_imported, time_of
 from hansard.domain import agent as agents
 from hansard.domain import aggregate
 from hansard.domain import run as runs
@@ -41,7 +42,6 @@ from hansard.domain.run import AgentJoined, RunState
 from hansard.domain.steps import StepCompleted, StepRequested
 from hansard.inspect.page_shared import Shared, SharedBuilder
 from hansard.inspect.payloads import Fetcher
-from hansard.inspect.times import EventTime, is_imported, time_of
 
 FORMAT = 2
 """Of the data in the page; its script reads this one only."""

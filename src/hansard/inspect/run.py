@@ -11,6 +11,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored, UpTo
 from hansard.bus.states.replay import RunView
+from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.bus.validation import quarantine
 from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.errors import UnknownEvent
@@ -22,7 +23,6 @@ from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import window_total
 from hansard.inspect.state import turn
-from hansard.inspect.times import EventTime, Time, began, is_imported, last, own, time_stored
 
 
 class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):

@@ -11,6 +11,7 @@ import msgspec
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.states.replay import fold_life
+from hansard.bus.times import began, last, own
 from hansard.domain.agent import Alternative, MessageAdded
 from hansard.domain.ids import RunStream, run_of
 from hansard.domain.run import RunState
@@ -21,7 +22,6 @@ from hansard.inspect.alignment import Move, Pair, What
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparability import Comparability, comparability
 from hansard.inspect.messages import summed
-from hansard.inspect.times import began, last, own
 
 USER = "user"
 """The role of messages that are not the agent's own, and whose costs are not its own."""

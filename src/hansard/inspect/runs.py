@@ -11,6 +11,7 @@ from hansard.agents import run_index
 from hansard.agents.run_index import RunFilter, RunLife
 from hansard.agents.workspace import Workspace
 from hansard.bus.states.replay import fold_agent
+from hansard.bus.times import Time, last, own
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure
 from hansard.inspect.agent_histories import commits_by_agent
@@ -22,7 +23,8 @@ AT_ONCE_MAX = 10
 
 class Run(msgspec.Struct, kw_only=True):
     """A run in short. What its agents did is None where that could not be read, and `problem` says
-    why.
+    why. `began` and `last` are as in `hansard run show`: a time and its clock, null where the
+    source of an import gives no time.
     """
 
     run: str
@@ -32,8 +34,8 @@ class Run(msgspec.Struct, kw_only=True):
     at_work: list[str]
     steps: int | None = None
     open_steps: int | None = None
-    started: str | None
-    last: str | None = None
+    began: Time | None
+    last: Time | None = None
     position: int | None = None
     program: str
     conversation: str | None
@@ -46,7 +48,8 @@ class Run(msgspec.Struct, kw_only=True):
 
 class Runs(Answer):
     """The runs that were asked for, the newest first: at most so many of those `found`, of `all`
-    that there are. `probed` more would be among them, and are forks of probes. `lost` are those
+    that there are. `probed` more would be among them, and are forks of probes; `undated` more match
+    everything but the span of time, since their sources give no time. `lost` are those
     whose life could not be read; `unknown` says what was asked for that no run has.
     """
 
@@ -54,6 +57,7 @@ class Runs(Answer):
     found: int
     all: int
     probed: int
+    undated: int
     lost: set[str]
     unknown: list[str]
 
@@ -77,6 +81,7 @@ async def list_runs(
         found=len(found),
         all=len(lives),
         probed=len(taken) - len(found),
+        undated=sum(map(wanted.leaves_out_undated, lives)),
         lost={life.run for life in given if life.problem},
         unknown=list(wanted.unknown(lives)) if not found else [],
     )
@@ -99,7 +104,7 @@ async def _run(workspace: Workspace, life: RunLife) -> Run:
         status=state.status.value,
         agents=state.roster,
         at_work=state.missing,
-        started=life.started.isoformat() if life.started is not None else None,
+        began=life.began.time if life.began is not None else None,
         program=state.program,
         conversation=state.conversation_id,
         forked_from=state.forked.parent if state.forked is not None else None,
@@ -120,5 +125,5 @@ async def _run(workspace: Workspace, life: RunLife) -> Run:
         return made
     made.steps = len(steps)
     made.open_steps = sum(step.is_open for step in steps)
-    made.last, made.position = commits[-1].time.isoformat(), commits[-1].position
+    made.last, made.position = last(own(life.run, commits)).time, commits[-1].position
     return made

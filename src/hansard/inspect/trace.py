@@ -10,6 +10,7 @@ import msgspec
 from hansard.agents.aggregates.operations import SAVE
 from hansard.agents.steps import payloads
 from hansard.bus.log import Stored
+from hansard.bus.times import Beginning, Clock, EventTime, earlier
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
 from hansard.domain.steps import (
@@ -25,7 +26,6 @@ from hansard.inspect import tree
 from hansard.inspect.agent_histories import AgentHistory, by_agent
 from hansard.inspect.answer import Answer
 from hansard.inspect.payloads import Payloads
-from hansard.inspect.times import Beginning, Clock, EventTime, earlier
 
 
 class StepTime(msgspec.Struct):

@@ -10,6 +10,7 @@ import msgspec
 import typer
 from rich.text import Text
 
+from hansard.bus.times import Clock
 from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
@@ -20,7 +21,6 @@ from hansard.inspect.messages import Totals
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run import OpenStep, RunAgent, RunState, Shown, Unreadable
 from hansard.inspect.snapshots import as_json
-from hansard.inspect.times import Clock
 
 app = noun()
 

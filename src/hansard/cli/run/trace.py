@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from hansard.bus.times import Clock, EventTime, imported
 from hansard.cli import output, times
 from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
@@ -19,7 +20,6 @@ from hansard.inspect import tree
 from hansard.inspect.agent_histories import AgentHistory
 from hansard.inspect.payloads import Payloads, recorded
 from hansard.inspect.texts import plain_text, withheld_text
-from hansard.inspect.times import Clock, EventTime, imported
 from hansard.inspect.trace import Trace, WholeStep
 
 app = noun()

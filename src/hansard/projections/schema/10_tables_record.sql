@@ -74,6 +74,7 @@ CREATE TABLE runs (
     trial BIGINT,
     started_at TIMESTAMP,
     ended_at TIMESTAMP,
+    clock VARCHAR,
     error_type VARCHAR,
     error VARCHAR,
     conversation VARCHAR,

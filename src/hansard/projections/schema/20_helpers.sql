@@ -11,6 +11,12 @@ COMMENT ON MACRO shown IS 'shown(words, most): a text of at most so many charact
 CREATE MACRO moment_of(t) AS strftime(t, '%Y-%m-%d %H:%M:%S');
 COMMENT ON MACRO moment_of IS 'moment_of(t): a time (UTC) in words, to the second.';
 
+CREATE MACRO clock_of(occurred_at, actor, on_behalf_of, origin_log) AS CASE
+    WHEN occurred_at IS NOT NULL THEN 'occurred_at'
+    WHEN actor = 'import' AND on_behalf_of IS NOT NULL THEN 'import'
+    WHEN origin_log IS NOT NULL THEN 'origin' ELSE 'log' END;
+COMMENT ON MACRO clock_of IS 'clock_of(occurred_at, actor, on_behalf_of, origin_log): which clock the time of an event is from, of these columns of it: occurred_at (the source of an import claims it), log, origin (the log that it was copied from), or import (the source gives no time, and only the moment of the import is known).';
+
 CREATE MACRO counted(number, one) AS concat(number, ' ', one, if(number = 1, '', 's'));
 COMMENT ON MACRO counted IS 'counted(number, one): a number and what it counts, called as where there is one.';
 

@@ -9,13 +9,14 @@ FROM (
     SELECT
         run, max(version) AS version, max(position) AS position,
         count(*) FILTER (status = 'open' AND known_as = 'run.resumed.v1') AS resumed,
-        arg_max({'status': status, 'at': if(status = 'open', NULL, happened_at),
+        arg_max({'status': status, 'at': if(status = 'open' OR clock = 'import', NULL, happened_at),
             'error_type': if(status = 'failed', told->>'$.error.type', NULL),
             'error': if(status = 'failed', told->>'$.error.message', NULL)}, version)
             FILTER (status IS NOT NULL) AS ends
     FROM (
         SELECT
             run, version, position, happened_at, known_as, coalesce(lifted, data) AS told,
+            clock_of(occurred_at, actor, on_behalf_of, origin_log) AS clock,
             CASE known_as
                 WHEN 'run.started.v1' THEN 'open' WHEN 'run.forked.v1' THEN 'open'
                 WHEN 'run.resumed.v1' THEN 'open' WHEN 'run.completed.v1' THEN 'completed'

@@ -12,6 +12,6 @@ FROM incoming;
 CREATE OR REPLACE TEMP TABLE batch AS
 SELECT
     ordinal, position, id, known_as AS type, stream, run, agent, role, lasting, version, happened_at,
-    coalesce(lifted, data) AS data
+    coalesce(lifted, data) AS data, clock_of(occurred_at, actor, on_behalf_of, origin_log) AS clock
 FROM incoming
 WHERE known_as IS NOT NULL;

@@ -2,7 +2,9 @@
 -- Where: forks
 -- What a fork took over from its parents counts as its own.
 INSERT INTO lives
-SELECT a.run, e.position << 16 | e.event_index, e.known_as AS type, coalesce(e.lifted, e.data) AS data, e.position, e.happened_at, false
+SELECT
+    a.run, e.position << 16 | e.event_index, e.known_as AS type, coalesce(e.lifted, e.data) AS data, e.position, e.happened_at, false,
+    clock_of(e.occurred_at, e.actor, e.on_behalf_of, e.origin_log)
 FROM ancestry AS a
 JOIN events AS e
     ON e.run = a.parent AND e.stream = a.stream AND e.version <= a.version AND e.position < a.position

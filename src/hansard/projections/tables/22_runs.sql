@@ -4,7 +4,8 @@ INSERT INTO runs BY NAME
 SELECT
     l.run, 'unknown' AS status, 0 AS resumed, any_value(f.parent) AS parent,
     any_value(f.effects) AS effects, any_value(f.swap->>'$.probe') AS probe, min(l.position) AS first_position,
-    min(l.position) AS last_position, arg_min(l.happened_at, l.ordinal) AS started_at
+    min(l.position) AS last_position, arg_min(l.clock, l.ordinal) AS clock,
+    arg_min({'at': if(l.clock = 'import', NULL, l.happened_at)}, l.ordinal).at AS started_at
 FROM lives AS l
 ANTI JOIN runs AS r ON r.run = l.run
 LEFT JOIN lineage AS f ON f.run = l.run
@@ -33,7 +34,7 @@ FROM (
         run AS of_run,
         max(position) FILTER (own) AS last_position,
         count(*) FILTER (own AND type = 'run.resumed.v1') AS resumed,
-        arg_max({'status': status, 'at': if(status = 'open', NULL, happened_at),
+        arg_max({'status': status, 'at': if(status = 'open' OR clock = 'import', NULL, happened_at),
             'error': if(status = 'failed', told.error, NULL)}, ordinal)
             FILTER (status IS NOT NULL) AS ends,
         list(told.labels ORDER BY ordinal)
@@ -42,7 +43,7 @@ FROM (
         arg_max(told, ordinal) FILTER (type = 'run.assigned.v1') AS assigned
     FROM (
         SELECT
-            run, ordinal, position, happened_at, type, own,
+            run, ordinal, position, happened_at, clock, type, own,
             CASE type
                 WHEN 'run.started.v1' THEN 'open' WHEN 'run.forked.v1' THEN 'open'
                 WHEN 'run.resumed.v1' THEN 'open' WHEN 'run.completed.v1' THEN 'completed'
