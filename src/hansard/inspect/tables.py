@@ -17,7 +17,7 @@ from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Extent
 from hansard.domain.errors import Corrupt
-from hansard.projections.errors import Ahead, Behind, Held
+from hansard.projections.errors import Ahead, Behind, Held, Partial
 from hansard.projections.publish import snapshots as generations
 from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
@@ -111,23 +111,40 @@ async def published(
     *,
     wait_for: int | None = None,
 ) -> AsyncGenerator[PublishedSnapshot, None]:
-    """The newest generation, at the head of the log as of this call, or at `wait_for`.
+    """Yield the newest generation: at the head of the log as of this call, or at `wait_for`.
 
-    Where the broker cannot be reached, or another process takes too long to get there, it is what
-    stands, and that is told. Raises NotFound, Behind, ProjectionError, BusError.
+    That position is fixed before the tables are brought there, and the generation is checked
+    against it. Where the broker cannot be reached at all, it is the newest one, provided that it
+    holds all that was known of the log when it was made, and `tell` is called. Raises NotFound,
+    Behind, Partial (the log was lost half-way), ProjectionError, BusError.
     """
+    least = await _brought(place, open_raw, tell, bar, wait_for)
+    with generations.holding(place) as held:
+        if held is None or held.position < least:
+            raise Behind(least, held.position if held is not None else 0, WAIT_S)
+        yield held
+
+
+async def _brought(
+    place: TableFiles, open_raw: OpenRaw, tell: Tell, bar: Bar, wait_for: int | None
+) -> int:
+    """Bring the tables up, and return the position that an answer must hold at least."""
+    least: int | None = None
     try:
         async with open_raw() as raw:
-            await reach(raw, place, tell, bar, wait_for)
+            extent = await raw.extent()
+            least = extent.last if wait_for is None else wait_for
+            await reach(raw, place, tell, bar, wanted=least, extent=extent)
     except (Unreachable, BrokerError) as error:
         stands = generations.newest(place)
-        if stands is None or stands.position < (wait_for or 0):
+        if stands is None:
             raise
+        if least is None:
+            least = max(stands.head, wait_for or 0)
+        if stands.position < least:
+            raise Partial(stands.position, least, error) from error
         tell(f"answered from what stands, since the log cannot be read: {error}")
-    with generations.holding(place) as held:
-        if held is None:
-            raise Behind(wait_for or 0, 0, WAIT_S)
-        yield held
+    return least
 
 
 async def read(reader: Reader, reads: Callable[[Reader], T], limit_s: float | None = None) -> T:
@@ -155,15 +172,16 @@ async def reach(
     place: TableFiles,
     tell: Tell,
     bar: Bar = _no_bar,
-    wait_for: int | None = None,
+    *,
+    wanted: int,
+    extent: Extent,
 ) -> None:
-    """Have a generation published at the head of the log, or at `wait_for`, by whichever process.
+    """Have a generation published at the position `wanted`, by whichever process; `extent` is what
+    the log had when that position was fixed.
 
     Raises Behind, OtherLog, ProjectionError, BusError, Corrupt (the log lost its end).
     """
-    extent = await raw.extent()
     head = extent.last
-    wanted = head if wait_for is None else wait_for
     until_s = time.monotonic() + WAIT_S
     stands = generations.newest(place)
     if stands is not None and wanted <= stands.position and await _is_of(raw, stands, extent):
@@ -182,10 +200,7 @@ async def reach(
                 path, gone = stands.path, extent.gone_since(stands)
                 raise Ahead(path, stands.position, extent.last, gone) from held
             if time.monotonic() >= until_s:
-                if stands is None or wait_for is not None:
-                    raise Behind(wanted, stands.position if stands else 0, WAIT_S) from held
-                tell(f"answered from what stands, {wanted - stands.position:,} behind: {held}")
-                return
+                raise Behind(wanted, stands.position if stands else 0, WAIT_S) from held
             await asyncio.sleep(POLL_S)
             continue
         if projector.store.restarted:

@@ -137,3 +137,15 @@ class Behind(ProjectionError):
         )
         self.wanted = wanted
         self.position = position
+
+
+class Partial(ProjectionError):
+    """The log could not be read to its end, so the tables hold only a part of it."""
+
+    def __init__(self, position: int, wanted: int, reason: Exception) -> None:
+        super().__init__(
+            f"the tables hold {position:,} of {wanted:,} positions, since the log could not be "
+            f"read further: {reason}; start the broker and ask again, which goes on from there"
+        )
+        self.position = position
+        self.wanted = wanted

@@ -1,0 +1,147 @@
+"""A reader that loses the broker while it brings the tables up answers with an error."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.bus.jetstream import push
+from hansard.client.opening import reading_raw
+from hansard.inspect import tables
+from hansard.inspect.tables import answering
+from hansard.projections.errors import Behind, Partial
+from hansard.projections.publish import snapshots
+from hansard.projections.table_files import TableFiles, WriteLock
+from hansard.settings import Settings
+from tests.faults._broker import NatsServer
+
+pytestmark = pytest.mark.slow
+
+RUNS, SOME = 12, 20
+"""Runs, and the messages of them that the tables get before the server is killed."""
+
+COUNT = "SELECT count(*) FROM runs"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A server of this test alone, with runs in it; it may be killed."""
+    made = NatsServer(tmp_path / "broker", "relaxed")
+    made.start()
+    try:
+        with hansard.connect("lab", **made.login) as record:
+            for _ in range(RUNS):
+                with record.run("w"):
+                    pass
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> TableFiles:
+    """Where the tables are made."""
+    return TableFiles.of(tmp_path / "data", "lab")
+
+
+def settings_of(server: NatsServer, folder: Path) -> Settings:
+    """Settings by which the server is found."""
+    login = server.login
+    return Settings(
+        workspace="lab",
+        data_dir=folder / "data",
+        nats_url=login["nats"],
+        nats_user=login["nats_user"],
+        nats_password=login["nats_password"],
+    )
+
+
+class Mortal:
+    """A log whose server is killed once the tables hold its first messages."""
+
+    def __init__(self, raw: Any, server: NatsServer, written: asyncio.Event) -> None:
+        self._raw, self._server, self._written = raw, server, written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    async def chunks(self, after: int = 0, *, until: int | None = None) -> AsyncGenerator[Any]:
+        """The first messages; the others are asked for once the server is dead."""
+        async with contextlib.aclosing(self._raw.chunks(after, until=until)) as chunks:
+            first = await anext(chunks)
+        some = first.messages[:SOME]
+        yield type(first)(some, first.head)
+        await self._written.wait()
+        self._server.kill()
+        async for chunk in self._raw.chunks(some[-1].position, until=until):
+            yield chunk
+
+
+def ask(
+    place: TableFiles, settings: Settings, killed: NatsServer | None = None
+) -> tuple[int, list[str]]:
+    """How many runs an answer has, and the notes that come with it."""
+    notes: list[str] = []
+    written = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def open_raw() -> AsyncGenerator[Any]:
+        async with reading_raw(settings) as raw:
+            yield raw if killed is None else Mortal(raw, killed, written)
+
+    @contextlib.contextmanager
+    def bar() -> Iterator[Any]:
+        yield lambda _position, _wanted: written.set()
+
+    async def answer() -> int:
+        async with answering(place, open_raw, notes.append, bar) as reader:
+            [(count,)] = await tables.read(reader, lambda asks: asks.all(COUNT))
+            return int(count)
+
+    return asyncio.run(answer()), notes
+
+
+def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
+    """The broker is killed while the tables are brought up: an error with both positions, now and
+    when asked again without the broker. With the broker the answer is whole, and without it later
+    it is that answer, with a note.
+    """
+    monkeypatch.setattr(push, "SILENT_S_MAX", 1.0)
+    settings = settings_of(server, tmp_path)
+    with pytest.raises(Partial, match=r"hold [\d,]+ of [\d,]+ positions") as lost:
+        ask(place, settings, server)
+    assert 0 < lost.value.position < lost.value.wanted
+    with pytest.raises(Partial):
+        ask(place, settings)
+    server.start()
+    assert ask(place, settings) == (RUNS, [])
+    server.kill()
+    count, [note] = ask(place, settings)
+    assert count == RUNS
+    assert "answered from what stands, since the log cannot be read" in note
+
+
+def test_no_answer_where_another_process_does_not_bring_the_tables_up(
+    server, place, tmp_path, monkeypatch
+):
+    """Another process holds the tables and writes nothing: what was published before is no answer
+    to a question that was asked after more had been recorded.
+    """
+    monkeypatch.setattr(tables, "WAIT_S", 0.2)
+    settings = settings_of(server, tmp_path)
+    assert ask(place, settings) == (RUNS, [])
+    hold = WriteLock(place)
+    try:
+        with hansard.connect("lab", **server.login) as record, record.run("late"):
+            pass
+        with pytest.raises(Behind) as behind:
+            ask(place, settings)
+    finally:
+        hold.close()
+    newest = snapshots.newest(place)
+    assert newest is not None
+    assert behind.value.position == newest.position < behind.value.wanted
