@@ -14,7 +14,7 @@ FROM experiment_arms WHERE experiment = 'search' ORDER BY number;
 -- then no difference below means anything.
 SELECT arm, units, expected, p FROM sample_ratio('search');
 
--- What became of the runs? Those that failed, are open or were not judged count as failures below
+-- What became of the runs? Those that failed or were not judged count as failures below
 -- (or as the plan says), so they must not surprise you.
 SELECT arm, runs, tasks, completed, failed, open, unjudged, tasks_lacking FROM accounting('search');
 

@@ -77,16 +77,20 @@ def test_what_is_better_is_found(lines: list[dict[str, Any]]):
 
 def test_what_is_missing_is_a_failure_and_leaving_it_out_is_shown(lines: list[dict[str, Any]]):
     """An arm that fails in every third task and lacks four: 21 trials without a value, 4 tasks
-    unmatched; counted as failures it solves 8 of 24, left out it is equal to the baseline.
+    unmatched, which are left out; counted as failures the others make it solve 8 of 20, left out it
+    is equal to the baseline. So the verdict depends on them.
     """
     rows = {row["counting"]: row for row in _of(lines, "comparison", part="judged", arm=EVIL)}
     failure, excluded = rows["failure"], rows["excluded"]
     assert failure["default"]
-    assert (failure["arm_missing"], failure["unmatched"], failure["tasks"]) == (21, 4, TASKS)
-    assert failure["arm_mean"] == pytest.approx(8 / TASKS)
-    assert failure["difference"] == pytest.approx(-4 / TASKS)
+    assert (failure["arm_missing"], failure["unmatched"], failure["tasks"]) == (21, 4, 20)
+    assert failure["arm_mean"] == pytest.approx(8 / 20)
+    assert failure["difference"] == pytest.approx(-4 / 20)
     assert (excluded["tasks"], excluded["difference"]) == (13, 0)
-    assert (failure["verdict"], excluded["verdict"]) == ("worse", "cannot tell")
+    assert failure["verdict"] == excluded["verdict"] == "depends on missing values"
+    assert (failure["counted_verdict"], excluded["counted_verdict"]) == ("worse", "cannot tell")
+    [unmatched] = _of(lines, "unmatched")
+    assert (unmatched["without_it"], unmatched["tasks"], unmatched["first"][0]) == (EVIL, 4, "t20")
     account = {row["arm"]: row for row in _of(lines, "accounting")}
     assert (account[EVIL]["failed"], account[EVIL]["tasks_lacking"]) == (21, 4)
 
@@ -357,8 +361,11 @@ def test_the_text_says_the_verdicts(asked: Asked):
     text = asked().out
     assert "bold against steady: better" in text
     assert "9 won, 0 lost, 15 even; exact sign test of tasks p 0.0039" in text
-    assert "With 21 trials without a value and 4 tasks that one arm does not have left out" in text
-    assert "Failures are unevenly spread: of steady 1 of the runs ended as completed" in text
+    assert "depends on missing values (as recorded: worse, left out: cannot tell)" in text
+    assert "With 21 trials without a value left out instead: cannot tell, difference" in text
+    assert "Failures are unevenly spread: 72 of 72 runs of steady ended as completed, 39 of" in text
+    assert "paired by task, 20 tasks, 4 of one arm only left out" in text
+    assert "Tasks that only one arm has" in text
     assert "No size was planned" in text
     assert "\u202e" not in text
     assert "\\u202e" in text
@@ -372,12 +379,13 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     first, warned, *lines = place.call("compare", "greeting", "--show", "summary").out.splitlines()
     assert len(lines) <= 8
     assert first == "Experiment greeting"
-    assert warned.startswith("Failures are unevenly spread: of steady 1 of the runs ended")
+    assert warned.startswith("Failures are unevenly spread: 72 of 72 runs of steady ended as")
     assert lines[0].startswith("bold against steady: better, by Holm's p 0.0023 over 2 comparisons")
-    assert lines[2].startswith("1 verdict would be another if what is missing were counted other")
-    assert lines[3] == "Only steady was compared with each: --all-pairs ranks the arms."
-    assert lines[4].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
-    assert lines[5].endswith(" 21 of 60.")
+    assert "depends on missing values (as recorded: worse, left out: cannot tell)" in lines[1]
+    assert lines[1].endswith("; 4 tasks of one arm only left out.")
+    assert lines[2] == "Only steady was compared with each: --all-pairs ranks the arms."
+    assert lines[3].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
+    assert lines[4].endswith(" 21 of 60.")
     told = place.call("compare", "greeting", "--show", "summary,arms,tasks").out.splitlines()
     assert "Below: arms, tasks. --show NAME,... chooses." in told
     table = told[told.index("") + 2 :][:4]
@@ -391,18 +399,20 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
 )
 def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
-    """Three pairs; each arm is apart from each by what they solve, and none by their tokens."""
+    """Three pairs; one arm is apart from the others by what they solve, the other two only where
+    missing values count as failures, so they share their ranks; no two are apart by their tokens.
+    """
     told = asked("--all-pairs", "--json").lines
     rows = _of(told, "comparison", part="judged", default=True)
     assert len(rows) == 3
     assert {row["family"] for row in rows} == {3}
     assert [(row["arm"], row["rank_low"], row["rank_high"]) for row in _of(told, "ranking")] == [
-        *(("bold", 1, 1), ("steady", 2, 2), (EVIL, 3, 3))
+        *(("bold", 1, 1), ("steady", 2, 3), (EVIL, 2, 3))
     ]
     shown = ("--all-pairs", "--show", "summary,ranking")
     text = asked(*shown).out
-    assert "Ranks by reward, 1 is the best: bold 1, steady 2, <b>" in text
-    assert "Each arm can be told apart from each other one." in text
+    assert "Ranks by reward, 1 is the best: bold 1, steady 2 to 3, <b>" in text
+    assert "Groups within which no two can be told apart: steady and <b>" in text
     text = asked(*shown, "--metric", "tokens", "--lower-is-better", "tokens").out
     assert "Ranks by tokens, 1 is the best: <b>" in text
     assert "Groups within which no two can be told apart: <b>" in text

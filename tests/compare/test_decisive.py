@@ -8,6 +8,9 @@ from hansard.inspect.comparison_words import decides, decisive
 
 ROW = {
     "verdict": "cannot tell",
+    "problem": None,
+    "test": "paired t test",
+    "tests_disagree": False,
     "family": 1,
     "holm_p": 0.16,
     "alpha": 0.05,
@@ -21,8 +24,12 @@ ROW = {
 @pytest.mark.parametrize(
     ("stop", "interval", "said"),
     [
-        ("fixed", (0.1254, 0.8898), ": its interval excludes 0, but p 0.1600 is above 0.05"),
-        ("sequential", (-0.109, 1.125), ": p 0.1600 is above 0.05"),
+        (
+            "fixed",
+            (0.1254, 0.8898),
+            ": its interval excludes 0, but p 0.1600 is above 0.05 (paired t test)",
+        ),
+        ("sequential", (-0.109, 1.125), ": p 0.1600 is above 0.05 (paired t test)"),
     ],
 )
 def test_a_sequential_plan_is_told_the_interval_of_any_look(

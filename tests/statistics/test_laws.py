@@ -30,7 +30,7 @@ def some(seed=1, arms="ab", tasks=12, effect=0.2):
             task=f"t{task}",
             trial=trial,
             labels={"group": f"g{task % 6}"},
-            status=chance.choice(["completed", "completed", "failed", "open"]),
+            status=chance.choice(["completed", "completed", "failed", "cancelled"]),
             scores={
                 "reward": None
                 if chance.random() < 0.1
@@ -323,8 +323,8 @@ def test_a_small_unit_is_no_lack_of_spread(store):
 
 
 def test_no_outcome_at_all_is_the_status(store):
-    """Nobody judged: a completed run succeeded, a failed or cancelled one did not, an open one is
-    missing and counts as failure.
+    """Nobody judged: a completed run succeeded, a failed or cancelled one did not, an open one has
+    not ended and counts as neither.
     """
     statuses = ["completed", "failed", "cancelled", "open"]
     support.plant(
@@ -335,8 +335,8 @@ def test_no_outcome_at_all_is_the_status(store):
     for row in support.asked_of(store, "arm_summary"):
         assert (row["metric"], row["mean"], row["missing"], row["open"]) == (
             "completion",
-            0.25,
-            1,
+            1 / 3,
+            0,
             1,
         )
 
@@ -498,13 +498,14 @@ def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
         assert {row["p"] for row in rows} == {None}
 
 
-def test_a_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
-    """Counted as failure it has the worst score there; excluded it is left out; both are counted as
-    unmatched.
+def test_a_planned_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
+    """Of three planned tasks each arm lacks one. Counted as failure it has the worst score there;
+    excluded it is left out; both are counted as unmatched.
     """
     support.plant(
         store, scored(1) + scored(0, task="u") + scored(1, arm="b") + scored(1, arm="b", task="v")
     )
+    support.register(store, planned=3)
     by = {row["counting"]: row for row in support.compared(store)}
     assert (by["failure"]["tasks"], by["failure"]["difference"]) == (3, pytest.approx(1 / 3))
     assert (by["excluded"]["tasks"], by["excluded"]["difference"]) == (1, 0)
@@ -528,7 +529,7 @@ def test_of_several_metrics_none_is_chosen(store):
     [plan] = store.rows("FROM experiment_plans WHERE experiment = 'e'")
     assert plan["primary_metric"] is None
     named = support.default(support.compared(store, only_metric="reward"))
-    assert (named["verdict"], named["stated_by"]) == ("better", "the catalogue")
+    assert (named["counted_verdict"], named["stated_by"]) == ("better", "the catalogue")
 
 
 @pytest.mark.fast(cases=1)
@@ -598,7 +599,8 @@ def test_the_plan_s_direction_is_the_one(store):
     row = support.default(
         support.compared(store, only_metric="reward", directions='{"reward": "higher"}')
     )
-    assert (row["better"], row["verdict"], row["stated_by"]) == ("lower", "worse", "its plan")
+    found = (row["better"], row["counted_verdict"], row["stated_by"])
+    assert found == ("lower", "worse", "its plan")
 
 
 def crashing(store):
@@ -632,8 +634,9 @@ def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
     crashing(store)
     rows = support.compared(store, counted_as=asked)
     by = {row["counting"]: row for row in rows}
-    assert by["failure"]["verdict"] == "better"
-    assert (by["excluded"]["verdict"], by["excluded"]["difference"]) == ("cannot tell", 0)
+    assert by["failure"]["counted_verdict"] == "better"
+    assert (by["excluded"]["counted_verdict"], by["excluded"]["difference"]) == ("cannot tell", 0)
+    assert {row["verdict"] for row in rows} == {"depends on crashes"}
     assert by["excluded"]["tasks"] == 60 - len({*range(60)} - _both(store))
     assert {row["unended_valued"] for row in rows} == {39}
     assert by[asked or "failure"]["default"]

@@ -72,11 +72,9 @@ def by_task(trials, arm, metric, counting, better):
 
 def paired(trials, arm, metric, counting, better, clustered):
     """Mean difference by task, its clustered error and degrees of freedom, and the signs."""
-    base, worst = by_task(trials, "a", metric, counting, better)
+    base, _ = by_task(trials, "a", metric, counting, better)
     mine, _ = by_task(trials, arm, metric, counting, better)
-    tasks = {each.task for each in trials if each.arm in ("a", arm)}
-    pairs = {task: (base.get(task, worst), mine.get(task, worst)) for task in sorted(tasks)}
-    differ = {t: y - x for t, (x, y) in pairs.items() if x is not None and y is not None}
+    differ = {task: mine[task] - base[task] for task in sorted({*base} & {*mine})}
     group = {each.task: each.labels["group"] for each in trials}
     clusters = [group[task] if clustered else task for task in differ]
     values = list(differ.values())

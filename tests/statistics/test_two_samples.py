@@ -70,10 +70,15 @@ def test_a_difference_of_runs_without_a_task_is_found(store):
 
 
 def test_one_common_task_keeps_the_pairs(store):
-    """Then the tasks are what is tried, and one that an arm lacks counts as failed in it."""
+    """Then the tasks are what is tried; one that an arm lacks is unmatched, or counts as failed in
+    it where the plan has three tasks.
+    """
     tasks = [("a", "t"), ("a", "u"), ("b", "t"), ("b", "v")]
-    row = compared(store, [Trial(arm=a, task=t, scores={"reward": 1.0}) for a, t in tasks])
-    assert (row["design"], row["tasks"], row["unmatched"]) == ("paired by task", 3, 2)
+    made = [Trial(arm=a, task=t, scores={"reward": 1.0}) for a, t in tasks]
+    row = compared(store, made)
+    assert (row["design"], row["tasks"], row["unmatched"]) == ("paired by task", 1, 2)
+    row = compared(store, made, planned=3)
+    assert (row["design"], row["tasks"], row["filled"]) == ("paired by task", 3, 2)
     assert (row["base_mean"], row["arm_mean"]) == pytest.approx((2 / 3, 2 / 3))
 
 
@@ -110,7 +115,8 @@ def test_each_slice_and_each_metric_is_looked_at_for_itself(store):
 
 def test_what_the_hash_gave_to_one_arm_the_other_did_not_fail_in(store):
     """Two runs of each task, each given an arm by hash: of some tasks both went to one arm. They
-    are left out and shown as unmatched; where the caller chose, they count as failed.
+    are left out and shown as unmatched; where the caller chose and 40 tasks were planned for each
+    arm, they count as failed.
     """
     chance = random.Random(7)
     made = support.plant(
@@ -121,7 +127,7 @@ def test_what_the_hash_gave_to_one_arm_the_other_did_not_fail_in(store):
             for k in (0, 1)
         ],
     )
-    support.register(store, unit="run", arms=["a", ("b", 3.0)])
+    support.register(store, unit="run", arms=["a", ("b", 3.0)], planned=40)
     both = {each.task for each in made if each.arm == "a"} & {
         each.task for each in made if each.arm == "b"
     }
@@ -137,7 +143,8 @@ def test_what_the_hash_gave_to_one_arm_the_other_did_not_fail_in(store):
         if how == "hash":
             assert (row["tasks"], row["difference"], row["p"]) == (len(both), 0, 1)
         else:
-            assert (row["tasks"], row["verdict"]) == (40, "better")
+            assert (row["tasks"], row["counted_verdict"]) == (40, "better")
+            assert row["verdict"] == "depends on missing tasks"
 
 
 # ------------------------------------------------------------ few clusters of an arm
@@ -188,19 +195,25 @@ def test_an_arm_without_spread_has_that_of_the_other(store, turned):
 
 
 def test_clusters_of_both_arms_are_those_of_pairs(store):
-    """Where each task is in both arms, its two values go up and down together: with the task as the
-    unit the numbers are those of the pairs.
+    """Where each cluster is in both arms, its two values go up and down together: tasks of two
+    names in one cluster give the numbers of one task in both arms.
     """
-    chance = random.Random(6)
-    made = [
-        Trial(
-            arm=arm, task=f"t{n}", labels={"g": f"g{n % 8}"}, scores={"reward": n + chance.random()}
-        )
-        for n in range(24)
-        for arm in "ab"
-    ]
-    for cluster in (None, "g"):
-        one, other = (compared(store, made, unit=unit, cluster=cluster) for unit in ("run", "task"))
+    for cluster in ("pair", "g"):
+        designs = []
+        for names in ("t{n}", "{arm}{n}"):
+            chance = random.Random(6)
+            made = [
+                Trial(
+                    arm=arm,
+                    task=names.format(arm=arm, n=n),
+                    labels={"g": f"g{n % 8}", "pair": f"p{n}"},
+                    scores={"reward": n + chance.random()},
+                )
+                for n in range(24)
+                for arm in "ab"
+            ]
+            designs.append(compared(store, made, cluster=cluster))
+        one, other = designs
         assert (one["design"], other["design"]) == ("paired by task", "two samples")
         assert [one[name] for name in FOUND] == pytest.approx([other[name] for name in FOUND])
 

@@ -30,13 +30,8 @@ NO_PICTURES = (
     "pip install 'hansard[plots]'"
 )
 
-VERDICT_STYLES = {
-    "better": "bold green",
-    "worse": "bold red",
-    "cannot tell": "bold yellow",
-    "direction not stated": "bold yellow",
-    "no metric named": "bold yellow",
-}
+VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}
+"""Any other verdict withholds one, and is yellow."""
 
 
 AllPairs = Annotated[
@@ -111,9 +106,11 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
 
     Paired by task, with clustered standard errors, exact McNemar, intervals that hold at one
     look and at any look, and Holm's correction over all that is judged; slices (--by) have a
-    correction of their own. The verdict is better, worse or cannot tell. Trials without a value
-    count as failures unless the plan says otherwise, and what leaving them out would change
-    stands beside. What it comes to stands first, in ten lines. Equal log and question give equal
+    correction of their own. The verdict is better, worse or cannot tell; or it says what is
+    lacking: not finished, depends on crashes or missing values, impossible values. Trials without
+    a value count as failures unless the plan says otherwise, and what leaving them out would
+    change is shown. Tasks that only one arm has are left out and listed, unless the plan says how
+    many there were to be. A summary of ten lines comes first. Equal log and question give equal
     bytes.
     """
     wanted = sections(show)
@@ -159,7 +156,7 @@ def _table(made: Report, show: Collection[str]) -> Iterator[Part]:
                 yield _show.styled(block.text, "bold")
             case Paragraph():
                 yield from [""] if block.verdict and not block.brief else []
-                yield _show.styled(block.text, VERDICT_STYLES.get(block.verdict, ""))
+                yield _show.styled(block.text, VERDICT_STYLES.get(block.verdict, "bold yellow"))
             case Table():
                 yield _grid(block)
             case Plot():

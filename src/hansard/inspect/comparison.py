@@ -41,6 +41,7 @@ class Comparison(Answer):
         yield from _rows("sample_ratio", made.ratio)
         yield from _rows("accounting", made.accounts)
         yield from _rows("regression", made.regressions)
+        yield from _rows("unmatched", made.unmatched)
         yield from _rows("tool", made.tools)
         yield from _rows("sequence", made.sequences)
         yield from _rows("odd_time", made.times)

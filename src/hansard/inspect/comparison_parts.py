@@ -17,6 +17,7 @@ from hansard.inspect.comparison_words import (
     NO_VERDICT,
     chance,
     decides,
+    exact_test,
     interval,
     looks,
     number,
@@ -51,7 +52,7 @@ SECTIONS = {
     "curves": "pass@k and pass^k",
     "beside": "cost, tokens, latency and other metrics without a verdict",
     "runs": "what became of the runs",
-    "tasks": "tasks that went worse",
+    "tasks": "tasks that went worse, and those that only one arm has",
     "tools": "which tools they chose",
 }
 """What a report is made of, in its order."""
@@ -134,7 +135,7 @@ def _plan(report: Report) -> Iterator[Block]:
     )
     for row in uneven(report):
         yield Paragraph(
-            f"{uneven_in_words(row)}. What leaving them out would change stands below each "
+            f"{uneven_in_words(report, row)}. What leaving them out would change is below each "
             "verdict.",
             "cannot tell",
         )
@@ -147,8 +148,9 @@ def _missing(report: Report) -> str:
     counted_as = how or report.plan["missing"]
     if counted_as == "failure":
         return (
-            f"A trial without a value counts{said} as a failure; one that has a value, as it was "
-            "scored."
+            f"A trial without a value counts{said} as a failure (left out where less is better, or "
+            "no direction is stated); one that has a value, as it was scored. "
+            f"{_tasks_of_one_arm(report)}"
         )
     if counted_as == "worst-case":
         return (
@@ -158,8 +160,15 @@ def _missing(report: Report) -> str:
         )
     return (
         f"Left out{said} are trials without a value and those that did not end as completed, "
-        "though they were scored."
+        "though they were scored. A task that one arm lacks is left out."
     )
+
+
+def _tasks_of_one_arm(report: Report) -> str:
+    rows = [row for part in report.judged for row in part.comparisons if row["default"]]
+    if any(row["filled"] for row in rows):
+        return f"So does a task that one arm lacks, of the {report.plan['planned']:,} planned."
+    return "A task that only one arm has is left out: no plan says that the other was to have it."
 
 
 def _direction(part: Part) -> str:
@@ -186,7 +195,7 @@ def _judged(
         if len(shown) > PAIRS_MAX:
             yield _many_pairs(part, shown, by)
         for row in shown if len(shown) <= PAIRS_MAX else []:
-            yield from _verdict(row, _counted_otherwise(part, row), by)
+            yield from _verdict(row, part.otherwise(row), by)
         yield Plot("pairs", part)
     if "ranking" in show and ranked:
         yield from _ranking(part, ranked)
@@ -195,23 +204,14 @@ def _judged(
         yield Plot("curves", part)
 
 
-def _counted_otherwise(part: Part, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The same two arms by the other ways of counting what is missing."""
-    names = ("slice", "arm", "baseline")
-    return [
-        each
-        for each in part.comparisons
-        if not each["default"] and all(each[name] == row[name] for name in names)
-    ]
-
-
 def _many_pairs(part: Part, shown: list[dict[str, Any]], by: str | None) -> Table:
     """A line a pair; what another way of counting would make of it beside."""
     rows = []
     for row in shown:
         others = [
-            f"{each['counting']}: {each['verdict']}, {number(each['difference'], signed=True)}"
-            for each in _counted_otherwise(part, row)
+            f"{each['counting']}: {each['counted_verdict'] or each['verdict']}, "
+            f"{number(each['difference'], signed=True)}"
+            for each in part.otherwise(row)
             if any(row[name] != each[name] for name in ("difference", "se", "tasks"))
         ]
         rows.append(
@@ -309,23 +309,23 @@ def _verdict(
     if row["verdict"] == NO_VERDICT:
         yield Paragraph(f"{sides}: {_difference(row)}{_exact(row)}{_reach(row)}")
     else:
-        yield Paragraph(f"{sides}: {row['verdict']}{decides(row)}", row["verdict"])
+        yield Paragraph(f"{sides}: {row['verdict']}{decides(row, others)}", row["verdict"])
         yield Paragraph(_difference(row) + _exact(row) + _reach(row))
     for other in others:
         same = all(row[name] == other[name] for name in ("difference", "se", "tasks"))
         if not same:
             how = "left out" if other["counting"] == "excluded" else "counted as failures"
-            verdict = "" if other["verdict"] == NO_VERDICT else f"{other['verdict']}, "
+            verdict = f"{other['counted_verdict']}, " if other["counted_verdict"] else ""
             shown = interval(other["low"], other["high"], signed=True)
             yield Paragraph(
-                f"With {_lacking(row)} {how} instead: {verdict}difference "
+                f"With {_lacking(row, other)} {how} instead: {verdict}difference "
                 f"{number(other['difference'], signed=True) or 'not known'}, "
                 f"{'interval ' + shown if shown else 'no interval'}, "
                 f"{counted(other['tasks'], 'task')}."
             )
 
 
-def _lacking(row: dict[str, Any]) -> str:
+def _lacking(row: dict[str, Any], other: dict[str, Any]) -> str:
     missing = row["base_missing"] + row["arm_missing"]
     parts = [f"{counted(missing, 'trial')} without a value"] if missing else []
     if row["unended_valued"]:
@@ -333,8 +333,9 @@ def _lacking(row: dict[str, Any]) -> str:
             f"{counted(row['unended_valued'], 'trial')} that did not end as completed (though "
             "scored)"
         )
-    if row["unmatched"]:
-        parts.append(f"{counted(row['unmatched'], 'task')} that one arm does not have")
+    filled = max(row["filled"], other["filled"])
+    if filled:
+        parts.append(f"{counted(filled, 'task')} that one arm does not have")
     return " and ".join(parts) or "what is missing"
 
 
@@ -352,14 +353,19 @@ def _difference(row: dict[str, Any]) -> str:
         shown += f", no interval ({_no_interval(row)})"
     family = f", Holm over {row['family']}: {chance(row['holm_p'])}" if row["family"] > 1 else ""
     looked = row["always_p"] if row["stop"] == "sequential" else row["p"]
+    test = f" ({row['test']})" if row["test"] is not None else ""
+    unmatched = row["unmatched"] - row["filled"]
+    left_out = f", {unmatched:,} of one arm only left out" if unmatched else ""
     return (
-        f"{shown}; p {chance(looked)}{family}; {row['design']}, {counted(row['tasks'], 'task')}, "
-        f"{counted(row['clusters'], 'cluster')}. "
+        f"{shown}; p {chance(looked)}{test}{family}; {row['design']}, "
+        f"{counted(row['tasks'], 'task')}{left_out}, {counted(row['clusters'], 'cluster')}. "
     )
 
 
 def _no_interval(row: dict[str, Any]) -> str:
-    if row["design"] == "two samples":
+    if row["problem"] is not None:
+        return str(row["problem"])
+    if row["design"] != "paired by task":
         return "no arm has any spread" if row["se"] == 0 else "an arm of one cluster has no spread"
     if row["se"] == 0:
         return "all tasks differ by the same, so nothing can be said of their spread"
@@ -367,14 +373,15 @@ def _no_interval(row: dict[str, Any]) -> str:
 
 
 def _exact(row: dict[str, Any]) -> str:
-    if row["design"] == "two samples":
+    if row["design"] != "paired by task":
         return ""
-    name = "exact McNemar" if row["single"] else "exact sign test of tasks"
     sides = f"{row['above']:,} higher, {row['below']:,} lower"
     if row["wins"] is not None:
         sides = f"{row['wins']:,} won, {row['losses']:,} lost"
     p = row["mcnemar_p"]  # None where tasks hang together
-    exact = f"; {name} p {chance(p)}" if p is not None else ""
+    exact = f"; {exact_test(row)} p {chance(p)}" if p is not None else ""
+    if row["tests_disagree"]:
+        exact += f", which is on the other side of {row['alpha']:g}: the tests disagree"
     return f"Tasks: {sides}, {row['ties']:,} even{exact}. "
 
 
@@ -449,7 +456,7 @@ def _accounts(report: Report) -> Iterator[Block]:
         "errored": "errored",
         "timed_out": "timed out",
         "cancelled": "cancelled",
-        "open": "crashed or at work",
+        "open": "not finished",
         "scored_all_the_same": "scored all the same",
         "tasks_lacking": "tasks lacking",
     }
@@ -478,6 +485,13 @@ def _accounts(report: Report) -> Iterator[Block]:
 
 
 def _regressions(report: Report) -> Iterator[Block]:
+    if report.unmatched:
+        yield Heading("Tasks that only one arm has")
+        unmatched = [
+            (row["with_it"], row["without_it"], f"{row['tasks']:,}", ", ".join(row["first"]))
+            for row in report.unmatched
+        ]
+        yield Table(("arm", "not under", ">tasks", "the first of them"), unmatched)
     if not report.regressions:
         return
     yield Heading("Tasks that went worse")

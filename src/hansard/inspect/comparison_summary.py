@@ -32,7 +32,7 @@ PAIR = 2
 RANKED_MAX = 6
 """Arms that the line of ranks names."""
 
-_ENDED_OTHERWISE = ("errored", "timed_out", "cancelled", "open")
+_ENDED_OTHERWISE = ("errored", "timed_out", "cancelled")
 
 
 def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
@@ -77,12 +77,15 @@ def uneven(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def uneven_in_words(row: dict[str, Any]) -> str:
-    """How often the runs of two arms ended as completed."""
+def uneven_in_words(report: Report, row: dict[str, Any]) -> str:
+    """How many of the runs of two arms ended as completed."""
+    runs = {
+        each["arm"]: f"{each['completed']:,} of {counted(each['runs'], 'run')}"
+        for each in report.accounts
+    }
     return (
-        f"Failures are unevenly spread: of {row['baseline']} {number(row['base_mean'])} of the "
-        f"runs ended as completed, of {row['arm']} {number(row['arm_mean'])} (p "
-        f"{chance(row['p'])})"
+        f"Failures are unevenly spread: {runs[row['baseline']]} of {row['baseline']} ended as "
+        f"completed, {runs[row['arm']]} of {row['arm']} (p {chance(row['p'])})"
     )
 
 
@@ -91,7 +94,7 @@ def _warnings(report: Report) -> Iterator[Paragraph]:
     found = uneven(report)
     if found:
         more = f", and {len(found) - 1:,} more such" if len(found) > 1 else ""
-        yield Paragraph(f"{uneven_in_words(found[0])}{more}.", "cannot tell", brief=True)
+        yield Paragraph(f"{uneven_in_words(report, found[0])}{more}.", "cannot tell", brief=True)
     p = report.ratio[0]["p"] if report.ratio else None
     if p is not None and p < LOST_UNITS_P:
         yield Paragraph(
@@ -102,9 +105,7 @@ def _warnings(report: Report) -> Iterator[Paragraph]:
 
 
 def _verdicts(part: Part) -> Iterator[Paragraph]:
-    """Each by itself where they are few; counted where they are many; and how many hang on what is
-    missing.
-    """
+    """Each by itself where they are few; counted where they are many."""
     rows = [row for row in part.comparisons if not row["slice"]]
     shown = [row for row in rows if row["default"]]
     if not shown:
@@ -112,8 +113,8 @@ def _verdicts(part: Part) -> Iterator[Paragraph]:
     if len(shown) <= VERDICTS_MAX:
         for row in shown:
             yield Paragraph(
-                f"{row['arm']} against {row['baseline']}: {row['verdict']}{decides(row)}; "
-                f"{part.metric} {_size(row)}.",
+                f"{row['arm']} against {row['baseline']}: {row['verdict']}"
+                f"{decides(row, part.otherwise(row))}; {part.metric} {_size(row)}.",
                 row["verdict"],
                 brief=True,
             )
@@ -126,30 +127,15 @@ def _verdicts(part: Part) -> Iterator[Paragraph]:
             "cannot tell" if len(by) > 1 else shown[0]["verdict"],
             brief=True,
         )
-    yield from _otherwise(shown, rows)
-
-
-def _otherwise(shown: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Iterator[Paragraph]:
-    verdicts = {(row["arm"], row["baseline"]): row["verdict"] for row in shown}
-    turned = {
-        (row["arm"], row["baseline"])
-        for row in rows
-        if not row["default"] and row["verdict"] != verdicts.get((row["arm"], row["baseline"]))
-    }
-    if turned:
-        yield Paragraph(
-            f"{counted(len(turned), 'verdict')} would be another if what is missing were counted "
-            f"otherwise: {_few([f'{arm} against {base}' for arm, base in sorted(turned)])}.",
-            "cannot tell",
-            brief=True,
-        )
 
 
 def _size(row: dict[str, Any]) -> str:
     if row["difference"] is None:
         return "has no task with a value in both arms"
     shown = interval(*decisive(row), signed=True)
-    return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}"
+    left_out = row["unmatched"] - row["filled"]
+    unmatched = f"; {counted(left_out, 'task')} of one arm only left out" if left_out else ""
+    return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}{unmatched}"
 
 
 def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
@@ -186,14 +172,31 @@ def _count(rows: list[dict[str, Any]], verdict: str) -> int:
 
 
 def _failed(report: Report) -> str:
-    """Which arms have runs that did not end as completed, most first."""
-    found = [(sum(row[name] for name in _ENDED_OTHERWISE), row) for row in report.accounts]
-    failed = sorted((each for each in found if each[0]), key=lambda each: -each[0])
-    said = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in failed]
-    ended = f"Did not end as completed: {_few(said)}" if said else "All runs ended as completed"
+    """Which arms have runs that failed, are open or were never judged, and trials that are there
+    twice; the most first.
+    """
+    failed = _arms_with(report, *_ENDED_OTHERWISE)
+    opened = _arms_with(report, "open")
+    if failed:
+        facts = [f"Did not end as completed: {failed}"]
+    else:
+        facts = ["No run failed" if opened else "All runs ended as completed"]
+    facts += [f"not finished: {opened}"] if opened else []
     unjudged = sum(row["never_judged"] for row in report.accounts)
-    never = f"; {counted(unjudged, 'completed run')} never judged" if unjudged else ""
-    return f"{ended}{never}."
+    facts += [f"{counted(unjudged, 'completed run')} never judged"] if unjudged else []
+    twice = sum(row["trials_twice"] for row in report.accounts)
+    if twice:
+        arms = _few([row["arm"] for row in report.accounts if row["trials_twice"]])
+        facts.append(f"{counted(twice, 'trial')} recorded more than once (of {arms}), each counted")
+    return f"{'; '.join(facts)}."
+
+
+def _arms_with(report: Report, *names: str) -> str:
+    """The arms with such runs, and how many of all, the most first."""
+    numbers = [(sum(row[name] for name in names), row) for row in report.accounts]
+    found = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
+    named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in found]
+    return _few(named) if named else ""
 
 
 def _few(names: list[str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from hansard.domain.counted import counted
+from hansard.domain.counted import counted, listed
 from hansard.projections.report import Report
 
 P_LEAST = 0.0001
@@ -15,6 +16,9 @@ LARGE = 1_000
 
 NO_VERDICT = "no metric named"
 """The verdict of what was scored beside others, and nothing names."""
+
+WAYS = {"failure": "as recorded", "excluded": "left out", "worst-case": "worst case"}
+"""How each way of counting what is missing is named in a sentence."""
 
 LOST_UNITS_P = 0.001
 """Below this p-value of the sample-ratio check, something loses units of an arm."""
@@ -69,20 +73,49 @@ def looks(report: Report) -> str:
     return f"At its planned size, {tasks}: {once}"
 
 
-def decides(row: dict[str, Any]) -> str:
-    """The number that decides, where it does; and why it does where the interval says otherwise."""
-    if row["verdict"] not in {"better", "worse", "cannot tell"}:
+def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
+    """The number that decides and the test that it comes from, or why there is no verdict.
+
+    Args:
+        row: A row of the macro `comparisons`.
+        others: The same two arms by the other ways of counting what is missing.
+    """
+    verdict = row["verdict"]
+    if verdict == "not finished":
+        open_runs = {row["baseline"]: row["base_open"], row["arm"]: row["arm_open"]}
+        named = [f"{counted(runs, 'run')} of {arm}" for arm, runs in open_runs.items() if runs]
+        return f": {listed(named)} still open: end, resume or settle them"
+    if verdict.startswith("depends on "):
+        ways = {each["counting"]: each["counted_verdict"] for each in (row, *others)}
+        return f" ({', '.join(f'{WAYS[name]}: {found}' for name, found in ways.items())})"
+    if row["problem"] is not None:
+        return f": {row['problem']}"
+    if verdict not in {"better", "worse", "cannot tell"}:
         return ""
     if row["holm_p"] is None:
         return ": no p can be had of so few"
     over = f" over {counted(row['family'], 'comparison')}" if row["family"] > 1 else ""
     p = f"{'Holm' + chr(39) + 's ' if over else ''}p {chance(row['holm_p'])}{over}"
-    if row["verdict"] != "cannot tell":
-        return f", by {p}"
     low, high = decisive(row)
-    if low is not None and (low > 0 or high < 0):
-        return f": its interval excludes 0, but {p} is above {row['alpha']:g}"
-    return f": {p} is above {row['alpha']:g}"
+    if verdict != "cannot tell":
+        shown = f", by {p} ({row['test']})"
+    elif low is not None and (low > 0 or high < 0):
+        shown = f": its interval excludes 0, but {p} is above {row['alpha']:g} ({row['test']})"
+    else:
+        shown = f": {p} is above {row['alpha']:g} ({row['test']})"
+    return shown + disagreement(row)
+
+
+def disagreement(row: dict[str, Any]) -> str:
+    """The exact test where it and the one that decides are on two sides of alpha."""
+    if not row["tests_disagree"]:
+        return ""
+    return f"; the {exact_test(row)} disagrees, with p {chance(row['mcnemar_p'])}"
+
+
+def exact_test(row: dict[str, Any]) -> str:
+    """The name of the exact test of the tasks that were won and lost."""
+    return "exact McNemar test" if row["single"] else "exact sign test of tasks"
 
 
 def decisive(row: dict[str, Any]) -> tuple[Any, Any]:

@@ -19,6 +19,9 @@ LATENCY = "latency_ms"
 DERIVED = {*GUARDRAILS, "success", "input_tokens", "output_tokens"}
 """What can be judged by without that anybody scored it."""
 
+UNMATCHED_MAX = 5
+"""Tasks that are shown of those that only one of two arms has."""
+
 REGRESSIONS_MAX = 10
 """Tasks that are shown of those that went worse; the macro `regressions` has them all."""
 
@@ -87,6 +90,17 @@ class Part(msgspec.Struct, frozen=True):
     curves: list[dict[str, Any]]
     pairs: list[dict[str, Any]]
 
+    def otherwise(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """The comparison of the same two arms by the other ways of counting what is missing."""
+        return [
+            each
+            for each in self.comparisons
+            if not each["default"] and all(each[name] == row[name] for name in _SIDES)
+        ]
+
+
+_SIDES = ("slice", "arm", "baseline")
+
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All that is to be said of an experiment. Its lists are of dicts, as a `Part`'s are.
@@ -103,6 +117,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         ratio: Whether the arms have as many units as they were to have.
         accounts: What became of the runs of each arm.
         regressions: Tasks that went worse than under the baseline.
+        unmatched: Of each two arms, the tasks that only one of them has: how many, and the first.
         tools: What each arm called, how often, and how often it failed.
         sequences: The commonest sequences of tools of each arm.
         ranking: The ranks that each arm can have, by each metric that has a verdict; only where all
@@ -124,6 +139,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     sequences: list[dict[str, Any]]
     ranking: list[dict[str, Any]] = []
     times: list[dict[str, Any]] = []
+    unmatched: list[dict[str, Any]] = []
 
 
 class Unknown(CallerError):
@@ -150,8 +166,7 @@ def report(reader: Reader, question: Question) -> Report:
         raise Unknown("arm", baseline, arms)
     _check(reader, question)
     _check_directions(reader, question)
-    times = reader.rows(_TIMES, [question.experiment])
-    judged, beside, regressions = _compared(
+    judged, beside, regressions, unmatched, times = _compared(
         reader,
         question,
         _Asked(
@@ -159,7 +174,6 @@ def report(reader: Reader, question: Question) -> Report:
             *(question.missing, question.all_pairs),
         ),
         missing=question.missing or plan["missing"],
-        left_out={LATENCY} if times else set(),
     )
     beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
     order = _order(judged)
@@ -175,6 +189,7 @@ def report(reader: Reader, question: Question) -> Report:
         ratio=reader.rows("FROM sample_ratio($1) ORDER BY number", [question.experiment]),
         accounts=_by_arm(accounts, order),
         regressions=regressions,
+        unmatched=unmatched,
         tools=reader.rows(_TOOLS, [question.experiment]),
         sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
         times=times,
@@ -250,7 +265,7 @@ _TASK_LABELS = """
     WHERE label_of(l.labels, l.label) IS NOT NULL
     GROUP BY ALL ORDER BY 1, 2
 """
-_TIMES = "SELECT kind AS odd, fact, run, address FROM odd_times WHERE experiment = $1 ORDER BY ALL"
+_TIMES = "SELECT kind AS odd, fact, run, address FROM odd_times_of($1, true) ORDER BY ALL"
 _TOOLS = "FROM tool_choices WHERE experiment = $1 ORDER BY tool, arm"
 _SEQUENCES = """
     FROM sequences WHERE experiment = $1
@@ -260,6 +275,18 @@ _SEQUENCES = """
 _REGRESSIONS = """
     FROM regressions($1) WHERE metric = ANY($2) AND slice = ''
     ORDER BY worse_by DESC, metric, arm, task LIMIT $3
+"""
+_UNMATCHED = """
+    SELECT if(p.arm_trials > 0, p.arm, p.baseline) AS with_it,
+        if(p.arm_trials > 0, p.baseline, p.arm) AS without_it,
+        count(*) AS tasks, list(p.task ORDER BY p.task)[:$2] AS first
+    FROM (
+        SELECT DISTINCT t.arm, t.baseline, t.task, t.arm_trials
+        FROM task_pairs($1) AS t
+        WHERE t.slice = '' AND t.counting = t.missing AND NOT t.matched AND NOT t.apart
+            AND t.metric = $3
+    ) AS p
+    GROUP BY ALL ORDER BY 1, 2
 """
 _SCORES = """
     FROM trial_scores($1, only_metric := $2, by_label := $3, directions := $4, counted_as := $5,
@@ -318,6 +345,9 @@ def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
     return [next(iter(row.values())) for row in reader.rows(sql, [experiment])]
 
 
+_Rows = list[dict[str, Any]]
+
+
 class _Asked(msgspec.Struct, frozen=True):
     """What of a question concerns each metric; `each` asks for several, each for itself."""
 
@@ -343,10 +373,10 @@ def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
 
 
 def _compared(
-    reader: Reader, question: Question, asked: _Asked, *, missing: str, left_out: set[str]
-) -> tuple[list[Part], list[Part], list[dict[str, Any]]]:
-    """What is judged by, what stands beside it, and the regressions. `missing` is what counts;
-    `left_out` what is not to stand beside.
+    reader: Reader, question: Question, asked: _Asked, *, missing: str
+) -> tuple[list[Part], list[Part], _Rows, _Rows, _Rows]:
+    """Return the metrics judged by, those beside, the regressions, the unmatched tasks, and the
+    claimed times that cannot be. `missing` is the rule that counts.
 
     What macros are made of is kept beside the tables, and hides them: planning all of it anew for
     each takes several times what it does. One metric that is judged by is asked for together with
@@ -357,7 +387,7 @@ def _compared(
         reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", [experiment, *asked.scores])
         named = reader.all("SELECT DISTINCT metric FROM kept_trial_scores ORDER BY 1")
         judged = [metric for (metric,) in named]
-        others = [metric for metric in GUARDRAILS if metric not in {*judged, *left_out}]
+        others = [metric for metric in GUARDRAILS if metric not in judged]
         # Beside, nothing is assumed.
         recorded = "failure" if missing == "worst-case" else question.missing
         aside = _Asked(None, asked.baseline, None, asked.said, recorded, each=others)
@@ -368,17 +398,24 @@ def _compared(
             asked = msgspec.structs.replace(asked, each=[*judged, *others])
         parts = _parts(reader, experiment, asked, judged)
         regressions = reader.rows(_REGRESSIONS, [experiment, judged, REGRESSIONS_MAX])
+        unmatched = reader.rows(_UNMATCHED, [experiment, UNMATCHED_MAX, judged[0]])
     if not together:
         with reader.aside():
             scores = [experiment, *aside.scores]
             reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", scores)
             parts += _parts(reader, experiment, aside, [])
+    times = reader.rows(_TIMES, [experiment]) if _is_impossible(parts, LATENCY) else []
     beside = [
         part
         for part in parts
-        if part.metric not in judged and any(arm["mean"] is not None for arm in part.arms)
+        if part.metric not in {*judged, *([LATENCY] if times else [])}
+        and any(arm["mean"] is not None for arm in part.arms)
     ]
-    return [part for part in parts if part.metric in judged], beside, regressions
+    return [part for part in parts if part.metric in judged], beside, regressions, unmatched, times
+
+
+def _is_impossible(parts: list[Part], metric: str) -> bool:
+    return any(arm["impossible"] for part in parts if part.metric == metric for arm in part.arms)
 
 
 def _keep(reader: Reader, name: str, sql: str, *given: object) -> None:

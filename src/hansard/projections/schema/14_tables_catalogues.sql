@@ -98,32 +98,33 @@ INSERT INTO event_types VALUES
 CREATE TABLE metric_catalogue (
     metric VARCHAR NOT NULL,
     better VARCHAR NOT NULL,
-    source VARCHAR NOT NULL
+    source VARCHAR NOT NULL,
+    least BIGINT
 );
 COMMENT ON TABLE metric_catalogue IS 'One row a metric whose direction is known where no plan says it: by OpenTelemetry''s or an importer''s own definition, or by what Hansard records itself.';
 INSERT INTO metric_catalogue VALUES
-    ('completion', 'higher', 'Hansard: the share of runs that ended as completed'),
-    ('success', 'higher', 'Hansard: 1 for a run that was judged to have succeeded, else 0'),
-    ('solved', 'higher', 'Hansard: 1 for a task that was solved, else 0'),
-    ('cost', 'lower', 'Hansard: US dollars'),
-    ('tokens', 'lower', 'Hansard: input_tokens and output_tokens'),
-    ('input_tokens', 'lower', 'Hansard: gen_ai.usage.input_tokens'),
-    ('output_tokens', 'lower', 'Hansard: gen_ai.usage.output_tokens'),
-    ('latency_ms', 'lower', 'Hansard: from a run''s beginning to its end'),
-    ('tool_error_rate', 'lower', 'Hansard: calls of tools that failed'),
-    ('gen_ai.client.token.usage', 'lower', 'OpenTelemetry: GenAI metrics'),
-    ('gen_ai.client.operation.duration', 'lower', 'OpenTelemetry: GenAI metrics'),
-    ('gen_ai.server.request.duration', 'lower', 'OpenTelemetry: GenAI metrics'),
-    ('gen_ai.server.time_to_first_token', 'lower', 'OpenTelemetry: GenAI metrics'),
-    ('gen_ai.server.time_per_output_token', 'lower', 'OpenTelemetry: GenAI metrics'),
-    ('reward', 'higher', 'tau-bench and tau2-bench: the reward'),
-    ('agent_cost', 'lower', 'tau2-bench: US dollars that the agent cost'),
-    ('user_cost', 'lower', 'tau2-bench: US dollars that the simulated user cost'),
-    ('duration', 'lower', 'tau2-bench: seconds of a simulation'),
-    ('resolved', 'higher', 'SWE-bench: the instance is resolved'),
-    ('passed', 'higher', 'evaluations: 1 for a case that passed, else 0'),
-    ('correct', 'higher', 'evaluations: 1 for an answer that is correct, else 0'),
-    ('accuracy', 'higher', 'evaluations: the share of answers that are correct');
+    ('completion', 'higher', 'Hansard: the share of runs that ended as completed', 0),
+    ('success', 'higher', 'Hansard: 1 for a run that was judged to have succeeded, else 0', 0),
+    ('solved', 'higher', 'Hansard: 1 for a task that was solved, else 0', 0),
+    ('cost', 'lower', 'Hansard: US dollars', 0),
+    ('tokens', 'lower', 'Hansard: input_tokens and output_tokens', 0),
+    ('input_tokens', 'lower', 'Hansard: gen_ai.usage.input_tokens', 0),
+    ('output_tokens', 'lower', 'Hansard: gen_ai.usage.output_tokens', 0),
+    ('latency_ms', 'lower', 'Hansard: from a run''s beginning to its end', 0),
+    ('tool_error_rate', 'lower', 'Hansard: calls of tools that failed', 0),
+    ('gen_ai.client.token.usage', 'lower', 'OpenTelemetry: GenAI metrics', 0),
+    ('gen_ai.client.operation.duration', 'lower', 'OpenTelemetry: GenAI metrics', 0),
+    ('gen_ai.server.request.duration', 'lower', 'OpenTelemetry: GenAI metrics', 0),
+    ('gen_ai.server.time_to_first_token', 'lower', 'OpenTelemetry: GenAI metrics', 0),
+    ('gen_ai.server.time_per_output_token', 'lower', 'OpenTelemetry: GenAI metrics', 0),
+    ('reward', 'higher', 'tau-bench and tau2-bench: the reward', NULL),
+    ('agent_cost', 'lower', 'tau2-bench: US dollars that the agent cost', 0),
+    ('user_cost', 'lower', 'tau2-bench: US dollars that the simulated user cost', 0),
+    ('duration', 'lower', 'tau2-bench: seconds of a simulation', 0),
+    ('resolved', 'higher', 'SWE-bench: the instance is resolved', 0),
+    ('passed', 'higher', 'evaluations: 1 for a case that passed, else 0', 0),
+    ('correct', 'higher', 'evaluations: 1 for an answer that is correct, else 0', 0),
+    ('accuracy', 'higher', 'evaluations: the share of answers that are correct', 0);
 
 CREATE TABLE actor_roles (
     role VARCHAR NOT NULL,

@@ -205,3 +205,9 @@ CREATE MACRO units_required(se, n, effect, alpha := 0.05, power := 0.8) AS
     if(se >= 0 AND n > 0 AND abs(effect) > 0 AND alpha + power IS NOT NULL, TRY_CAST(ceil(pow(
         (normal_quantile(1 - alpha / 2) + normal_quantile(power)) * se / nullif(effect, 0), 2) * n) AS BIGINT), NULL);
 COMMENT ON MACRO units_required IS 'How many units it takes to find an effect with the given power, where n of them gave standard error se.';
+
+CREATE MACRO finite(x) AS if(isfinite(x), x, NULL);
+COMMENT ON MACRO finite IS 'A number, or NULL where it exceeds double precision.';
+
+CREATE MACRO power_of(x) AS if(x IS NULL OR x = 0 OR x BETWEEN 1e-100 AND 1e100, 1.0, pow(2.0, floor(log2(x))));
+COMMENT ON MACRO power_of IS 'The power of two by which values up to x are divided before they are summed or squared: 1 of all but the largest and the smallest doubles.';

@@ -145,6 +145,66 @@ CREATE MACRO direction_of(directions, name) AS
     json_extract_string(directions, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
 COMMENT ON MACRO direction_of IS 'direction_of(directions, name): what is said of a metric in a JSON object of names and directions; NULL where nothing is.';
 
+CREATE MACRO odd_times_of(the_experiment, wanted) AS TABLE
+WITH claimed AS MATERIALIZED (
+    SELECT
+        r.experiment, r.arm, e.run, e.happened_at AS claimed_at, e.logged_at, e.position, e.event_index,
+        date_diff('microsecond', lag(e.happened_at) OVER (PARTITION BY e.run ORDER BY e.happened_at), e.happened_at) AS gap
+    FROM events AS e
+    JOIN assigned_runs AS r ON r.run = e.run AND (the_experiment IS NULL OR r.experiment = the_experiment)
+    JOIN (SELECT true AS claims WHERE wanted) AS w ON w.claims = if(e.occurred_at IS NOT NULL, true, NULL)
+), per_run AS (
+    SELECT experiment, arm, run, date_diff('microsecond', min(claimed_at), max(claimed_at)) AS took FROM claimed GROUP BY experiment, arm, run
+), per_arm AS (
+    SELECT
+        experiment, arm, count(*) AS times, count(DISTINCT run) AS runs, count(DISTINCT claimed_at) AS different, min(claimed_at) AS first,
+        count(*) FILTER (epoch_us(claimed_at) % 10000000 <> 0) AS odd, count(*) FILTER (claimed_at > logged_at + INTERVAL 14 HOUR) AS future, max(claimed_at) AS last,
+        count(*) FILTER (gap > 0) AS gaps, count(DISTINCT gap) FILTER (gap > 0) AS different_gaps, max(gap) AS gap,
+        arg_min(run, position) AS run, min(position) AS position, arg_min(event_index, position) AS event_index,
+        arg_max(run, claimed_at) AS last_run, arg_max(position, claimed_at) AS last_position, arg_max(event_index, claimed_at) AS last_index
+    FROM claimed
+    GROUP BY experiment, arm
+), found AS (
+    SELECT 'all equal' AS kind, *, concat('all ', times, ' times of the ', runs, ' runs of arm ', arm, ' are ', moment_of(first)) AS fact
+    FROM per_arm WHERE runs >= 5 AND different = 1
+    UNION ALL
+    SELECT 'all round', *, concat('all ', times, ' times of arm ', arm, ' are whole tens of seconds')
+    FROM per_arm WHERE different >= 20 AND odd = 0
+    UNION ALL
+    SELECT 'in the future', * REPLACE (last_run AS run, last_position AS position, last_index AS event_index),
+        concat(future, ' of the ', times, ' times of arm ', arm, ' are after they were recorded, up to ', moment_of(last))
+    FROM per_arm WHERE future > 0
+    UNION ALL
+    SELECT 'constant steps', *, concat('each of the ', gaps, ' steps in time of arm ', arm, ' is ', gap / 1e6, ' s')
+    FROM per_arm WHERE gaps >= 20 AND runs >= 2 AND different_gaps = 1
+    UNION ALL
+    SELECT 'constant durations', a.*, concat('each of the ', d.runs, ' runs of arm ', a.arm, ' takes ', d.took / 1e6, ' s')
+    FROM per_arm AS a
+    JOIN (
+        SELECT experiment, arm, max(took) AS took, count(*) AS runs FROM per_run WHERE took > 0 GROUP BY experiment, arm
+        HAVING count(*) >= 5 AND count(DISTINCT took) = 1 AND max(took) >= 5000000
+    ) AS d ON d.experiment = a.experiment AND d.arm = a.arm
+)
+SELECT
+    f.kind, f.run, NULL::VARCHAR AS agent, NULL::BIGINT AS step, address_of(f.position, f.event_index) AS address, f.fact, f.experiment,
+    [{'run': f.run, 'address': address_of(f.position, f.event_index)}] AS evidence
+FROM found AS f;
+COMMENT ON MACRO TABLE odd_times_of IS 'The rows of the view odd_times, of one experiment (NULL: of each); none, and no event is read, unless they are wanted.';
+
+CREATE VIEW odd_times AS FROM odd_times_of(NULL, true);
+COMMENT ON VIEW odd_times IS 'One row an arm whose claimed times cannot be: latency is not to be compared then.';
+
+CREATE MACRO scale_of(least, greatest, above_one, above_zero) AS CASE
+    WHEN least >= 0 AND greatest > 0 AND greatest <= 1 THEN 'share'
+    WHEN least >= 0 AND greatest BETWEEN 20 AND 100 AND above_one * 2 >= above_zero THEN 'percentage' END;
+COMMENT ON MACRO scale_of IS 'Whether values look like shares (all from 0 to 1) or like percentages (all from 0 to 100, one from 20 on, most of those above 0 also above 1), by the least, the greatest, and how many are above 1 and above 0; else NULL.';
+
+CREATE MACRO counted_value(counting, value, ended, pending, worst, extreme) AS CASE counting
+    WHEN 'failure' THEN coalesce(value, if(pending, NULL, worst))
+    WHEN 'worst-case' THEN coalesce(if(ended, value, NULL), extreme)
+    ELSE if(ended, value, NULL) END;
+COMMENT ON MACRO counted_value IS 'The one rule for a trial''s value. failure: what was scored, and where there is nothing the worst value (left out where there is no worst, or while the run is open); excluded: what was scored of a run that completed; worst-case: of one that did not, the extreme.';
+
 CREATE MACRO trial_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL) AS TABLE
 WITH plan AS (
     SELECT e.cluster, coalesce(counted_as, e.missing, 'failure') AS missing,
@@ -200,7 +260,7 @@ WITH plan AS (
     GROUP BY o.run, o.metric
 ), unjudged AS MATERIALIZED (
     SELECT a.metric FROM asked AS a ANTI JOIN judged AS j ON j.metric = a.metric
-), found AS (
+), found AS MATERIALIZED (
     SELECT j.run, j.metric, if(isfinite(j.value), j.value, NULL) AS value FROM judged AS j
     UNION ALL
     SELECT u.run, w.metric, fsum(u.amount ORDER BY u.amount)
@@ -245,6 +305,30 @@ WITH plan AS (
         JOIN unjudged AS n ON n.metric = if(list_contains(graders(), o.metric), 'success', NULL)
         GROUP BY o.run
     ) AS g ON g.run = m.run
+), valued AS MATERIALIZED (
+    SELECT m.arm, f.metric, f.run, f.value FROM found AS f JOIN mine AS m ON m.run = f.run
+), extremes AS MATERIALIZED (
+    SELECT v.metric, min(v.value) AS least, max(v.value) AS greatest, bool_and(v.value IN (0, 1)) AS "binary",
+        power_of(max(abs(v.value))) AS power
+    FROM valued AS v
+    GROUP BY v.metric
+), scales AS MATERIALIZED (
+    SELECT v.arm, v.metric, scale_of(min(v.value), max(v.value), count(*) FILTER (v.value > 1), count(*) FILTER (v.value > 0)) AS scale
+    FROM valued AS v
+    WHERE v.value IS NOT NULL
+    GROUP BY v.arm, v.metric
+), impossible AS MATERIALIZED (
+    SELECT v.metric, concat(count(*) FILTER (v.value < k.least), ' of ', count(*), ' values are below ', k.least) AS fact
+    FROM valued AS v
+    JOIN metric_catalogue AS k ON k.metric = v.metric
+    GROUP BY v.metric, k.least
+    HAVING min(v.value) < k.least
+    UNION ALL
+    SELECT n.metric, min(o.fact)
+    FROM odd_times_of(the_experiment, coalesce(only_metric = 'latency_ms', list_contains(each, 'latency_ms'),
+        EXISTS (SELECT 1 FROM metrics AS p WHERE p.experiment = the_experiment AND p.metric = 'latency_ms'))) AS o
+    JOIN unjudged AS n ON n.metric = 'latency_ms'
+    GROUP BY n.metric
 ), sliced AS (
     SELECT '' AS slice, m.* FROM mine AS m
     UNION ALL
@@ -256,36 +340,40 @@ SELECT
     s.slice, a.metric, a.number, a.better, a.smallest, s.arm, s.task, s.cluster, s.trial, s.run,
     s.status, s.unit, s.first_position, s.missing, a.named, a.stated_by, f.value,
     s.status IS NOT DISTINCT FROM 'completed' OR a.metric = 'completion' AS ended,
-    if(a.better = 'higher', least(0.0, min(f.value) OVER (PARTITION BY a.metric)), NULL) AS worst,
-    CASE a.better WHEN 'higher' THEN least(0.0, min(f.value) OVER (PARTITION BY a.metric))
-        WHEN 'lower' THEN if(bool_and(f.value IN (0, 1)) OVER (PARTITION BY a.metric), 1.0, max(f.value) OVER (PARTITION BY a.metric)) END AS worst_case,
-    CASE a.better WHEN 'higher' THEN if(bool_and(f.value IN (0, 1)) OVER (PARTITION BY a.metric), 1.0, max(f.value) OVER (PARTITION BY a.metric))
-        WHEN 'lower' THEN if(bool_and(f.value IN (0, 1)) OVER (PARTITION BY a.metric), 0.0, min(f.value) OVER (PARTITION BY a.metric)) END AS best_case
+    s.status IS NOT DISTINCT FROM 'open' AND f.value IS NULL AS pending,
+    if(a.better = 'higher', least(0.0, x.least), NULL) AS worst,
+    CASE a.better WHEN 'higher' THEN least(0.0, x.least) WHEN 'lower' THEN if(x."binary", 1.0, x.greatest) END AS worst_case,
+    CASE a.better WHEN 'higher' THEN if(x."binary", 1.0, x.greatest) WHEN 'lower' THEN if(x."binary", 0.0, x.least) END AS best_case,
+    coalesce(x.power, 1.0) AS power, c.scale, i.fact AS impossible
 FROM sliced AS s
 CROSS JOIN asked AS a
-LEFT JOIN found AS f ON f.run = s.run AND f.metric = a.metric;
-COMMENT ON MACRO TABLE trial_scores IS 'each, a list, asks for several metrics, each for itself as only_metric asks for one. A metric is what was judged (newest value; one that is not finite is none), or where no judge uses the name completion, success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate as in trial_runs. Without a plan and only_metric it is each metric that was scored, or completion (whether the run ended as completed) where none was; named says whether there is a plan, only_metric or one metric alone. directions is a JSON object of metrics and directions (higher, lower) that no plan states; better is NULL where nobody states it, stated_by who does. One row a trial, metric and slice (empty: all of them; (none): runs without the label). worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, or whose direction nobody states, since a missing cost is no cost: such a trial is left out and counted. worst_case and best_case are what is assumed of a trial without an outcome where missing is worst-case: 0 and 1 of a metric that is 0 or 1, else the least value (at most 0) and the greatest one of any arm, the other way round where less is better (the least value as it is); NULL where no direction is stated. Where the plan''s cluster is a label that a run lacks, its task is a cluster of its own.';
+LEFT JOIN found AS f ON f.run = s.run AND f.metric = a.metric
+LEFT JOIN extremes AS x ON x.metric = a.metric
+LEFT JOIN scales AS c ON c.metric = a.metric AND c.arm = s.arm
+LEFT JOIN (SELECT metric, min(fact) AS fact FROM impossible GROUP BY metric) AS i ON i.metric = a.metric;
+COMMENT ON MACRO TABLE trial_scores IS 'One row a trial, metric and slice (empty: all of them; (none): runs without the label). A metric is what was judged (newest value; one that is not finite is none), or where no judge uses the name completion, success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate as in trial_runs. Without a plan and only_metric it is each metric that was scored, or completion (whether the run ended as completed) where none was; each, a list, asks for several metrics, each for itself as only_metric asks for one. named says whether there is a plan, only_metric or one metric alone. directions is a JSON object of metrics and directions (higher, lower) that no plan states; better is NULL where nobody states it, stated_by who does. pending is true of an open run without a value: it has not finished, and counts as no failure. worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, or whose direction nobody states, since a missing cost is no cost: such a trial is left out of every mean and rate, and counted. worst_case and best_case are what is assumed of a trial without an outcome where missing is worst-case: 0 and 1 of a metric that is 0 or 1, else the least value (at most 0) and the greatest one of any arm, the other way round where less is better (the least value as it is); NULL where no direction is stated. power is the power of two by which sums of the values are divided. scale says whether the arm''s values look like a share or a percentage (see scale_of), impossible why the metric''s values cannot be: below the least one of metric_catalogue, or of latency_ms an arm in odd_times. Where the plan''s cluster is a label that a run lacks, its task is a cluster of its own.';
 
 CREATE MACRO task_totals(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL) AS TABLE
 SELECT
     s.slice, s.metric, s.arm, s.task, any_value(s.number) AS number, any_value(s.better) AS better,
     any_value(s.smallest) AS smallest, min(s.cluster) AS cluster, any_value(s.unit) AS unit,
     any_value(s.missing) AS missing, any_value(s.named) AS named, any_value(s.stated_by) AS stated_by, any_value(s.worst) AS worst,
-    any_value(s.worst_case) AS worst_case, any_value(s.best_case) AS best_case, count(*) AS trials,
+    any_value(s.worst_case) AS worst_case, any_value(s.best_case) AS best_case, count(*) AS trials, count(*) FILTER (s.pending) AS pending, count(*) FILTER (s.status IS NOT DISTINCT FROM 'open') AS open,
     count(s.value) AS valued, count(s.value) FILTER (s.ended) AS ended_valued,
     count(*) FILTER (NOT s.ended) AS unended, count(*) FILTER (NOT s.ended AND s.value IS NOT NULL) AS unended_valued,
     count(*) FILTER (s.ended AND s.value = 1) AS ended_successes,
     count(*) FILTER (s.value = 1) AS successes,
     bool_and(s.value IS NULL OR s.value IN (0, 1)) AS "binary",
-    coalesce(fsum(s.value ORDER BY s.value), 0) AS total,
-    coalesce(fsum(s.value ORDER BY s.value) FILTER (s.ended), 0) AS ended_total,
+    any_value(s.power) AS power, any_value(s.scale) AS scale, any_value(s.impossible) AS impossible,
+    coalesce(fsum(s.value / s.power ORDER BY s.value), 0) AS total,
+    coalesce(fsum(s.value / s.power ORDER BY s.value) FILTER (s.ended), 0) AS ended_total,
     min(s.first_position) AS first_position, list(s.run ORDER BY s.trial, s.run) AS runs
 FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as, each := each) AS s
 GROUP BY s.slice, s.metric, s.arm, s.task;
-COMMENT ON MACRO TABLE task_totals IS 'One row a task of an arm: its trials, and the sum of their values (total) with how many have one (valued).';
+COMMENT ON MACRO TABLE task_totals IS 'One row a task of an arm: its trials, how many have a value (valued), how many have not finished (open; pending: without a value), and the sum of the values divided by power (total).';
 
 CREATE MACRO score_of(counting, total, trials, valued, worst) AS if(counting = 'failure' AND worst IS NOT NULL,
-    (total + worst * (trials - valued)) / trials, total / nullif(valued, 0));
+    (total + worst * (trials - valued)) / nullif(trials, 0), total / nullif(valued, 0));
 COMMENT ON MACRO score_of IS 'The mean over trials, those without a value counted as the worst one (failure) or not at all (excluded).';
 
 CREATE MACRO mean_of(counting, total, trials, valued, worst, ended_total, ended_valued) AS if(counting = 'excluded',
@@ -301,7 +389,7 @@ CREATE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL, 
 SELECT
     t.slice, t.metric, t.number, t.better, t.smallest, t.arm, t.task, t.cluster, t.unit, t.missing,
     t.worst, c.counting, t.trials, t.valued, t.successes, t."binary",
-    mean_of(c.counting, t.total, t.trials, t.valued, t.worst, t.ended_total, t.ended_valued) AS score, t.first_position, t.runs
+    t.power * mean_of(c.counting, t.total, t.trials - t.pending, t.valued, t.worst / t.power, t.ended_total, t.ended_valued) AS score, t.first_position, t.runs
 FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
 CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting);
 COMMENT ON MACRO TABLE task_scores IS 'One row a task of an arm, and way of counting missing values (failure: as the worst one; excluded: not at all). score is the mean over its trials.';

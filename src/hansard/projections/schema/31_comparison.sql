@@ -19,12 +19,16 @@ WITH tasks AS MATERIALIZED (
         coalesce(y.arm, x.arm) AS arm, coalesce(y.baseline, x.baseline) AS baseline,
         coalesce(y.task, x.task) AS task, coalesce(y.number, x.number) AS number,
         coalesce(y.better, x.better) AS better, coalesce(y.smallest, x.smallest) AS smallest,
-        least(x.cluster, y.cluster) AS cluster, coalesce(y.unit, x.unit) = 'task' AS apart,
+        least(x.cluster, y.cluster) AS cluster, coalesce(y.unit, x.unit) AS unit,
         coalesce(y.missing, x.missing) AS missing, coalesce(y.named, x.named) AS named,
         coalesce(y.stated_by, x.stated_by) AS stated_by, coalesce(x.worst, y.worst) AS worst,
         coalesce(x.worst_case, y.worst_case) AS worst_case, coalesce(x.best_case, y.best_case) AS best_case,
         x.task IS NOT NULL AND y.task IS NOT NULL AS matched,
         coalesce(x.trials, 0) AS base_trials, coalesce(y.trials, 0) AS arm_trials,
+        coalesce(x.pending, 0) AS base_pending, coalesce(y.pending, 0) AS arm_pending,
+        coalesce(x.open, 0) AS base_open, coalesce(y.open, 0) AS arm_open,
+        coalesce(x.power, y.power) AS power, x.scale AS base_scale, y.scale AS arm_scale,
+        coalesce(x.impossible, y.impossible) AS impossible,
         coalesce(x.valued, 0) AS base_valued, coalesce(y.valued, 0) AS arm_valued,
         coalesce(x."binary", true) AND coalesce(y."binary", true) AS "binary",
         least(x.first_position, y.first_position) AS first_position,
@@ -50,44 +54,63 @@ WITH tasks AS MATERIALIZED (
     WHERE r.experiment = the_experiment
     GROUP BY r.arm, r.task
     HAVING bool_and(a.chosen IS NOT DISTINCT FROM 'hash')
+), stated AS (
+    -- Only a plan says how many tasks there were to be; where more were met, it does not say which.
+    SELECT e.planned >= count(DISTINCT r.task) AS planned
+    FROM experiments AS e
+    JOIN assigned_runs AS r ON r.experiment = e.experiment
+    WHERE e.experiment = the_experiment
+    GROUP BY e.planned
 ), placed AS (
-    SELECT m.*, bool_or(m.matched) OVER beside AS overlap,
+    SELECT m.*, h.task IS NOT NULL AS by_hash,
         bool_or(m.base_trials > 0) OVER beside AND bool_or(m.arm_trials > 0) OVER beside AS both_there,
-        h.task IS NOT NULL AS by_hash
+        count(*) FILTER (m.matched) OVER beside AS shared,
+        count(*) FILTER (NOT m.matched AND h.task IS NOT NULL) OVER beside AS parted
     FROM met AS m
     LEFT JOIN hashed AS h ON h.task = m.task AND h.arm = if(m.arm_trials > 0, m.arm, m.baseline)
     WINDOW beside AS (PARTITION BY m.slice, m.metric, m.arm, m.baseline)
 ), fair AS (
-    SELECT p.* EXCLUDE (overlap, both_there, by_hash) REPLACE (p.apart OR (p.both_there AND NOT p.overlap) AS apart),
-        NOT p.apart AND p.both_there AND p.overlap AND NOT p.by_hash AS filled
-    FROM placed AS p
-), scored AS (
-    SELECT
-        f.slice, f.metric, c.counting, f.* EXCLUDE (slice, metric, base_total, arm_total, base_ended_total, arm_ended_total, base_ended_valued,
-            arm_ended_valued, worst_case, best_case, filled),
-        if(c.counting = 'worst-case',
-            coalesce(worst_case_of(f.base_ended_total, f.base_trials, f.base_ended_valued, f.best_case), if(f.filled, f.best_case, NULL)),
-            coalesce(mean_of(c.counting, f.base_total, f.base_trials, f.base_valued, f.worst, f.base_ended_total, f.base_ended_valued),
-                if(c.counting = 'failure' AND f.filled, f.worst, NULL))) AS base_score,
-        if(c.counting = 'worst-case',
-            coalesce(worst_case_of(f.arm_ended_total, f.arm_trials, f.arm_ended_valued, f.worst_case), if(f.filled, f.worst_case, NULL)),
-            coalesce(mean_of(c.counting, f.arm_total, f.arm_trials, f.arm_valued, f.worst, f.arm_ended_total, f.arm_ended_valued),
-                if(c.counting = 'failure' AND f.filled, f.worst, NULL))) AS arm_score
+    SELECT q.*, NOT q.matched AND NOT q.apart AND q.both_there AND NOT q.by_hash AND q.metric <> 'completion' AS fillable
+    FROM (
+        SELECT p.*, p.both_there AND (p.metric = 'completion' OR p.shared = 0 OR (p.unit = 'task' AND p.parted > p.shared)) AS apart
+        FROM placed AS p
+    ) AS q
+), counted AS (
+    SELECT f.* EXCLUDE (fillable, by_hash, both_there, shared, parted, unit), c.counting,
+        f.fillable AND (c.counting = 'worst-case' OR (c.counting = 'failure' AND f.worst IS NOT NULL AND coalesce((SELECT planned FROM stated), false))) AS filled
     FROM fair AS f
     JOIN (VALUES ('failure'), ('excluded'), ('worst-case')) AS c(counting) ON c.counting <> 'worst-case' OR f.missing = 'worst-case'
+), scored AS (
+    SELECT
+        f.* EXCLUDE (base_total, arm_total, base_ended_total, arm_ended_total, base_ended_valued, arm_ended_valued, worst_case, best_case),
+        coalesce(f.power * if(f.counting = 'worst-case',
+            worst_case_of(f.base_ended_total, f.base_trials, f.base_ended_valued, f.best_case / f.power),
+            mean_of(f.counting, f.base_total, f.base_trials - f.base_pending, f.base_valued, f.worst / f.power, f.base_ended_total, f.base_ended_valued)),
+            if(f.filled, if(f.counting = 'worst-case', f.best_case, f.worst), NULL)) AS base_score,
+        coalesce(f.power * if(f.counting = 'worst-case',
+            worst_case_of(f.arm_ended_total, f.arm_trials, f.arm_ended_valued, f.worst_case / f.power),
+            mean_of(f.counting, f.arm_total, f.arm_trials - f.arm_pending, f.arm_valued, f.worst / f.power, f.arm_ended_total, f.arm_ended_valued)),
+            if(f.filled, if(f.counting = 'worst-case', f.worst_case, f.worst), NULL)) AS arm_score
+    FROM counted AS f
 )
 SELECT s.*, s.arm_score - s.base_score AS difference
 FROM scored AS s;
-COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. Counted as failure, a task that one arm does not have has the worst score there, unless that arm has none of the slice at all, or the hash gave all runs of the task to the other arm, so that it failed in nothing; apart is true where the unit is the task, and where both arms have tasks of the slice and share none (a run without a task is one of its own): they are two samples then, and nothing is filled in. Where the plan or counted_as says worst-case, there is a third way, by it: a trial without a value, one that did not end as completed (though it was scored) and a task that one arm does not have count as the worst case under the arm and as the best case under the baseline, which is the worst that could have been hidden from the arm (Hollis and Campbell 1999; the worst-best case of trials). With all_pairs, each arm stands beside each one that the plan names before it. Empty where the baseline is no arm of the experiment.';
+COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. A task that only one arm has is unmatched, and has a score in that arm alone. Only where the plan says how many tasks there were to be (planned, at least as many as are on record) is it filled in under the other arm: counted as failure, with the worst score; excluded, not. It is never filled in where the arm has none of the slice at all, where the hash gave all runs of the task to the other arm, or of completion, which is a share of the runs that exist. apart is true of two samples: both arms have tasks of the slice and share none (a run without a task is a task of its own), or the unit is the task and the hash gave more tasks to one arm alone than both share; and of completion. Where the plan or counted_as says worst-case, there is a third way, by it: a trial without a value, one that did not end as completed (though it was scored) and every task that only one arm has count as the worst case under the arm and as the best case under the baseline, which is the worst that could have been hidden from the arm (Hollis and Campbell 1999; the worst-best case of trials). With all_pairs, each arm is beside each one that the plan names before it. Empty where the baseline is no arm of the experiment.';
 
 CREATE MACRO comparisons(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, at_alpha := NULL, at_power := 0.8, directions := NULL, counted_as := NULL, each := NULL, all_pairs := false) AS TABLE
 WITH pairs AS MATERIALIZED (
-    SELECT p.slice, p.metric, p.counting, p.arm, p.baseline, p.task, p.number, p.better, p.smallest,
-        p.cluster, p.apart, p.missing, p.named, p.stated_by, p.matched, p.base_trials, p.arm_trials, p.base_valued,
-        p.arm_valued, p.base_unended, p.arm_unended, p.base_unended_valued, p.arm_unended_valued,
-        p."binary", p.base_score, p.arm_score, p.difference,
-        if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.difference IS NOT NULL) AS used
+    SELECT p.* EXCLUDE (base_score, arm_score, difference),
+        p.base_score / p.power AS base_score, p.arm_score / p.power AS arm_score,
+        if(p.apart, NULL, p.arm_score / p.power - p.base_score / p.power) AS difference,
+        -- Completion is a share of runs; of all else each task weighs the same.
+        if(p.metric = 'completion', p.base_valued, 1) AS base_weight, if(p.metric = 'completion', p.arm_valued, 1) AS arm_weight,
+        if(p.apart, p.arm_score IS NOT NULL OR p.base_score IS NOT NULL, p.arm_score IS NOT NULL AND p.base_score IS NOT NULL) AS used
     FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as, each := each, all_pairs := all_pairs) AS p
+), levels AS MATERIALIZED (
+    -- What is taken off before means of two samples are formed, so that no digits cancel.
+    SELECT p.slice, p.metric, p.counting, p.arm, p.baseline, coalesce(least(min(p.arm_score), min(p.base_score)), 0) AS level
+    FROM pairs AS p
+    GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline
 ), facts AS MATERIALIZED (
     SELECT
         p.slice, p.metric, p.counting, p.arm, p.baseline,
@@ -95,38 +118,51 @@ WITH pairs AS MATERIALIZED (
         any_value(p.smallest) AS smallest, bool_or(p.apart) AS apart,
         any_value(p.missing) AS missing, any_value(p.named) AS named,
         any_value(p.stated_by) AS stated_by, bool_and(p."binary") AS "binary",
+        any_value(p.power) AS power, any_value(p.impossible) AS impossible,
+        any_value(p.base_scale) AS base_scale, any_value(p.arm_scale) AS arm_scale,
         sum(p.base_trials)::BIGINT AS base_trials, sum(p.arm_trials)::BIGINT AS arm_trials,
-        sum(p.base_trials - p.base_valued)::BIGINT AS base_missing,
-        sum(p.arm_trials - p.arm_valued)::BIGINT AS arm_missing,
+        sum(p.base_trials - p.base_pending - p.base_valued)::BIGINT AS base_missing,
+        sum(p.arm_trials - p.arm_pending - p.arm_valued)::BIGINT AS arm_missing,
+        sum(p.base_open)::BIGINT AS base_open, sum(p.arm_open)::BIGINT AS arm_open,
         sum(p.base_unended)::BIGINT AS base_unended, sum(p.arm_unended)::BIGINT AS arm_unended,
         sum(p.base_unended_valued + p.arm_unended_valued)::BIGINT AS unended_valued,
-        count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched,
+        count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched, count(*) FILTER (p.filled) AS filled,
         count(*) FILTER (p.used) AS tasks,
-        count(p.arm_score) FILTER (p.used) AS arm_tasks,
-        count(p.base_score) FILTER (p.used) AS base_tasks,
-        fsum(p.arm_score ORDER BY p.arm_score) FILTER (p.used) / nullif(count(p.arm_score) FILTER (p.used), 0) AS arm_mean,
-        fsum(p.base_score ORDER BY p.base_score) FILTER (p.used) / nullif(count(p.base_score) FILTER (p.used), 0) AS base_mean,
+        fsum(p.arm_weight) FILTER (p.used AND p.arm_score IS NOT NULL) AS arm_weight,
+        fsum(p.base_weight) FILTER (p.used AND p.base_score IS NOT NULL) AS base_weight,
+        fsum(p.arm_weight * p.arm_score ORDER BY p.arm_score) FILTER (p.used) / nullif(fsum(p.arm_weight) FILTER (p.used AND p.arm_score IS NOT NULL), 0) AS arm_mean,
+        fsum(p.base_weight * p.base_score ORDER BY p.base_score) FILTER (p.used) / nullif(fsum(p.base_weight) FILTER (p.used AND p.base_score IS NOT NULL), 0) AS base_mean,
+        fsum(p.arm_weight * (p.arm_score - l.level) ORDER BY p.arm_score) FILTER (p.used) / nullif(fsum(p.arm_weight) FILTER (p.used AND p.arm_score IS NOT NULL), 0) AS arm_above,
+        fsum(p.base_weight * (p.base_score - l.level) ORDER BY p.base_score) FILTER (p.used) / nullif(fsum(p.base_weight) FILTER (p.used AND p.base_score IS NOT NULL), 0) AS base_above,
         fsum(p.difference ORDER BY p.difference) FILTER (p.used) / nullif(count(p.difference) FILTER (p.used), 0) AS mean_difference,
-        max(greatest(abs(p.arm_score), abs(p.base_score))) FILTER (p.used) AS scale,
+        any_value(l.level) AS level,
+        -- Whole numbers are exact; others are known to some units of their last digit.
+        if(bool_and(coalesce(p.arm_score * p.power = round(p.arm_score * p.power) AND p.base_score * p.power = round(p.base_score * p.power), false)) FILTER (p.used)
+            AND max(greatest(abs(p.arm_score), abs(p.base_score)) * p.power) FILTER (p.used) < 9e15,
+            0, 1.4e-15 * max(greatest(abs(p.arm_score), abs(p.base_score))) FILTER (p.used)) AS blur,
+        max(p.difference) FILTER (p.used) - min(p.difference) FILTER (p.used) AS span,
+        max(p.arm_score) FILTER (p.used) - min(p.arm_score) FILTER (p.used) AS arm_span,
+        max(p.base_score) FILTER (p.used) - min(p.base_score) FILTER (p.used) AS base_span,
         count(*) FILTER (p.used AND p.difference > 0) AS above,
         count(*) FILTER (p.used AND p.difference = 0) AS ties,
         count(*) FILTER (p.used AND p.difference < 0) AS below
     FROM pairs AS p
+    JOIN levels AS l USING (slice, metric, counting, arm, baseline)
     GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline
 ), parts AS (
     SELECT
-        p.slice, p.metric, p.counting, p.arm, p.baseline, f.apart, f.scale, p.cluster,
+        p.slice, p.metric, p.counting, p.arm, p.baseline, p.cluster,
         NOT f.apart OR count(p.arm_score) > 0 AS of_arm, f.apart AND count(p.base_score) > 0 AS of_base,
-        fsum(if(f.apart, coalesce((p.arm_score - f.arm_mean) / f.arm_tasks, 0),
+        fsum(if(f.apart, coalesce((p.arm_score - f.level - f.arm_above) * p.arm_weight / f.arm_weight, 0),
             (p.difference - f.mean_difference) / f.tasks) ORDER BY p.task) AS arm_part,
-        fsum(coalesce((p.base_score - f.base_mean) / f.base_tasks, 0) ORDER BY p.task) AS base_part
+        fsum(coalesce((p.base_score - f.level - f.base_above) * p.base_weight / f.base_weight, 0) ORDER BY p.task) AS base_part
     FROM pairs AS p
     JOIN facts AS f USING (slice, metric, counting, arm, baseline)
     WHERE p.used
-    GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline, f.apart, f.scale, p.cluster
+    GROUP BY p.slice, p.metric, p.counting, p.arm, p.baseline, f.apart, p.cluster
 ), squares AS (
     SELECT
-        c.slice, c.metric, c.counting, c.arm, c.baseline, c.apart, c.scale, count(*) AS clusters,
+        c.slice, c.metric, c.counting, c.arm, c.baseline, count(*) AS clusters,
         any_value(c.arm_clusters) AS arm_clusters, any_value(c.base_clusters) AS base_clusters,
         count(*) FILTER (c.of_arm AND c.of_base) AS shared,
         coalesce(fsum(c.arm_part * c.arm_part ORDER BY c.cluster) FILTER (NOT c.of_base), 0)
@@ -141,7 +177,16 @@ WITH pairs AS MATERIALIZED (
         FROM parts AS g
         WINDOW beside AS (PARTITION BY g.slice, g.metric, g.counting, g.arm, g.baseline)
     ) AS c
-    GROUP BY c.slice, c.metric, c.counting, c.arm, c.baseline, c.apart, c.scale
+    GROUP BY c.slice, c.metric, c.counting, c.arm, c.baseline
+), known AS (
+    -- Flat: no spread beyond the last digits. Blurred: some, of which those digits are a tenth or more.
+    SELECT s.*, f.apart,
+        if(f.apart, f.arm_span, f.span) <= f.blur AND s.arm_clusters > 1 AS arm_still,
+        NOT f.apart OR (f.base_span <= f.blur AND s.base_clusters > 1) AS base_still,
+        CASE WHEN f.apart THEN greatest(f.arm_span, f.base_span) > f.blur AND greatest(f.arm_span, f.base_span) <= 10 * f.blur
+            ELSE f.span > f.blur AND f.span <= 10 * f.blur END AS blurred
+    FROM squares AS s
+    JOIN facts AS f USING (slice, metric, counting, arm, baseline)
 ), lent AS (
     -- A few zeros are no proof of an arm without spread: it has that of the other one then.
     SELECT
@@ -149,19 +194,16 @@ WITH pairs AS MATERIALIZED (
             if(q.arm_flat, q.base_square * q.base_clusters / q.arm_clusters, q.arm_square) AS arm_square,
             if(q.base_flat, q.arm_square * q.arm_clusters / q.base_clusters, q.base_square) AS base_square)
     FROM (
-        SELECT s.*,
-            s.apart AND s.shared = 0 AND s.arm_square <= pow(1e-12 * s.scale, 2) AND s.base_square > pow(1e-12 * s.scale, 2) AS arm_flat,
-            s.apart AND s.shared = 0 AND s.base_square <= pow(1e-12 * s.scale, 2) AND s.arm_square > pow(1e-12 * s.scale, 2) AS base_flat
-        FROM squares AS s
+        SELECT k.*, k.apart AND k.shared = 0 AND k.arm_still AND NOT k.base_still AS arm_flat,
+            k.apart AND k.shared = 0 AND k.base_still AND NOT k.arm_still AS base_flat
+        FROM known AS k
     ) AS q
 ), errors AS (
     SELECT
-        v.* EXCLUDE (se, scale), if(v.se <= 1e-12 * v.scale, 0, v.se) AS se,
-        if(v.apart, least(v.arm_clusters, v.base_clusters), v.clusters) AS fewest
-    FROM (
-        SELECT l.*, sqrt(if(l.apart, l.arm_square + l.base_square + l.both_square, l.arm_square)) AS se
-        FROM lent AS l
-    ) AS v
+        l.* EXCLUDE (arm_still, base_still),
+        if(l.apart, least(l.arm_clusters, l.base_clusters), l.clusters) AS fewest,
+        if(l.arm_still AND l.base_still, 0, sqrt(if(l.apart, l.arm_square + l.base_square + l.both_square, l.arm_square))) AS se
+    FROM lent AS l
 ), freed AS (
     -- Welch (1947), Satterthwaite (1946): of the clusters of the one arm, of the other and of both.
     SELECT
@@ -178,9 +220,10 @@ WITH pairs AS MATERIALIZED (
     FROM errors AS e
 ), estimated AS MATERIALIZED (
     SELECT
-        f.*, e.clusters, e.fewest, e.df,
-        if(f.apart, f.arm_mean - f.base_mean, f.mean_difference) AS difference,
-        e.se,
+        f.*, e.clusters, e.fewest, e.df, e.shared, coalesce(e.blurred, false) OR NOT isfinite(
+            if(f.apart, f.arm_above - f.base_above, f.mean_difference) * f.power) AS beyond,
+        if(f.apart, f.arm_above - f.base_above, f.mean_difference) AS difference,
+        if(e.blurred, NULL, e.se) AS se,
         -- Of a difference without any spread: a fair coin a cluster, or all ways to give clusters to arms.
         CASE
             WHEN NOT f.apart OR e.shared = e.clusters THEN binomial_p(0, e.clusters)
@@ -214,9 +257,9 @@ WITH pairs AS MATERIALIZED (
         e.*, c.t_alpha, c.t_power, c.z,
         if(e.se > 0, c.t_alpha * e.se, NULL) AS half,
         CASE
-            WHEN e.df IS NULL OR e.df < 1 OR e.difference IS NULL THEN NULL
+            WHEN e.df IS NULL OR e.df < 1 OR e.difference IS NULL OR e.beyond THEN NULL
             WHEN e.se > 0 THEN t_p(e.difference / e.se, e.df)
-            WHEN abs(e.difference) <= 1e-12 * e.scale THEN 1.0
+            WHEN abs(e.difference) <= e.blur THEN 1.0
             ELSE e.spreadless_p
         END AS fixed_p,
         if(e.se > 0 AND e.fewest > 4, c.t_always * e.se, NULL) AS always_half
@@ -243,32 +286,71 @@ WITH pairs AS MATERIALIZED (
         if(r.p IS NULL, NULL, max(least(1.0, r.p * (r.family - r.place + 1))) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.place)) AS holm_p,
         if(r.p IS NULL, NULL, min(least(1.0, r.p * r.family / r.place)) OVER (PARTITION BY r.counting, r.slice = '', if(each IS NULL, NULL, r.metric) ORDER BY r.place DESC)) AS bh_p
     FROM ranked AS r
+), judged AS (
+    SELECT
+        a.*, a.arm_scale <> a.base_scale AS mixed,
+        CASE
+            WHEN NOT a.named OR a.better IS NULL THEN NULL
+            WHEN coalesce(a.holm_p, 1) > a.alpha THEN 'cannot tell'
+            WHEN (a.difference > 0) = (a.better = 'higher') THEN 'better'
+            ELSE 'worse'
+        END AS counted_verdict
+    FROM adjusted AS a
+), settled AS (
+    SELECT
+        j.*, min(j.counted_verdict) OVER ways <> max(j.counted_verdict) OVER ways AS turns,
+        max(j.filled) OVER ways AS ever_filled, bool_or(j.beyond) OVER ways AS ever_beyond
+    FROM judged AS j
+    WINDOW ways AS (PARTITION BY j.slice, j.metric, j.arm, j.baseline)
 )
 SELECT
     a.slice, a.metric, a.better, a.arm, a.baseline, a.counting, a.counting = a.missing AS "default",
     CASE
         WHEN NOT a.named THEN 'no metric named'
+        WHEN a.impossible IS NOT NULL THEN 'impossible values'
+        WHEN a.mixed THEN 'different scales'
         WHEN a.better IS NULL THEN 'direction not stated'
-        WHEN coalesce(a.holm_p, 1) > a.alpha THEN 'cannot tell'
-        WHEN (a.difference > 0) = (a.better = 'higher') THEN 'better'
-        ELSE 'worse'
+        WHEN a.beyond THEN 'cannot be computed'
+        WHEN a.base_open + a.arm_open > 0 THEN 'not finished'
+        WHEN a.turns THEN concat('depends on ', coalesce(nullif(array_to_string(list_filter([
+            if(a.unended_valued > 0, 'crashes', NULL), if(a.base_missing + a.arm_missing > 0, 'missing values', NULL),
+            if(a.ever_filled > 0, 'missing tasks', NULL)], lambda w: w IS NOT NULL), ' and '), ''), 'missing values'))
+        ELSE a.counted_verdict
     END AS verdict,
-    a.base_mean, a.arm_mean, a.difference, a.se, a.df,
-    a.difference - a.half AS low, a.difference + a.half AS high,
-    a.difference - a.always_half AS always_low, a.difference + a.always_half AS always_high,
+    finite(a.base_mean * a.power) AS base_mean, finite(a.arm_mean * a.power) AS arm_mean,
+    finite(a.difference * a.power) AS difference, finite(a.se * a.power) AS se, a.df,
+    finite((a.difference - a.half) * a.power) AS low, finite((a.difference + a.half) * a.power) AS high,
+    finite((a.difference - a.always_half) * a.power) AS always_low, finite((a.difference + a.always_half) * a.power) AS always_high,
     a.fixed_p AS p, a.always_p, a.holm_p, a.bh_p, a.alpha, a.stop, a.family,
-    if(a.apart, 'two samples', 'paired by task') AS design, a.tasks, a.clusters, a.base_trials,
+    CASE WHEN NOT a.apart THEN 'paired by task' WHEN a.metric = 'completion' THEN 'shares of runs' ELSE 'two samples' END AS design,
+    a.tasks, a.clusters, a.base_trials,
     a.arm_trials, a.base_missing, a.arm_missing, a.unmatched,
     CASE a.better WHEN 'higher' THEN a.above WHEN 'lower' THEN a.below END AS wins, a.ties,
     CASE a.better WHEN 'higher' THEN a.below WHEN 'lower' THEN a.above END AS losses, a.sign_p AS mcnemar_p, a."binary",
-    if(a.se > 0, (a.t_alpha + a.t_power) * a.se, NULL) AS detectable,
+    if(a.se > 0, finite((a.t_alpha + a.t_power) * a.se * a.power), NULL) AS detectable,
     a.smallest,
-    if(a.se > 0 AND a.smallest > 0, TRY_CAST(ceil(pow(a.z * a.se / a.smallest, 2) * a.tasks) AS BIGINT), NULL) AS tasks_required,
-    a.smallest IS NULL OR (a.difference - a.half >= a.smallest OR a.difference + a.half <= -a.smallest) AS matters,
+    if(a.se > 0 AND a.smallest > 0, TRY_CAST(ceil(pow(a.z * a.se / (a.smallest / a.power), 2) * a.tasks) AS BIGINT), NULL) AS tasks_required,
+    a.smallest IS NULL OR ((a.difference - a.half) * a.power >= a.smallest OR (a.difference + a.half) * a.power <= -a.smallest) AS matters,
     a.number, a.stated_by, a.above, a.below, a.base_unended, a.arm_unended, a.unended_valued,
-    a."binary" AND NOT a.apart AND a.base_trials = a.tasks AND a.arm_trials = a.tasks AS single
-FROM adjusted AS a;
-COMMENT ON MACRO TABLE comparisons IS 'With each, every metric is a family of its own. With all_pairs, each arm stands beside each one that the plan names before it, all in one family. One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)); the interval low..high is Student''s with clusters - 1 degrees of freedom. Of two samples se is of both arms'' clusters, each with its own G / (G - 1), and df is Welch''s and Satterthwaite''s (1946; clusters of both arms are a third part of the variance), an arm without any spread has the other one''s variance of a cluster and df, or df is the smaller arm''s clusters - 1 where those are fewer than 3; there is no se and no p where an arm has fewer than two. always_low..always_high may be looked at at any time (the normal mixture''s at the normal score of t; as simulated it holds from five clusters on, and is NULL below, or where an arm of two samples has fewer: see tests/statistics). Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting, of the whole and of all slices each for itself; the verdict is by Holm''s at alpha, of the always-valid p where the plan is sequential. mcnemar_p is that of the exact sign test of tasks won and lost, which is McNemar''s where each task was tried once (single); NULL of two samples, and where tasks hang together in clusters. The verdict is better, worse or cannot tell; no metric named where several were scored and neither a plan nor only_metric names one; direction not stated where nobody says which is the good one (above and below count the tasks). A difference without any spread is judged by the exact sign test of clusters, of two samples without a common cluster by the exact permutation test of them (twice the chance of the one tail).';
+    a."binary" AND NOT a.apart AND a.base_trials = a.tasks AND a.arm_trials = a.tasks AS single,
+    a.counted_verdict,
+    CASE
+        WHEN a.p IS NULL THEN NULL
+        WHEN a.stop = 'sequential' THEN 'always-valid normal mixture'
+        WHEN a.se > 0 AND NOT a.apart THEN if(a.clusters < a.tasks, 'paired t test, clustered', 'paired t test')
+        WHEN a.se > 0 THEN if(a.shared > 0 OR a.clusters < a.tasks, 'Welch''s t test, clustered', 'Welch''s t test')
+        WHEN abs(a.difference) <= a.blur THEN 'none: no task differs'
+        WHEN NOT a.apart OR a.shared = a.clusters THEN if(a.clusters < a.tasks, 'exact sign test of clusters', 'exact sign test')
+        ELSE 'exact permutation test'
+    END AS test,
+    (a.p <= a.alpha) <> (a.sign_p <= a.alpha) AS tests_disagree,
+    a.base_open, a.arm_open, a.filled,
+    CASE WHEN a.impossible IS NOT NULL THEN a.impossible
+        WHEN a.mixed THEN concat(if(a.arm_scale = 'share', a.arm, a.baseline), ' is a share, from 0 to 1, ',
+            if(a.arm_scale = 'share', a.baseline, a.arm), ' a percentage, from 0 to 100')
+        WHEN a.beyond THEN 'its values are too large, or too close to each other, for double precision' END AS problem
+FROM settled AS a;
+COMMENT ON MACRO TABLE comparisons IS 'One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. With each, every metric is a family of its own. With all_pairs, each arm is beside each one that the plan names before it, all in one family. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)); the interval low..high is Student''s with clusters - 1 degrees of freedom. Of two samples se is of both arms'' clusters, each with its own G / (G - 1), and df is Welch''s and Satterthwaite''s (1946; clusters of both arms are a third part of the variance), an arm without any spread has the other one''s variance of a cluster and df, or df is the smaller arm''s clusters - 1 where those are fewer than 3; there is no se and no p where an arm has fewer than two. Of completion the means are shares of runs, and the difference is judged as two samples with the tasks as clusters. always_low..always_high may be looked at at any time (the normal mixture''s at the normal score of t; as simulated it holds from five clusters on, and is NULL below, or where an arm of two samples has fewer: see tests/statistics). Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting, of the whole and of all slices each for itself. counted_verdict is that of the row alone, by Holm''s p at alpha, of the always-valid p where the plan is sequential: better, worse or cannot tell. verdict is the same, unless something forbids it, first of: no metric named (several were scored and neither a plan nor only_metric names one); impossible values (see trial_scores); different scales (a share in one arm, a percentage in the other); direction not stated (above and below count the tasks); cannot be computed (in double precision); not finished (runs of either arm are open: base_open, arm_open); depends on crashes, missing values or missing tasks (the ways of counting give different verdicts). problem says why values forbid one. test names the test that p comes from. mcnemar_p is that of the exact sign test of tasks won and lost, which is McNemar''s where each task was tried once (single); NULL of two samples, and where tasks are in clusters; tests_disagree is true where it and p are on two sides of alpha. unmatched counts the tasks that only one arm has, filled those of them that count as missing since the plan has them. A difference without any spread is judged by the exact sign test of clusters, of two samples without a common cluster by the exact permutation test of them (twice the chance of the one tail).';
 
 CREATE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, each := NULL, against := NULL) AS TABLE
 WITH based AS (
@@ -276,31 +358,30 @@ WITH based AS (
     FROM experiment_arms AS a
     WHERE a.experiment = the_experiment AND if(against IS NULL, a.number = 1, a.arm = against)
 ), scores AS MATERIALIZED (
-    SELECT s.*, coalesce(if(s.ended, s.value, NULL), if(b.arm IS NULL, s.worst_case, s.best_case)) AS assumed
+    SELECT s.*, counted_value(s.missing, s.value, s.ended, s.pending, s.worst, if(b.arm IS NULL, s.worst_case, s.best_case)) AS counted
     FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as, each := each) AS s
     LEFT JOIN based AS b ON b.arm = s.arm
 ), tasks AS MATERIALIZED (
+    -- Completion is a share of runs; of all else each task weighs the same.
     SELECT
         s.slice, s.metric, s.arm, s.task, min(s.cluster) AS cluster, count(*) AS trials,
-        if(any_value(s.missing) = 'worst-case', fsum(s.assumed ORDER BY s.assumed) / nullif(count(s.assumed), 0),
-            mean_of(any_value(s.missing), coalesce(fsum(s.value ORDER BY s.value), 0), count(*), count(s.value), any_value(s.worst),
-            fsum(s.value ORDER BY s.value) FILTER (s.ended), count(s.value) FILTER (s.ended))) AS score
+        fsum(s.counted / s.power ORDER BY s.counted) / count(s.counted) AS score, if(s.metric = 'completion', count(s.counted), 1) AS weight
     FROM scores AS s
     GROUP BY s.slice, s.metric, s.arm, s.task
+    HAVING count(s.counted) > 0
 ), means AS MATERIALIZED (
-    SELECT t.slice, t.metric, t.arm, count(*) AS tasks, max(t.trials) AS trials_max,
-        fsum(t.score ORDER BY t.score) / count(*) AS mean
-    FROM tasks AS t
-    WHERE t.score IS NOT NULL
+    SELECT t.slice, t.metric, t.arm, count(*) AS tasks, max(t.trials) AS trials_max, sum(t.weight) AS weight,
+        fsum(t.weight * t.score ORDER BY t.score) / sum(t.weight) AS mean, min(t.score) AS level,
+        fsum(t.weight * (t.score - any_level) ORDER BY t.score) / sum(t.weight) AS above
+    FROM (SELECT k.*, min(k.score) OVER (PARTITION BY k.slice, k.metric, k.arm) AS any_level FROM tasks AS k) AS t
     GROUP BY t.slice, t.metric, t.arm
 ), errors AS MATERIALIZED (
     SELECT c.slice, c.metric, c.arm, count(*) AS clusters,
         sqrt(fsum(c.part * c.part ORDER BY c.cluster) * count(*) / nullif(count(*) - 1, 0)) AS se
     FROM (
-        SELECT t.slice, t.metric, t.arm, t.cluster, fsum((t.score - m.mean) / m.tasks ORDER BY t.task) AS part
+        SELECT t.slice, t.metric, t.arm, t.cluster, fsum((t.score - m.level - m.above) * t.weight / m.weight ORDER BY t.task) AS part
         FROM tasks AS t
         JOIN means AS m USING (slice, metric, arm)
-        WHERE t.score IS NOT NULL
         GROUP BY t.slice, t.metric, t.arm, t.cluster
     ) AS c
     GROUP BY c.slice, c.metric, c.arm
@@ -308,13 +389,12 @@ WITH based AS (
     SELECT
         slice, metric, any_value(number) AS number, any_value(better) AS better,
         any_value(stated_by) AS stated_by, any_value(named) AS named, arm,
-        count(*) AS trials, count(*) - count(value) AS missing,
+        count(*) AS trials, count(*) FILTER (value IS NULL AND NOT pending) AS missing,
         count(*) FILTER (status = 'failed') AS failed, count(*) FILTER (status = 'open') AS open,
-        count(*) FILTER (if(missing = 'worst-case', assumed, if(missing = 'failure' OR ended, value, NULL)) = 1) AS successes,
-        bool_and(value IS NULL OR value IN (0, 1)) AS "binary",
-        count(CASE missing WHEN 'failure' THEN coalesce(value, worst) WHEN 'worst-case' THEN assumed ELSE if(ended, value, NULL) END) AS counted,
-        min(value) AS value_min, max(value) AS value_max,
-        quantile_cont(value, [0.5, 0.95, 0.99]) AS quantiles, fsum(value ORDER BY value) AS total
+        count(*) FILTER (counted = 1) AS successes,
+        bool_and(value IS NULL OR value IN (0, 1)) AS "binary", count(counted) AS counted,
+        min(value) AS value_min, max(value) AS value_max, any_value(power) AS power, any_value(impossible) AS impossible,
+        quantile_cont(value / power, [0.5, 0.95, 0.99]) AS quantiles, fsum(value / power ORDER BY value) AS total
     FROM scores
     GROUP BY slice, metric, arm
 ), critical AS MATERIALIZED (
@@ -332,12 +412,14 @@ WITH based AS (
 )
 SELECT
     s.slice, s.metric, s.better, s.arm, coalesce(s.tasks, 0) AS tasks, s.trials, s.missing,
-    s.failed, s.open, s.mean, s.se, s.clusters, s.mean - s.half AS low, s.mean + s.half AS high,
+    s.failed, s.open, finite(s.mean * s.power) AS mean, finite(s.se * s.power) AS se, s.clusters,
+    finite((s.mean - s.half) * s.power) AS low, finite((s.mean + s.half) * s.power) AS high,
     if(s.simple, wilson_end(s.successes, s.counted, s.z, 0), NULL) AS wilson_low,
     if(s.simple, wilson_end(s.successes, s.counted, s.z, 1), NULL) AS wilson_high,
-    if(s.flat, NULL, s.quantiles[1]) AS p50, if(s.flat, NULL, s.quantiles[2]) AS p95, if(s.flat, NULL, s.quantiles[3]) AS p99, s.total, s.number, s.stated_by, s.named
+    if(s.flat, NULL, s.quantiles[1] * s.power) AS p50, if(s.flat, NULL, s.quantiles[2] * s.power) AS p95,
+    if(s.flat, NULL, s.quantiles[3] * s.power) AS p99, finite(s.total * s.power) AS total, s.number, s.stated_by, s.named, s.impossible
 FROM joined AS s;
-COMMENT ON MACRO TABLE arm_summary IS 'One row an arm, metric and slice: trials, those without a value, the mean over tasks with its clustered standard error and interval, quantiles over trials (none of a metric that is 0 or 1, or everywhere the same), and where each task has one trial and its own cluster Wilson''s interval of the share of successes. against names the baseline, which counts as the best case where missing is worst-case.';
+COMMENT ON MACRO TABLE arm_summary IS 'One row an arm, metric and slice: its trials, how many that ended have no value (missing), how many have not ended (open, no failure), the mean over tasks with its clustered standard error and interval (of completion: over runs), quantiles over trials (none of a metric that is 0 or 1, or the same everywhere), and Wilson''s interval of the share of successes where each task has one trial and its own cluster. A missing value counts as counted_value says. against names the baseline, which gets the best case where missing is worst-case. NULL where a figure exceeds double precision. impossible says why the values cannot be, where they cannot (see trial_scores).';
 
 CREATE MACRO pass_curves(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, against := NULL) AS TABLE
 WITH based AS (
@@ -345,13 +427,14 @@ WITH based AS (
     FROM experiment_arms AS a
     WHERE a.experiment = the_experiment AND if(against IS NULL, a.number = 1, a.arm = against)
 ), tasks AS MATERIALIZED (
-    SELECT t.slice, t.metric, t.arm, t.task, t.cluster,
-        CASE t.missing WHEN 'failure' THEN t.successes WHEN 'worst-case' THEN
-            (t.ended_successes + coalesce((t.trials - t.ended_valued) * if(b.arm IS NULL, t.worst_case, t.best_case), 0))::BIGINT
-            ELSE t.ended_successes END AS successes,
-        if(t.missing = 'failure' OR (t.missing = 'worst-case' AND t.worst_case IS NOT NULL), t.trials, t.ended_valued) AS n, t."binary"
-    FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
-    LEFT JOIN based AS b ON b.arm = t.arm
+    SELECT c.slice, c.metric, c.arm, c.task, min(c.cluster) AS cluster, count(*) FILTER (c.counted = 1) AS successes,
+        count(c.counted) AS n, bool_and(c.value IS NULL OR c.value IN (0, 1)) AS "binary"
+    FROM (
+        SELECT s.*, counted_value(s.missing, s.value, s.ended, s.pending, s.worst, if(b.arm IS NULL, s.worst_case, s.best_case)) AS counted
+        FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS s
+        LEFT JOIN based AS b ON b.arm = s.arm
+    ) AS c
+    GROUP BY c.slice, c.metric, c.arm, c.task
 ), tries AS (
     SELECT slice, metric, arm, least(min(n) FILTER (n > 0), 64) AS k_max
     FROM tasks
@@ -395,7 +478,7 @@ SELECT
 FROM means AS m
 JOIN errors AS e USING (slice, metric, arm, k)
 LEFT JOIN critical AS c ON c.df = e.clusters - 1;
-COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. k goes up to the trials that every task has, at most 64.';
+COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. A missing value counts as counted_value says, as in arm_summary: pass@1 is its mean. k goes up to the trials that every task has, at most 64.';
 
 CREATE MACRO sample_ratio(the_experiment) AS TABLE
 WITH held AS (
@@ -415,17 +498,19 @@ WITH held AS (
     LEFT JOIN held AS g ON g.arm = x.arm
     WHERE x.experiment = the_experiment
 ), expected AS (
-    SELECT s.*, sum(s.units) OVER () * s.weight / nullif(fsum(s.weight ORDER BY s.number) OVER (), 0) AS expected,
+    -- Somebody said how many: the hash by the plan's weights, weights that differ, or a planned size.
+    SELECT s.*, EXISTS (SELECT 1 FROM experiments AS x WHERE x.experiment = the_experiment AND x.planned IS NOT NULL)
+            OR (EXISTS (SELECT 1 FROM experiments AS x WHERE x.experiment = the_experiment) AND (bool_and(s.randomised) OVER () OR min(s.weight) OVER () < max(s.weight) OVER ())) AS stated, sum(s.units) OVER () * s.weight / nullif(fsum(s.weight ORDER BY s.number) OVER (), 0) AS expected,
         count(*) FILTER (s.weight > 0 OR s.units > 0) OVER () AS arms
     FROM shares AS s
 )
 SELECT
     e.arm, e.units, e.expected, e.randomised,
-    if(e.arms > 1, chi_square_p(sum(CASE WHEN e.expected > 0 THEN pow(e.units - e.expected, 2) / e.expected
+    if(e.arms > 1 AND e.stated, chi_square_p(sum(CASE WHEN e.expected > 0 THEN pow(e.units - e.expected, 2) / e.expected
         WHEN e.units > 0 THEN 'inf'::DOUBLE ELSE 0 END) OVER (), e.arms - 1), NULL) AS p,
-    e.number
+    e.number, e.stated
 FROM expected AS e;
-COMMENT ON MACRO TABLE sample_ratio IS 'One row an arm: units it was given (runs, where no unit is on record) and expected by the arms'' weights (equal ones without a plan; an arm that the plan does not have is given none); p is of the chi-square test that they agree: below 0.001, look for what loses units before reading any difference. randomised says whether all were assigned by hash.';
+COMMENT ON MACRO TABLE sample_ratio IS 'One row an arm: units it was given (runs, where no unit is on record) and expected by the arms'' weights (equal ones without a plan; an arm that the plan does not have is given none). stated says whether anybody said how many there were to be: a plan that gives a planned size or weights that differ, or whose hash assigned all units. Only then is there p, of the chi-square test that they agree: below 0.001, look for what loses units before reading any difference. randomised says whether all were assigned by hash.';
 
 CREATE MACRO regressions(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT
@@ -476,9 +561,9 @@ COMMENT ON MACRO TABLE accounting IS 'One row an arm: what became of its runs, t
 
 CREATE MACRO ranking(the_experiment, only_metric := NULL, at_alpha := NULL, directions := NULL, counted_as := NULL) AS TABLE
 WITH pairs AS MATERIALIZED (
-    SELECT c.metric, c.number, c.arm, c.baseline, c.verdict, c.family, c.alpha
+    SELECT c.metric, c.number, c.arm, c.baseline, if(c.verdict IN ('better', 'worse'), c.verdict, 'cannot tell') AS verdict, c.family, c.alpha
     FROM comparisons(the_experiment, only_metric := only_metric, at_alpha := at_alpha, directions := directions, counted_as := counted_as, all_pairs := true) AS c
-    WHERE c."default" AND c.verdict IN ('better', 'worse', 'cannot tell')
+    WHERE c."default" AND c.counted_verdict IS NOT NULL
 ), sides AS (
     SELECT p.metric, p.arm, p.baseline AS other, p.verdict, p.family, p.alpha FROM pairs AS p
     UNION ALL
@@ -493,4 +578,4 @@ SELECT
     any_value(s.family) AS family, any_value(s.alpha) AS alpha
 FROM sides AS s
 GROUP BY s.metric, s.arm;
-COMMENT ON MACRO TABLE ranking IS 'One row an arm, of metrics that have a verdict: the ranks it can have (1 is the best), and the arms that it cannot be told apart from (alike). rank_low is one more than the arms that are better by Holm''s correction over all pairs (family), rank_high the number of arms less those that are worse: by it all ranks hold together with probability 1 - alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks).';
+COMMENT ON MACRO TABLE ranking IS 'One row an arm, of metrics that have a verdict: the ranks it can have (1 is the best), and the arms that it cannot be told apart from (alike): also where the verdict is that it depends, that the arms have not finished, or that the values cannot be compared. rank_low is one more than the arms that are better by Holm''s correction over all pairs (family), rank_high the number of arms less those that are worse: by it all ranks hold together with probability 1 - alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks).';

@@ -145,6 +145,10 @@ FROM (
 WHERE coalesce(s.checks, s.stored, s.broken_down) IS NOT NULL;
 COMMENT ON VIEW checked_scores IS 'One row a score beside which its judge stored checks (of tau-bench, of tau2-bench, or passed, success, resolved, correct), and in what they contradict it.';
 
+CREATE MACRO claim_holds(claimed, value) AS abs(try_cast(claimed AS DOUBLE) - value)
+    <= if(contains(lower(claimed), 'e'), 0, 0.5 * 0.1 ** greatest(2, length(split_part(claimed, '.', 2)))) + 1e-9;
+COMMENT ON MACRO claim_holds IS 'Whether a claimed mean is a value, to the digits that are claimed, two at least: JSON keeps no last zero.';
+
 CREATE VIEW claimed_scores AS
 WITH said AS (
     SELECT r.run, r.experiment, r.arm, r.task, l.name, label_of(r.labels, l.name) AS claimed
@@ -156,26 +160,43 @@ WITH said AS (
     SELECT run, metric, max_by({'value': value, 'by': judged_by, 'position': position, 'version': version}, version) AS told
     FROM outcomes
     GROUP BY run, metric
+), means AS (
+    SELECT DISTINCT experiment, arm, claimed, substr(name, length('claim of the mean: ') + 1) AS metric
+    FROM said
+    WHERE starts_with(name, 'claim of the mean: ')
+), scored AS (
+    SELECT
+        m.experiment, m.arm, m.metric, m.claimed, r.status, n.told.value AS value,
+        if(coalesce(e.missing, 'failure') = 'excluded', 'excluded', 'failure') AS missing,
+        if(coalesce(p.better, k.better) = 'higher', least(0.0, min(n.told.value) OVER (PARTITION BY m.experiment, m.metric)), NULL) AS worst
+    FROM means AS m
+    JOIN runs AS r ON r.experiment IS NOT DISTINCT FROM m.experiment AND r.arm IS NOT DISTINCT FROM m.arm AND r.parent IS NULL
+    LEFT JOIN newest AS n ON n.run = r.run AND n.metric = m.metric
+    LEFT JOIN experiments AS e ON e.experiment = m.experiment
+    LEFT JOIN metrics AS p ON p.experiment = m.experiment AND p.metric = m.metric
+    LEFT JOIN metric_catalogue AS k ON k.metric = m.metric
+), counted AS (
+    SELECT
+        s.experiment, s.arm, s.metric, s.claimed, count(*) FILTER (s.status <> 'open' OR s.value IS NOT NULL) AS runs,
+        count(*) FILTER (s.value IS NULL AND s.status <> 'open') AS missing,
+        avg(counted_value(s.missing, s.value, s.status = 'completed', s.status = 'open', s.worst, NULL)) AS value,
+        avg(s.value) AS without, avg(coalesce(s.value, if(s.status = 'open', NULL, 0))) AS with_zeros
+    FROM scored AS s
+    GROUP BY s.experiment, s.arm, s.metric, s.claimed
+    HAVING count(s.value) > 0
 )
 SELECT
     s.run, s.experiment, s.arm, s.task, n.metric, s.claimed, n.told.value AS value, n.told.by AS judged_by, 1 AS runs,
-    n.told.position AS position, n.told.version AS version, try_cast(s.claimed AS DOUBLE) = n.told.value AS holds
+    n.told.position AS position, n.told.version AS version, try_cast(s.claimed AS DOUBLE) = n.told.value AS holds, 0 AS missing, NULL::DOUBLE AS otherwise
 FROM said AS s
 JOIN newest AS n ON n.run = s.run AND s.name = 'claim: ' || n.metric
 UNION ALL
 SELECT
-    NULL, m.experiment, m.arm, NULL, m.metric, m.claimed, avg(n.told.value), NULL, count(n.run), NULL, NULL,
-    abs(try_cast(m.claimed AS DOUBLE) - avg(n.told.value))
-        <= if(contains(lower(m.claimed), 'e'), 0, 0.5 * 0.1 ** greatest(2, length(split_part(m.claimed, '.', 2)))) + 1e-9
-FROM (
-    SELECT DISTINCT experiment, arm, claimed, substr(name, length('claim of the mean: ') + 1) AS metric
-    FROM said
-    WHERE starts_with(name, 'claim of the mean: ')
-) AS m
-JOIN runs AS r ON r.experiment IS NOT DISTINCT FROM m.experiment AND r.arm IS NOT DISTINCT FROM m.arm AND r.parent IS NULL
-JOIN newest AS n ON n.run = r.run AND n.metric = m.metric
-GROUP BY m.experiment, m.arm, m.metric, m.claimed;
-COMMENT ON VIEW claimed_scores IS 'One row a score that a source claims of a run and that is on record, too, and one a mean that it claims of an arm: what is claimed, and what is on record.';
+    NULL, c.experiment, c.arm, NULL, c.metric, c.claimed, c.value, NULL, c.runs, NULL, NULL, claim_holds(c.claimed, c.value), c.missing,
+    CASE WHEN claim_holds(c.claimed, c.value) THEN NULL WHEN claim_holds(c.claimed, c.without) THEN c.without
+        WHEN claim_holds(c.claimed, c.with_zeros) THEN c.with_zeros END
+FROM counted AS c;
+COMMENT ON VIEW claimed_scores IS 'One row a score that a source claims of a run and that is on record, too, and one a mean that it claims of an arm: what is claimed, and what is on record. A run without a value counts in a mean as counted_value says, by the plan (failure, without a plan), as in arm_summary.';
 
 CREATE VIEW odd_scores AS
 SELECT
@@ -197,12 +218,14 @@ JOIN events AS e ON e.position = c.position AND e.version = c.version
 WHERE c.run IS NOT NULL AND NOT c.holds
 UNION ALL
 SELECT
-    'claimed mean', NULL, NULL, NULL, NULL,
-    concat('claimed is a mean ', c.metric, ' of ', c.claimed, ' under arm ', c.arm, ', and that of its ', c.runs, ' scored runs is ', round(c.value, 6)),
+    if(c.otherwise IS NULL, 'claimed mean', 'claimed mean counts otherwise'), NULL, NULL, NULL, NULL,
+    concat('claimed is a mean ', c.metric, ' of ', c.claimed, ' under arm ', c.arm, ', and that of its ', c.runs, if(c.missing > 0, ' runs is ', ' scored runs is '), round(c.value, 6),
+        if(c.missing > 0, concat(' (', c.missing, ' without a value)'), ''),
+        if(c.otherwise IS NULL, '', concat('; it is ', round(c.otherwise, 6), ' with missing values or crashes counted otherwise'))),
     c.experiment, []
 FROM claimed_scores AS c
 WHERE c.run IS NULL AND NOT c.holds;
-COMMENT ON VIEW odd_scores IS 'One row a score that contradicts the checks which its judge stored beside it, or what its source claims of it; and one an arm whose mean is not the claimed one.';
+COMMENT ON VIEW odd_scores IS 'One row a score that contradicts the checks which its judge stored beside it, or what its source claims of it; and one an arm whose mean is not the claimed one, or only where missing values or crashes are counted in another way than in a comparison.';
 
 -- Trials of experiments that are over: nothing of them is open, a plan is stopped, and arms were not
 -- drawn by lot, which leaves tasks and trials uneven.
@@ -400,52 +423,6 @@ FROM first AS f
 WHERE f.place = 1
 GROUP BY f.experiment, f.run, f.position, f.task <> f.other_task;
 COMMENT ON VIEW odd_copies IS 'One row a conversation that stands in several runs of an experiment, of other tasks or arms, wholly or nearly. Trials of one task under one arm may be equal.';
-
-CREATE VIEW odd_times AS
-WITH claimed AS MATERIALIZED (
-    SELECT
-        r.experiment, r.arm, e.run, e.happened_at AS claimed_at, e.logged_at, e.position, e.event_index,
-        date_diff('microsecond', lag(e.happened_at) OVER (PARTITION BY e.run ORDER BY e.happened_at), e.happened_at) AS gap
-    FROM events AS e
-    JOIN assigned_runs AS r ON r.run = e.run
-    WHERE e.occurred_at IS NOT NULL
-), per_run AS (
-    SELECT experiment, arm, run, date_diff('microsecond', min(claimed_at), max(claimed_at)) AS took FROM claimed GROUP BY experiment, arm, run
-), per_arm AS (
-    SELECT
-        experiment, arm, count(*) AS times, count(DISTINCT run) AS runs, count(DISTINCT claimed_at) AS different, min(claimed_at) AS first,
-        count(*) FILTER (epoch_us(claimed_at) % 10000000 <> 0) AS odd, count(*) FILTER (claimed_at > logged_at + INTERVAL 14 HOUR) AS future, max(claimed_at) AS last,
-        count(*) FILTER (gap > 0) AS gaps, count(DISTINCT gap) FILTER (gap > 0) AS different_gaps, max(gap) AS gap,
-        arg_min(run, position) AS run, min(position) AS position, arg_min(event_index, position) AS event_index,
-        arg_max(run, claimed_at) AS last_run, arg_max(position, claimed_at) AS last_position, arg_max(event_index, claimed_at) AS last_index
-    FROM claimed
-    GROUP BY experiment, arm
-), found AS (
-    SELECT 'all equal' AS kind, *, concat('all ', times, ' times of the ', runs, ' runs of arm ', arm, ' are ', moment_of(first)) AS fact
-    FROM per_arm WHERE runs >= 5 AND different = 1
-    UNION ALL
-    SELECT 'all round', *, concat('all ', times, ' times of arm ', arm, ' are whole tens of seconds')
-    FROM per_arm WHERE different >= 20 AND odd = 0
-    UNION ALL
-    SELECT 'in the future', * REPLACE (last_run AS run, last_position AS position, last_index AS event_index),
-        concat(future, ' of the ', times, ' times of arm ', arm, ' are after they were recorded, up to ', moment_of(last))
-    FROM per_arm WHERE future > 0
-    UNION ALL
-    SELECT 'constant steps', *, concat('each of the ', gaps, ' steps in time of arm ', arm, ' is ', gap / 1e6, ' s')
-    FROM per_arm WHERE gaps >= 20 AND runs >= 2 AND different_gaps = 1
-    UNION ALL
-    SELECT 'constant durations', a.*, concat('each of the ', d.runs, ' runs of arm ', a.arm, ' takes ', d.took / 1e6, ' s')
-    FROM per_arm AS a
-    JOIN (
-        SELECT experiment, arm, max(took) AS took, count(*) AS runs FROM per_run WHERE took > 0 GROUP BY experiment, arm
-        HAVING count(*) >= 5 AND count(DISTINCT took) = 1 AND max(took) >= 5000000
-    ) AS d ON d.experiment = a.experiment AND d.arm = a.arm
-)
-SELECT
-    f.kind, f.run, NULL::VARCHAR AS agent, NULL::BIGINT AS step, address_of(f.position, f.event_index) AS address, f.fact, f.experiment,
-    [{'run': f.run, 'address': address_of(f.position, f.event_index)}] AS evidence
-FROM found AS f;
-COMMENT ON VIEW odd_times IS 'One row an arm whose claimed times cannot be: latency is not to be compared then.';
 
 CREATE VIEW odd_failures AS
 WITH per_arm AS (

@@ -63,6 +63,7 @@ INSERT INTO finding_kinds VALUES
     ('odd_costs', 'negative', 'costs', 'high', 'Is no amount below 0?'),
     ('odd_scores', 'claimed score', 'scores', 'high', 'Is each score what its source claims?'),
     ('odd_scores', 'claimed mean', 'scores', 'high', 'Is the mean of each arm what its source claims, to the digits that it gives, two at least?'),
+    ('odd_scores', 'claimed mean counts otherwise', 'scores', 'low', 'Does the claimed mean count missing values and crashes as a comparison does?'),
     ('odd_prompts', 'without evidence', 'prompts', 'medium', 'Does each version that an alias names rest on evidence?'),
     ('odd_prompts', 'retired in use', 'prompts', 'medium', 'Was no version used after it was retired?'),
     ('odd_memory', 'untrusted memory', 'overrides', 'high', 'Does no file of memory rest on untrusted input?'),

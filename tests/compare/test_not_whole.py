@@ -1,0 +1,52 @@
+"""What the summary says of an experiment that is not finished, or holds a trial twice."""
+
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.cli.support import Call
+
+pytestmark = pytest.mark.slow
+
+
+def test_open_and_repeated_trials_are_told_before_the_sizes(
+    data_dir: Path, workspace: str, call: Call
+):
+    """One run is still open and one trial was recorded twice; an arm that has fewer runs than the
+    other has lost none, for nobody said how many there were to be.
+    """
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        trials = [("a", n) for n in (*range(12), 0)] + [("b", n) for n in range(2)]
+        for arm, task in trials:
+            with record.run("w", experiment="e", arm=arm, task=f"t{task}", trial=0) as session:
+                run = session.run
+            record.score(run, {"reward": task % 2}, by="g")
+        with record.run("w", experiment="e", arm="b", task="t2", trial=0):
+            told = call("compare", "e").out
+            lines = call("compare", "e", "--json").lines
+    assert "b against a: not finished: 1 run of b still open: end, resume or settle them" in told
+    assert "No run failed; not finished: b 1 of 3; 1 trial recorded more than once (of a)" in told
+    assert "9 of one arm only left out" in told
+    assert "Units are lost" not in told
+    assert "ended as completed" not in told
+    [row] = [line for line in lines if line["kind"] == "comparison" and line["default"]][:1]
+    assert (row["verdict"], row["arm_open"], row["difference"]) == ("not finished", 1, 0)
+
+
+def test_a_test_that_disagrees_is_named_beside_the_verdict(
+    data_dir: Path, workspace: str, call: Call
+):
+    """Five tasks won and none lost of 20: better by the paired t test, not by the exact one."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for arm in "ab":
+            for task in range(20):
+                with record.run("w", experiment="e", arm=arm, task=f"t{task}") as session:
+                    run = session.run
+                record.score(run, {"reward": float(arm == "b" and task < 5)}, by="g")
+    told = call("compare", "e", "--show", "summary,pairs").out
+    assert "b against a: better, by p 0.0210 (paired t test); the exact McNemar test disagrees" in (
+        told
+    )
+    assert "exact McNemar test p 0.0625, which is on the other side of 0.05: the tests" in told
+    assert "two samples" not in told

@@ -1,0 +1,503 @@
+"""What counts in a comparison: unmatched tasks, missing values, open runs, impossible values."""
+
+import math
+import random
+
+import pytest
+import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where first used
+
+from tests.statistics import support
+from tests.statistics.support import Trial
+
+pytestmark = pytest.mark.later
+
+
+def trials(arm, values, *, metric="reward", first=0, **more):
+    """One trial a task, from task `first` on; None is a trial without a value."""
+    return [
+        Trial(
+            arm=arm,
+            task=f"t{number:03}",
+            scores={} if value is None else {metric: float(value)},
+            **more,
+        )
+        for number, value in enumerate(values, first)
+    ]
+
+
+def compared(store, made, *, plan=None, **query):
+    """The default row of the comparison of two arms."""
+    support.plant(store, made)
+    if plan is not None:
+        support.register(store, **plan)
+    return support.default(support.compared(store, **query))
+
+
+# ------------------------------------------------------------ unmatched tasks
+
+
+def test_three_of_three_are_not_better_than_66_of_100(store):
+    """Without a plan, the 97 tasks that an arm never had are unmatched: three pairs decide."""
+    made = trials("a", [n % 3 > 0 for n in range(100)]) + trials("b", [1, 1, 1])
+    row = compared(store, made)
+    assert (row["design"], row["tasks"], row["unmatched"]) == ("paired by task", 3, 97)
+    assert (row["arm_mean"], row["verdict"]) == (1, "cannot tell")
+
+
+@pytest.mark.parametrize("stop", ["fixed", "sequential"])
+def test_equal_arms_are_equal_though_one_has_begun_only_twelve(store, stop):
+    """Two arms agree on all 12 shared tasks; 28 were not begun in one of them."""
+    values = [n % 2 for n in range(40)]
+    made = trials("a", values) + trials("b", values[:12])
+    row = compared(store, made, plan={"stop": stop})
+    assert (row["difference"], row["tasks"], row["unmatched"]) == (0, 12, 28)
+    assert row["verdict"] == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("missing", "tasks", "difference"), [("failure", 40, -0.35), ("excluded", 12, 0)]
+)
+def test_a_planned_task_that_an_arm_lacks_counts_by_the_plan(store, missing, tasks, difference):
+    """The plan says that there were to be 40 tasks: 28 of them are missing in one arm, and count as
+    its rule for missing values says. Since both rules differ, the verdict depends on them.
+    """
+    values = [n % 2 for n in range(40)]
+    made = trials("a", values) + trials("b", values[:12])
+    row = compared(store, made, plan={"planned": 40, "missing": missing})
+    assert (row["tasks"], row["difference"]) == (tasks, pytest.approx(difference))
+    assert (row["unmatched"], row["verdict"]) == (28, "depends on missing tasks")
+
+
+def test_more_tasks_than_planned_are_not_filled_in(store):
+    """A plan of 10 tasks does not say which of the 20 that were met it means."""
+    made = trials("a", [1] * 20) + trials("b", [1] * 12)
+    row = compared(store, made, plan={"planned": 10})
+    assert (row["tasks"], row["difference"], row["filled"]) == (12, 0, 0)
+
+
+def test_regressions_hold_no_task_that_an_arm_never_had(store):
+    """A task without a run under an arm did not go worse there."""
+    support.plant(store, trials("a", [1] * 9) + trials("b", [1, 1, 0]))
+    assert [row["task"] for row in support.asked_of(store, "regressions")] == ["t002"]
+
+
+# ------------------------------------------------------------ open runs
+
+
+def test_open_runs_are_not_finished_and_no_failures(store):
+    """Five of twelve runs are still open: they are in no mean, no pass rate and no count of missing
+    values; the verdict says that the comparison is not finished.
+    """
+    made = trials("a", [n % 2 for n in range(12)]) + trials("b", [n % 2 for n in range(7)])
+    made += trials("b", [None] * 5, first=7, status="open")
+    row = compared(store, made)
+    assert (row["verdict"], row["difference"], row["tasks"]) == ("not finished", 0, 7)
+    assert (row["arm_open"], row["arm_missing"], row["base_open"]) == (5, 0, 0)
+    [_, arm] = support.asked_of(store, "arm_summary")
+    assert (arm["mean"], arm["trials"], arm["open"], arm["missing"]) == (3 / 7, 12, 5, 0)
+    [_, curve] = support.asked_of(store, "pass_curves")
+    assert curve["pass_at_k"] == pytest.approx(3 / 7)
+
+
+def test_an_open_run_withholds_even_a_clear_verdict(store):
+    """All of one arm solved, none of the other, one run open."""
+    made = trials("a", [0] * 20) + trials("b", [1] * 19)
+    made += trials("b", [None], first=19, status="open")
+    row = compared(store, made)
+    assert (row["verdict"], row["counted_verdict"]) == ("not finished", "better")
+
+
+# ------------------------------------------------------------ completion
+
+
+@pytest.mark.parametrize(
+    "plan", [None, {"planned": 100, "metrics": [("completion", "higher", None)]}]
+)
+def test_completion_is_a_share_of_runs(store, plan):
+    """All three runs of an arm completed: its completion is 1, whatever the other arm has and
+    however many were planned.
+    """
+    made = trials("a", [1] * 100) + trials("b", [1, 1, 1])
+    row = compared(store, made, plan=plan, only_metric="completion")
+    assert (row["base_mean"], row["arm_mean"], row["design"]) == (1, 1, "shares of runs")
+    assert row["filled"] == 0
+
+
+def test_completion_weighs_runs_not_tasks(store):
+    """One task tried nine times without a failure, one tried once that failed: 0.9, not 0.5."""
+    made = [
+        Trial(arm=arm, task=task, trial=trial, status="failed" if task == "u" else "completed")
+        for arm in "ab"
+        for task, tries in (("t", 9), ("u", 1))
+        for trial in range(tries)
+    ]
+    row = compared(store, made, only_metric="completion")
+    assert (row["base_mean"], row["arm_mean"]) == (0.9, 0.9)
+    arms = support.asked_of(store, "arm_summary", only_metric="completion")
+    assert [arm["mean"] for arm in arms] == [0.9, 0.9]
+
+
+# ------------------------------------------------------------ one rule for missing values
+
+
+METRICS = [("reward", None), ("made_up", None), ("made_up", "higher"), ("made_up", "lower")]
+
+
+@pytest.mark.parametrize(("metric", "direction"), METRICS)
+@pytest.mark.parametrize("rule", ["failure", "excluded", "worst-case"])
+def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction, rule):
+    """Of 0s and 1s with values missing unevenly, pass@1 is the mean of arm_summary, by each rule
+    and whatever is known of the direction; so both order two systems alike.
+    """
+    made = trials("a", [1, 1, 0, None, None, 1, None, 0, None, 1], metric=metric)
+    made += trials("b", [1, 0, 0, 1, 0, 1, 1, 0, 1, None], metric=metric)
+    support.plant(store, made)
+    query = {"only_metric": metric, "counted_as": rule}
+    query |= {"directions": f'{{"{metric}": "{direction}"}}'} if direction else {}
+    means = {row["arm"]: row["mean"] for row in support.asked_of(store, "arm_summary", **query)}
+    curves = {
+        row["arm"]: row["pass_at_k"]
+        for row in support.asked_of(store, "pass_curves", **query)
+        if row["k"] == 1
+    }
+    assert means == pytest.approx(curves)
+    pairs = [
+        row for row in support.asked_of(store, "task_pairs", **query) if row["counting"] == rule
+    ]
+    if rule == "failure" and (direction or metric == "reward") != "lower":
+        known = metric == "reward" or direction == "higher"
+        assert means["a"] == pytest.approx(0.4 if known else 4 / 6)
+    assert len(pairs) == 10
+
+
+# ------------------------------------------------------------ verdicts that depend
+
+
+@pytest.mark.parametrize("rule", ["failure", "excluded"])
+def test_a_verdict_that_turns_with_crashes_depends_on_them(store, rule):
+    """Scored crashes of one arm: counted, it is worse; left out, both are equal. Each row says that
+    the verdict depends, and beside it what its own way of counting gives.
+    """
+    values = [n % 5 > 0 for n in range(60)]
+    made = trials("a", values)
+    made += [
+        Trial(
+            arm="b",
+            task=each.task,
+            status="failed" if n % 3 == 0 else "completed",
+            scores={"reward": 0.0 if n % 3 == 0 else float(values[n])},
+        )
+        for n, each in enumerate(made)
+    ]
+    support.plant(store, made)
+    rows = support.compared(store, counted_as=rule)
+    assert {row["verdict"] for row in rows} == {"depends on crashes"}
+    assert {row["counting"]: row["counted_verdict"] for row in rows} == {
+        "failure": "worse",
+        "excluded": "cannot tell",
+    }
+    [ranks] = {
+        (row["rank_low"], row["rank_high"])
+        for row in store.rows("FROM ranking('e', counted_as := $1)", [rule])
+    }
+    assert ranks == (1, 2)
+
+
+def test_a_verdict_that_turns_with_missing_values_depends_on_them(store):
+    """A third of an arm's completed runs was never judged."""
+    values = [float(n % 5 > 0) for n in range(60)]
+    made = trials("a", values) + trials("b", [v if n % 3 else None for n, v in enumerate(values)])
+    row = compared(store, made)
+    assert (row["verdict"], row["counted_verdict"]) == ("depends on missing values", "worse")
+
+
+def test_a_verdict_that_does_not_turn_depends_on_nothing(store):
+    """One missing value among forty, and a clear difference either way."""
+    made = trials("a", [0] * 40) + trials("b", [1] * 39 + [None])
+    row = compared(store, made)
+    assert (row["verdict"], row["counted_verdict"], row["arm_missing"]) == ("better", "better", 1)
+
+
+# ------------------------------------------------------------ the test that decides
+
+
+def test_a_comparison_by_task_is_paired_though_the_unit_is_the_task(store):
+    """Each task was tried under both arms, as the caller chose: pairs, whatever the plan's unit."""
+    chance = random.Random(3)
+    hard = [chance.gauss(0, 5) for _ in range(20)]
+    made = trials("a", hard) + trials("b", [each + chance.random() for each in hard])
+    row = compared(store, made, plan={"unit": "task"})
+    assert (row["design"], row["test"]) == ("paired by task", "paired t test")
+    wanted = scipy.stats.ttest_rel(
+        [t.scores["reward"] for t in made[20:]], [t.scores["reward"] for t in made[:20]]
+    )
+    assert (row["p"], row["verdict"]) == (pytest.approx(wanted.pvalue), "better")
+
+
+@pytest.mark.parametrize(
+    ("made", "plan", "test"),
+    [
+        (lambda: trials("a", [0, 1, 0, 1]) + trials("b", [1, 1, 0, 0]), {}, "paired t test"),
+        (
+            lambda: trials("a", [0, 1, 0]) + trials("b", [1, 1, 0], first=10),
+            {},
+            "Welch's t test",
+        ),
+        (lambda: trials("a", [0] * 4) + trials("b", [1] * 4), {}, "exact sign test"),
+        (
+            lambda: trials("a", [0] * 4) + trials("b", [1] * 4, first=10),
+            {},
+            "exact permutation test",
+        ),
+        (lambda: trials("a", [1] * 4) + trials("b", [1] * 4), {}, "none: no task differs"),
+        (
+            lambda: trials("a", [n % 2 for n in range(9)]) + trials("b", [1, 1, 0] * 3),
+            {"stop": "sequential"},
+            "always-valid normal mixture",
+        ),
+        (lambda: trials("a", [1]) + trials("b", [0]), {}, None),
+    ],
+    ids=["paired", "welch", "signs", "permutation", "tied", "sequential", "one task"],
+)
+def test_the_test_that_decides_is_named(store, made, plan, test):
+    """By the name under which a statistician knows it; None where there is no p."""
+    assert compared(store, made(), plan=plan)["test"] == test
+
+
+def test_two_shown_tests_that_disagree_are_marked(store):
+    """Five tasks won and none lost of 20: t says p .021, the exact McNemar test .0625."""
+    made = trials("a", [0] * 20) + trials("b", [1] * 5 + [0] * 15)
+    row = compared(store, made)
+    wanted = scipy.stats.ttest_rel([1.0] * 5 + [0.0] * 15, [0.0] * 20).pvalue
+    assert (row["p"], row["mcnemar_p"]) == (pytest.approx(wanted), pytest.approx(0.0625))
+    assert row["p"] < 0.05 < row["mcnemar_p"]
+    assert row["tests_disagree"] is True
+
+
+def test_tests_that_agree_are_not_marked(store):
+    """Nine won, none lost."""
+    row = compared(store, trials("a", [0] * 20) + trials("b", [1] * 9 + [0] * 11))
+    assert (row["tests_disagree"], row["verdict"]) == (False, "better")
+
+
+# ------------------------------------------------------------ units that are lost
+
+
+@pytest.mark.parametrize(
+    ("plan", "stated"),
+    [
+        (None, False),
+        ({}, False),
+        ({"planned": 60}, True),
+        ({"arms": [("a", 3.0), ("b", 1.0)]}, True),
+    ],
+)
+def test_units_are_lost_only_where_somebody_said_how_many(store, plan, stated):
+    """66 units against 3, given to the arms by nobody's hash."""
+    support.plant(store, trials("a", [1] * 66) + trials("b", [1] * 3))
+    if plan is not None:
+        support.register(store, **plan)
+    rows = support.asked_of(store, "sample_ratio")
+    assert {row["stated"] for row in rows} == {stated}
+    assert {row["p"] is not None for row in rows} == {stated}
+
+
+# ------------------------------------------------------------ values that cannot be
+
+
+@pytest.mark.parametrize("metric", ["latency_ms", "cost", "duration"])
+def test_a_duration_or_cost_below_zero_has_no_verdict(store, metric):
+    """One of forty values is negative: whatever it means, it is no basis for a verdict."""
+    made = trials("a", [5.0 + n for n in range(20)], metric=metric)
+    made += trials("b", [1.0 + n for n in range(19)] + [-3.0], metric=metric)
+    row = compared(store, made, only_metric=metric)
+    assert row["verdict"] == "impossible values"
+    assert row["problem"] == "1 of 40 values are below 0"
+
+
+def test_a_run_that_ends_before_it_starts_has_no_latency_verdict(store):
+    """Times of our own that go backwards give a negative latency."""
+    support.plant(store, trials("a", [1] * 12) + trials("b", [1] * 12))
+    store.all("UPDATE runs SET ended_at = started_at + to_seconds(if(arm = 'b', -1, 5))")
+    row = support.default(support.compared(store, only_metric="latency_ms"))
+    assert (row["verdict"], row["problem"]) == ("impossible values", "12 of 24 values are below 0")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_percentage_against_a_share_has_no_verdict(store, turned):
+    """0 to 100 in one arm, 0 to 1 in the other."""
+    shares, percents = [0.1 * (n % 11) for n in range(30)], [10.0 * (n % 11) for n in range(30)]
+    made = trials("a", percents if turned else shares, metric="score")
+    made += trials("b", shares if turned else percents, metric="score")
+    row = compared(store, made, directions='{"score": "higher"}')
+    assert row["verdict"] == "different scales"
+    assert row["problem"] == (
+        f"{'b' if turned else 'a'} is a share, from 0 to 1, "
+        f"{'a' if turned else 'b'} a percentage, from 0 to 100"
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "arm"),
+    [
+        ([0, 1, 1, 0], [0, 1, 2, 3]),  # counts
+        ([0.5, 0.9, 0.1, 0.3], [0.5, 1.5, 0.1, 0.3]),
+        ([20, 90, 50, 5], [10, 100, 0, 30]),  # both percentages
+        ([0.2, 0.5, 0.3, 0.9], [300.0, 20.0, 50.0, 70.0]),
+    ],
+)
+def test_values_of_one_scale_are_compared(store, base, arm):
+    """Counts, shares beside larger numbers, percentages beside percentages."""
+    made = trials("a", base, metric="score") + trials("b", arm, metric="score")
+    row = compared(store, made, directions='{"score": "higher"}')
+    assert (row["verdict"], row["problem"]) == ("cannot tell", None)
+
+
+# ------------------------------------------------------------ limits of double precision
+
+
+@pytest.mark.parametrize("level", [0.0, 1e6, 1e12, 1e13])
+@pytest.mark.parametrize("design", ["paired", "two samples"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_level_far_above_the_spread_hides_no_spread(store, level, design, whole):
+    """Values about 1e12 and more with a spread of 1: difference, error and p as scipy has them of
+    the same doubles less their level.
+    """
+    chance = random.Random(5)
+
+    def values(by):
+        drawn = [level + chance.gauss(by, 3 if whole else 1) for _ in range(20)]
+        return [float(round(value)) for value in drawn] if whole else drawn
+
+    x, y = values(0), values(1)
+    made = trials("a", x, metric="score")
+    made += trials("b", y, metric="score", first=0 if design == "paired" else 50)
+    row = compared(store, made)
+    x, y = [value - level for value in x], [value - level for value in y]
+    if design == "paired":
+        wanted = scipy.stats.ttest_rel(y, x)
+    else:
+        wanted = scipy.stats.ttest_ind(y, x, equal_var=False)
+    assert row["p"] == pytest.approx(wanted.pvalue, rel=1e-9 if whole else 1e-2)
+    assert row["difference"] == pytest.approx(
+        sum(y) / 20 - sum(x) / 20, rel=1e-9 if whole else 1e-2
+    )
+
+
+@pytest.mark.parametrize("size", [1e308, 1.7e308, 1e200, 1e-200, 1e-300])
+@pytest.mark.parametrize("design", ["paired", "two samples"])
+def test_the_largest_and_smallest_doubles_are_compared_as_others(store, size, design):
+    """Each value times 1e308 or 1e-300: mean, difference, interval and p are those of the values,
+    on that scale; nothing is nan.
+    """
+    x, y = [0.1, 0.4, 0.3, 0.5, 0.2, 0.6], [0.3, 0.5, 0.7, 0.6, 0.4, 1.0]
+    made = trials("a", [value * size for value in x], metric="score")
+    made += trials(
+        "b", [value * size for value in y], metric="score", first=0 if design == "paired" else 50
+    )
+    row = compared(store, made, directions='{"score": "higher"}')
+    test = scipy.stats.ttest_rel if design == "paired" else scipy.stats.ttest_ind
+    wanted = test(y, x) if design == "paired" else test(y, x, equal_var=False)
+    assert row["p"] == pytest.approx(wanted.pvalue, rel=1e-6)
+    assert row["difference"] / size == pytest.approx(1.4 / 6)
+    low, _ = wanted.confidence_interval()
+    assert row["low"] / size == pytest.approx(low)
+    assert [arm["mean"] / size for arm in support.asked_of(store, "arm_summary")] == (
+        pytest.approx([2.1 / 6, 3.5 / 6])
+    )
+
+
+def test_trials_of_the_largest_double_have_a_mean(store):
+    """Their sum is beyond doubles, their mean is not."""
+    made = [
+        Trial(arm=arm, task=f"t{n}", trial=k, scores={"score": 1.7e308 * by})
+        for arm, by in (("a", 0.5), ("b", 1.0))
+        for n in range(6)
+        for k in range(3)
+    ]
+    row = compared(store, made, directions='{"score": "higher"}')
+    assert (row["arm_mean"], row["difference"]) == (pytest.approx(1.7e308), pytest.approx(0.85e308))
+    assert (row["p"], row["verdict"]) == (pytest.approx(2 / 2**6), "better")
+
+
+@pytest.mark.parametrize(
+    ("base", "arm"),
+    [
+        ([-1.7e308] * 5, [1.7e308] * 5),  # the difference exceeds doubles
+        ([1e15 + n % 3 + 0.5 for n in range(12)], [1e15 + n % 5 for n in range(12)]),
+    ],
+    ids=["overflow", "last digits"],
+)
+def test_what_doubles_cannot_hold_is_said_to_be_beyond_computing(store, base, arm):
+    """No nan, no p and no verdict, but the reason."""
+    made = trials("a", base, metric="score") + trials("b", arm, metric="score")
+    row = compared(store, made, directions='{"score": "higher"}')
+    assert (row["verdict"], row["p"]) == ("cannot be computed", None)
+    assert "double precision" in row["problem"]
+    assert not [name for name, value in row.items() if value in (math.inf, -math.inf)]
+    assert not [n for n, v in row.items() if isinstance(v, float) and math.isnan(v)]
+
+
+# ------------------------------------------------------------ claimed means
+
+
+def claimed(store, runs, solved, claim, *, metric="reward", plan=None):
+    """The claim of the mean of an arm with so many runs, of which so many are solved, and every
+    other unsolved one has no value.
+    """
+    made = [
+        Trial(
+            arm="a",
+            task=f"t{n}",
+            scores={metric: 1.0} if n < solved else {} if n % 2 else {metric: 0.0},
+            labels={f"claim of the mean: {metric}": f"{claim}"},
+        )
+        for n in range(runs)
+    ]
+    support.plant(store, made)
+    if plan is not None:
+        support.register(store, **plan)
+    [row] = store.rows("FROM claimed_scores WHERE run IS NULL")
+    findings = store.rows("SELECT kind, fact FROM odd_scores")
+    means = support.asked_of(store, "arm_summary", only_metric=metric)
+    return row, findings, means[0]["mean"]
+
+
+def test_a_claim_that_counts_missing_runs_as_failures_holds(store):
+    """20 of 50 solved, 15 without a value: a claim of 0.40 is what the comparison has, too."""
+    row, findings, mean = claimed(store, 50, 20, 0.4)
+    assert (row["holds"], row["runs"], row["missing"]) == (True, 50, 15)
+    assert row["value"] == pytest.approx(mean) == pytest.approx(0.4)
+    assert findings == []
+
+
+def test_a_claim_that_leaves_missing_runs_out_is_no_false_claim(store):
+    """0.571 of the 35 runs with a value: right, but by another rule than that of the comparison."""
+    row, [finding], mean = claimed(store, 50, 20, 0.571)
+    assert (row["holds"], row["value"]) == (False, pytest.approx(mean))
+    assert row["otherwise"] == pytest.approx(20 / 35)
+    assert finding["kind"] == "claimed mean counts otherwise"
+    assert finding["fact"] == (
+        "claimed is a mean reward of 0.571 under arm a, and that of its 50 runs is 0.4 "
+        "(15 without a value); it is 0.571429 with missing values or crashes counted otherwise"
+    )
+
+
+def test_a_plan_that_leaves_missing_runs_out_says_so_of_claims(store):
+    """The plan's rule is that of the claim, too."""
+    row, findings, mean = claimed(store, 50, 20, 0.571, plan={"missing": "excluded"})
+    assert (row["holds"], findings) == (True, [])
+    assert row["value"] == pytest.approx(mean) == pytest.approx(20 / 35)
+
+
+def test_a_claim_that_no_rule_gives_is_found(store):
+    """0.60 is neither 20 of 50 nor 20 of 35."""
+    row, [finding], _ = claimed(store, 50, 20, 0.6)
+    assert (row["holds"], row["otherwise"], finding["kind"]) == (False, None, "claimed mean")
+
+
+def test_the_claimed_mean_of_a_metric_of_no_direction_is_that_of_the_comparison(store):
+    """A missing value of it is left out, there and here."""
+    row, findings, mean = claimed(store, 50, 20, 0.571, metric="made_up")
+    assert (row["holds"], findings) == (True, [])
+    assert row["value"] == pytest.approx(mean) == pytest.approx(20 / 35)
