@@ -107,3 +107,43 @@ async def test_large_messages_come_back_whole(lab: Lab):
         await _turn(record, "x" * 200_000, "y")
         found = await record.conversation("c")
         assert found.messages[0]["content"] == "x" * 200_000
+
+
+def _call(name):
+    """A tool call as OpenAI's API has it."""
+    return {"id": name, "type": "function", "function": {"name": "find", "arguments": "{}"}}
+
+
+@twins
+async def test_a_call_that_was_cut_off_is_answered_in_the_window(lab: Lab):
+    """Providers refuse a call without an answer: the next run's window has one that says so, which
+    is not recorded. A call that this run made last stays open for its answer.
+    """
+    async with lab.connect() as record:
+        async with record.run(conversation="c", run="one") as session:
+            await session.message("user", "where is my order?")
+            await session.message(
+                "assistant", None, fields={"tool_calls": [_call("a"), _call("b")]}
+            )
+            await session.message("tool", "here", fields={"tool_call_id": "a"})
+            assert [each["role"] for each in await session.window()] == [
+                "user",
+                "assistant",
+                "tool",
+            ]
+        async with record.run(conversation="c", run="two") as session:
+            found = await session.window()
+            assert [each.get("tool_call_id") for each in found] == [None, None, "a", "b"]
+            assert found[-1]["content"].startswith("[no answer")
+            assert len(await session.window(close=False)) == 3
+            await session.message("user", "are you there?")
+            await session.message("assistant", [{"type": "tool_use", "id": "t", "name": "find"}])
+            assert [each["role"] for each in await session.window()] == [
+                *("user", "assistant", "tool", "tool", "user", "assistant")
+            ]
+        async with record.run(conversation="c", run="three") as session:
+            await session.message("user", "well?")
+            [*_, answer, last] = await session.window(full=True)
+            assert last == {"role": "user", "content": "well?"}
+            assert (answer["role"], answer["content"][0]["tool_use_id"]) == ("user", "t")
+            assert len((await record.conversation("c")).messages) == 6

@@ -467,3 +467,22 @@ def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
             session.memory.remember("of the fork")
     assert space.view("AGENTS.md") == "- two\n"
     assert len(space.history()) == stood
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_edit_keeps_the_line_ends_of_a_file(session: Session, end: str):
+    r"""A model gives parts of a file with `\n`, whatever ends its lines: they are found, and what
+    takes their place, is inserted or added ends its lines as the file does.
+    """
+    space = session.memory
+    space.create("main.py", f"def main():{end}    one{end}    two{end}")
+    space.edit("main.py", "    one\n    two\n", "    three\n    four\n")
+    space.edit("main.py", "three", "five\n    six")
+    space.edit("main.py", f"    four{end}", f"    seven{end}")
+    space.insert("main.py", 1, "    zero")
+    with space.change("one more") as change:
+        change.append("main.py", "    last")
+    lines = ["def main():", "    zero", "    five", "    six", "    seven", "    last"]
+    assert space.view("main.py") == "".join(f"{line}{end}" for line in lines)
+    with pytest.raises(hansard.BadValue, match="not at all"):
+        space.edit("main.py", "    zero\n    six\n", "")

@@ -158,3 +158,44 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
     assert (found.promoted, found.evidence.verdict) == (True, "better")
     searched = [each for each in asked if each[1] in {TASKS[name] for name in found.searched}]
     assert len(set(searched)) == len(searched)
+
+
+@pytest.mark.slow
+def test_an_error_of_an_evaluation_loses_no_answer(record):
+    """Called again, the run goes on where `evaluate` failed: what was paid for is not asked again;
+    so after a value that is no score, and after an error of `propose`.
+    """
+    asked: list[Any] = []
+    wrong = iter([TimeoutError("late"), None, 10**400, float("nan")])
+
+    def evaluate(text, task):
+        asked.append((str(text), task))
+        if len(asked) % 5 == 0 and (given := next(wrong, "none")) != "none":
+            asked.pop()
+            if isinstance(given, Exception):
+                raise given
+            return given
+        return solved(text, task)
+
+    refused = iter([RuntimeError("no proposal")])
+
+    def propose(text, _results):
+        for error in refused:
+            raise error
+        return text + "!"
+
+    record.add_prompt("p", "x")
+    record.alias_prompt("p@1", "production", because="the first one")
+    given = {"evaluate": evaluate, "propose": propose, "budget": 45}
+    failures = 0
+    while True:
+        try:
+            found = record.optimize("p@production", FEW, **given)
+        except (TimeoutError, hansard.BadValue, RuntimeError):
+            failures += 1
+            continue
+        break
+    assert failures == 5
+    assert max(Counter(asked).values()) == 1
+    assert found.evaluations == len(asked)
+    assert [life.status for _, life in record.runs(workflow="optimize prompt p")] == ["completed"]

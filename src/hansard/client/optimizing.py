@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -281,16 +282,19 @@ class _Stage(msgspec.Struct):
 
 
 def optimize(record: Any, wanted: Wanted) -> Optimized:
-    """Optimise a prompt of a record of the sync client. One that was begun and has not ended is
-    gone on with. Raises BadValue, NotFound, Refused, and what `evaluate` and `propose` raise.
+    """Optimise a prompt of a record of the sync client. The newest optimisation of the prompt is
+    resumed unless it completed or was cancelled: what was evaluated before an error of `evaluate`
+    or `propose`, or a kill, is not asked again. Raises BadValue, NotFound, Refused, and what
+    `evaluate` and `propose` raise.
     """
     wanted.check()
     name, _ = prompts.split(wanted.reference)
     base: Prompt = record.prompt(wanted.reference)
     halves(wanted, name)
     workflow = f"{WORKFLOW} {name}"
-    open_ = [run for run, life in record.runs(workflow=workflow) if life.status.value == "open"]
-    options = {"run": open_[0]} if open_ else {}
+    newest = next(iter(record.runs(workflow=workflow)), None)
+    resumes = newest is not None and newest[1].status.value in ("open", "failed")
+    options = {"run": newest[0]} if newest is not None and resumes else {}
     with record.run(
         workflow, agent=AGENT, labels={"prompt": name, "by": wanted.by}, **options
     ) as session:
@@ -489,7 +493,8 @@ def _named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
 
         def evaluate(text: PromptText, task: Any) -> float:
             score = function(text, task)
-            if type(score) not in (int, float, bool) or not math.isfinite(score):
+            is_number = type(score) in (int, float, bool) and abs(score) <= sys.float_info.max
+            if not is_number:
                 raise BadValue("what evaluate gave", f"{score!r:.80}", "give a finite number")
             return float(score)
 

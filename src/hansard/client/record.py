@@ -401,8 +401,8 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         best is compared with the version on those that were held out, in an experiment that is
         registered before, and an alias is moved where the verdict is *better* (docs/prompts.md).
 
-        It is a run; killed, it is gone on with when it is called again, and what was answered is
-        not asked again.
+        It is a run. After a kill, or an error of `evaluate` or `propose`, call it again: it is
+        resumed, and what was answered is not asked again.
 
         Args:
             reference: The version to begin with.

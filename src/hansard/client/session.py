@@ -1182,15 +1182,19 @@ class AsyncSession(Trusted, AsyncCommonSession):
         self.engine.ledger.demand_open()
         return await snapshots.now(self.engine.workspace, self.engine.stream)
 
-    async def window(self, *, full: bool = False) -> list[dict[str, Any]]:
+    async def window(self, *, full: bool = False, close: bool = True) -> list[dict[str, Any]]:
         """The whole context window in the provider's form, ready to be sent to a model: what the
         conversation held before this run, then what this agent has stated in it; a summary in the
         place of messages that were compacted. This agent has seen it: their labels are its own.
 
         Args:
             full: All messages, without the summaries.
+            close: Answer each tool call that has no answer on record and gets none any more, as
+                after a run that was cut off: providers refuse a window that has one. The answer
+                says so, and is not recorded.
         """
-        found: list[dict[str, Any]] = await self._drive(self._flows.windows.window(full=full))
+        flow = self._flows.windows.window(full=full, close=close)
+        found: list[dict[str, Any]] = await self._drive(flow)
         return found
 
     async def compact(

@@ -100,8 +100,8 @@ def recordable(text: str, scrub: Scrub | None = None) -> str:
     return text
 
 
-class TooLarge(BadValue):
-    """A value would take more than `SIZE_MAX` once it is written out."""
+TOO_LARGE = "bytes once it is written out"
+"""How the fact of an error ends that says a value is larger than `SIZE_MAX`."""
 
 
 class _Walk(msgspec.Struct):
@@ -119,12 +119,12 @@ class _Walk(msgspec.Struct):
     left: int = msgspec.field(default_factory=lambda: SIZE_MAX)
 
     def take(self, size: int) -> None:
-        """Count a part of the value. Raises TooLarge."""
+        """Count a part of the value. Raises BadValue."""
         self.left -= size
         if self.left < 0:
-            fact = f"over {SIZE_MAX:,} bytes once it is written out"
+            fact = f"over {SIZE_MAX:,} {TOO_LARGE}"
             remedy = "pass a reference to it; a part that is used twice is written out twice"
-            raise TooLarge("value", fact, remedy)
+            raise BadValue("value", fact, remedy)
 
 
 def plain(
@@ -158,7 +158,7 @@ def approximate(
     walk = _Walk(scrub, by_class=True, losses=[])
     try:
         return _plain(value, where, walk, 0), walk.losses or []
-    except TooLarge as error:
+    except BadValue as error:  # it is too large
         return f"<{_name(value)}: {error.fact}>", [error]
 
 
@@ -167,7 +167,7 @@ class _TakesTag(Exception):
 
 
 def _copied(value: Any, depth: int, walk: _Walk) -> Plain:
-    """A copy of a value that takes no tag. Raises _TakesTag, TooLarge."""
+    """A copy of a value that takes no tag. Raises _TakesTag, BadValue."""
     kind = type(value)
     if kind is str and (value.isascii() or _is_unicode(value)):
         if len(value) > CONTAINER_SIZE:
@@ -206,9 +206,9 @@ def _plain(value: Any, where: str, walk: _Walk, depth: int) -> Plain:
         return _exact(value, where, walk, depth)
     try:
         return _exact(value, where, walk, depth)
-    except TooLarge:
-        raise
     except BadValue as error:
+        if error.fact.endswith(TOO_LARGE):
+            raise
         walk.losses.append(error)
         text = f"<{_name(value)}>" if depth else described(value, walk.scrub)
         walk.take(len(text))

@@ -100,6 +100,7 @@ class Hosted:
     ) -> None:
         """reading: a place among those who read whole runs."""
         self.opened = opened
+        opened.engine.outcomes.warns = False
         self.session = opened_async(opened.engine, opened.arm)
         self.heard = time.monotonic()
         """When the client was last heard of."""

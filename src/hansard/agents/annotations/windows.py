@@ -189,10 +189,14 @@ class Windows:
             found.append(_Whole(each, [fact.role, content, fields], form, tokens))
         return found
 
-    def window(self, *, full: bool) -> Flow[list[Form]]:
-        """The window in the provider's form."""
+    def window(self, *, full: bool, close: bool = True) -> Flow[list[Form]]:
+        """The window in the provider's form; `close`: with an answer to each call that has none and
+        can get none any more.
+        """
         entries = yield from self._entries(full=full)
         whole = yield from self._whole(entries, None)
+        if close:
+            return closed([(each.form, each.entry.version > 0) for each in whole])
         return [each.form for each in whole]
 
     def planned(self, bound: Bound, count: Count | None, role: str) -> Flow[Plan | None]:
@@ -322,13 +326,72 @@ def _characters(plain: Any) -> int:
     return len(said) + (len(canonical(fields)) if fields else 0)
 
 
+NO_ANSWER = "[no answer: the run ended before this call was answered]"
+"""What stands for an answer that is not on record. It is sent to models, and not recorded."""
+
+
+def closed(window: Sequence[tuple[Form, bool]]) -> list[Form]:
+    """A window that providers take: each call of an assistant that no message answers before the
+    conversation goes on is given an answer that says so. Calls at the end that were made in this
+    run (True) stay open: the program is about to answer them.
+    """
+    made: list[Form] = []
+    waiting: dict[str, bool] = {}
+    here = True
+    for form, is_here in window:
+        answered = _answered(form)
+        if not answered:
+            made += _no_answers(waiting)
+            waiting = _called(form)
+            here = is_here
+        for each in answered:
+            waiting.pop(each, None)
+        made.append(form)
+    return made if here else made + _no_answers(waiting)
+
+
+def _called(form: Form) -> dict[str, bool]:
+    """The ids of the calls that a message makes, and whether each is a block of its content."""
+    found: dict[str, bool] = {}
+    calls = form.get("tool_calls")
+    for each in calls if isinstance(calls, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("id"), str):
+            found[each["id"]] = False
+    for each in _blocks(form):
+        if each.get("type") == "tool_use" and isinstance(each.get("id"), str):
+            found[each["id"]] = True
+    return found
+
+
+def _answered(form: Form) -> list[Any]:
+    """The ids of the calls that a message answers."""
+    if form["role"] in ANSWERS:
+        return [form.get("tool_call_id")]
+    return [each.get("tool_use_id") for each in _blocks(form) if each.get("type") == "tool_result"]
+
+
+def _blocks(form: Form) -> list[dict[str, Any]]:
+    content = form["content"]
+    return [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
+
+
+def _no_answers(waiting: dict[str, bool]) -> list[Form]:
+    blocks = [
+        {"type": "tool_result", "tool_use_id": each, "content": NO_ANSWER, "is_error": True}
+        for each, is_block in waiting.items()
+        if is_block
+    ]
+    messages: list[Form] = [
+        {"role": "tool", "content": NO_ANSWER, "tool_call_id": each}
+        for each, is_block in waiting.items()
+        if not is_block
+    ]
+    return [*messages, {"role": "user", "content": blocks}] if blocks else messages
+
+
 def _answers(form: Form) -> bool:
     """Whether a message answers a call of the one before it."""
-    content = form["content"]
-    parts = content if isinstance(content, list) else []
-    return form["role"] in ANSWERS or any(
-        isinstance(part, dict) and part.get("type") == "tool_result" for part in parts
-    )
+    return bool(_answered(form))
 
 
 def summarizer(function: Callable[..., Any], plan: Plan) -> ToolSpec:

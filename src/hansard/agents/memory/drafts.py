@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.bus.errors import NotFound
 from hansard.domain.errors import BadValue
-from hansard.domain.memory import lines, paths, space
+from hansard.domain.memory import edits, lines, paths, space
 from hansard.domain.memory.events import FileChange
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.memory.unified import unified
@@ -130,8 +130,10 @@ class FileDraft:
                 at = self._end_of(path)
                 found = self._items.get(at)
                 before = found.text if found is not None else ""
-                joint = "" if not before or before.endswith("\n") else "\n"
-                line = op["text"] if op["text"].endswith("\n") else op["text"] + "\n"
+                end = edits.line_end(before)
+                joint = "" if not before or before.endswith("\n") else end
+                text = edits.with_line_end(op["text"], end)
+                line = text if text.endswith("\n") else text + end
                 alone = at not in self._touched or at in self.only_appended
                 self._put(at, before + joint + line)
                 if alone:
@@ -182,21 +184,23 @@ class FileDraft:
 
     def _edit(self, path: str, old: str, new: str) -> None:
         text = self._item(path).text
-        count = text.count(old)
-        if count != 1:
-            fact = f"{old!r:.120} stands there {'not at all' if not count else f'{count} times'}"
+        places = edits.occurrences(text, old)
+        if len(places) != 1:
+            times = f"{len(places)} times" if places else "not at all"
             remedy = "view it and give a part that stands there once"
-            raise BadValue(f"edit of {path!r:.120}", fact, remedy)
-        self._put(path, text.replace(old, new))
+            raise BadValue(f"edit of {path!r:.120}", f"{old!r:.120} stands there {times}", remedy)
+        self._put(path, edits.replaced(text, places, new))
 
     def _insert(self, path: str, line: int, text: str) -> None:
-        found = lines.split(self._item(path).text)
+        whole = self._item(path).text
+        found, end = lines.split(whole), edits.line_end(whole)
+        text = edits.with_line_end(text, end)
         if line > len(found):
             fact = f"it has {len(found)} lines, not {line}"
             raise BadValue(f"insert into {path!r:.120}", fact, "view it and give one of its lines")
         if found and line and not found[line - 1].endswith("\n"):
-            found[line - 1] += "\n"
-        news = text if text.endswith("\n") or line == len(found) else text + "\n"
+            found[line - 1] += end
+        news = text if text.endswith("\n") or line == len(found) else text + end
         self._put(path, "".join([*found[:line], news, *found[line:]]))
 
     def _rename(self, path: str, to: str) -> None:

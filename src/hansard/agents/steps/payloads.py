@@ -48,7 +48,7 @@ from hansard.domain.payload.references import (
     unpack_lists,
 )
 from hansard.domain.steps import Step
-from hansard.domain.values import Plain, Scrub, TooLarge, same
+from hansard.domain.values import TOO_LARGE, Plain, Scrub, same
 
 INLINE_BYTES_MAX = 64 * 1024
 """Largest value kept inside an event; a larger one is a blob."""
@@ -200,9 +200,9 @@ def plain_result(value: object, convert: Any, scrub: Scrub | None) -> Result:
     with value_types.exactly():
         try:
             return Result(_checked(value, convert, scrub))
-        except TooLarge as error:
-            return Result(f"<{type(value).__name__}>", str(error))
         except BadValue as error:
+            if error.fact.endswith(TOO_LARGE):
+                return Result(f"<{type(value).__name__}>", str(error))
             plain, losses = values.approximate(value, "result", scrub)
             return Result(plain, values.recordable(str(losses[0] if losses else error), scrub))
 
@@ -214,9 +214,9 @@ def _checked(value: object, convert: Any, scrub: Scrub | None) -> Plain:
         plain, is_as_it_was = values.recorded(value, "result")
         if convert is not None or not is_as_it_was:
             _check_survives(value, plain, convert)
-    except TooLarge:
-        raise
     except BadValue as error:
+        if error.fact.endswith(TOO_LARGE):
+            raise
         by_class = True
         try:
             plain = values.plain(value, "result", by_class=True)

@@ -198,6 +198,8 @@ class StepRecorder:
         self.blobs = blobs
         self.reader = payloads.Reader(lambda: ledger.state)
         self._shared: Shared | None = None
+        self.warns = True
+        """Whether it warns of inexact results; a service does not: its clients do."""
 
     def fetch(self, request: Fetch) -> Flow[Any]:
         """Drive a fetch: get the blobs it asks for."""
@@ -359,7 +361,7 @@ class StepRecorder:
 
     def warn_inexact(self, step: int, tool: str, inexact: str) -> None:
         """Warn where a result is not recorded exactly."""
-        if inexact:
+        if inexact and self.warns:
             message = (
                 f"step {self.stream.agent}#{step} ({tool}): its result is not recorded exactly, "
                 f"and a resume or replay gives what is: {inexact}"

@@ -7,6 +7,7 @@ point, from 0) of the text before, `count` characters became `text`. It is found
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hansard.domain.errors import Corrupt
@@ -77,3 +78,35 @@ def applied(before: str, edit: Any, where: str) -> str:
             case _:
                 raise Corrupt(where, f"its edit {part!r:.80} does not fit what it edits")
     return "".join([*parts, before[done:]])
+
+
+def line_end(text: str) -> str:
+    r"""Return what ends the lines of a text: `\r\n` where it ends all of them, else `\n`."""
+    ends = text.count("\n")
+    return "\r\n" if ends and text.count("\r\n") == ends else "\n"
+
+
+def with_line_end(text: str, end: str) -> str:
+    r"""Return a text with other line ends; as it is where that is `\n`."""
+    return re.sub("\r?\n", end, text) if end != "\n" else text
+
+
+def occurrences(text: str, old: str) -> list[tuple[int, int]]:
+    r"""Return where a part stands in a text, as begins and ends: as it is given, or, where it does
+    not stand there so, with other line ends: models give a part of a `\r\n` file with `\n`.
+    """
+    found = [(each.start(), each.end()) for each in re.finditer(re.escape(old), text)]
+    if found or "\n" not in old:
+        return found
+    pieces = [re.escape(piece) for piece in re.split("\r?\n", old)]
+    return [(each.start(), each.end()) for each in re.finditer("\r?\n".join(pieces), text)]
+
+
+def replaced(text: str, places: list[tuple[int, int]], new: str) -> str:
+    """Return a text with another part at some places, in its own line ends."""
+    new = with_line_end(new, line_end(text))
+    parts, done = [], 0
+    for begin, end in places:
+        parts += [text[done:begin], new]
+        done = end
+    return "".join([*parts, text[done:]])

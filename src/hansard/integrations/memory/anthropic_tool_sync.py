@@ -19,6 +19,7 @@ from anthropic.types.beta import (
 
 from hansard.agents.memory.twins_sync import Memory
 from hansard.bus.errors import NotFound
+from hansard.domain.memory import edits
 from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing
 from hansard.integrations.memory.anthropic_tool import ROOT, _file, _path, _viewed
 
@@ -71,8 +72,9 @@ class MemoryTool(BetaAbstractMemoryTool):
         path = _file(command.path)
         before = self._memory.view(path)
         self._memory.edit(path, command.old_str, command.new_str, because=self._because)
-        at = before.find(command.old_str)
-        after = before.replace(command.old_str, command.new_str, 1)
+        places = edits.occurrences(before, command.old_str)[:1]
+        after = edits.replaced(before, places, command.new_str)
+        at = places[0][0] if places else 0
         return f"{command.path} is edited; it reads there:\n{excerpt(after, at)}"
 
     def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:

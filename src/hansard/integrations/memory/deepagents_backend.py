@@ -32,6 +32,7 @@ from deepagents.backends.utils import slice_read_response
 
 from hansard.agents.memory.twins_sync import Memory
 from hansard.bus.errors import NotFound
+from hansard.domain.memory import edits
 from hansard.integrations.memory._told import FOR_THE_MODEL
 
 T = TypeVar("T")
@@ -95,14 +96,14 @@ class MemoryBackend(BackendProtocol):
         text = self._text(file_path)
         if isinstance(text, _Refused):
             return EditResult(error=text.why)
-        count = text.count(old_string) if old_string else 0
-        if not count:
+        places = edits.occurrences(text, old_string) if old_string else []
+        if not places:
             fact = f"{old_string!r:.120} stands there not at all"
             return EditResult(error=f"{fact}: read it, and give a part of it")
-        refused = self._create(file_path, text.replace(old_string, new_string))
+        refused = self._create(file_path, edits.replaced(text, places, new_string))
         if refused:
             return EditResult(error=refused.why)
-        return EditResult(path=file_path, occurrences=count)
+        return EditResult(path=file_path, occurrences=len(places))
 
     def delete(self, file_path: str) -> DeleteResult:
         """Delete a file, or a folder with all that is in it, as one change."""
