@@ -51,6 +51,7 @@ from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
 from hansard.agents.steps.scope import ambient, kept
+from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import Portal
@@ -84,7 +85,6 @@ from hansard.client.reports import (
     question_of,
     shown,
 )
-from hansard.client.secret_guard import guard_secrets
 from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
 from hansard.client.session_sync import CommonSession, Session
 from hansard.client.session_sync import opened as made
@@ -99,7 +99,7 @@ from hansard.domain.experiment import ExperimentRegistered, ExperimentState
 from hansard.domain.label import Label
 from hansard.domain.memory.events import ORG
 from hansard.domain.prompt import PromptText
-from hansard.domain.redaction import check_names
+from hansard.domain.redaction import Redaction, check_names
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
@@ -180,6 +180,11 @@ class _OfWorkspace:
     _open_tables: OpenTables | None
     _tables: Tables | None = None
     _lent: Any = None
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """What is taken out of all that is recorded here."""
+        return self.workspace.redaction
 
     @abstractmethod
     def _its_loop(self) -> asyncio.AbstractEventLoop:
@@ -277,7 +282,7 @@ SyncTwin = Callable[[Workspace, Portal, Defaults, OpenTables | None], Any]
 """Makes the record of the sync client, for what waits in a thread."""
 
 
-@guard_secrets
+@guard_secrets("record")
 class OnPortal(_OfWorkspace, SyncSessions[Session]):
     """What the sync twin does its own way: it waits for the bus's loop in another thread."""
 
@@ -422,7 +427,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         return optimize(self, made)
 
 
-@guard_secrets
+@guard_secrets("record")
 class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
     """What the async twin does its own way."""
 
@@ -518,7 +523,7 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         )
 
 
-@guard_secrets
+@guard_secrets("record")
 class AsyncRecord(OnLoop):
     """A workspace's record for the async client. Made by `hansard.connect_async`.
 

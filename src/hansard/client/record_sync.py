@@ -36,6 +36,7 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
+from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.bus.os_user import OS_USER
 from hansard.bus.states.replay import RunView
 from hansard.client.options import RunOptions
@@ -55,7 +56,6 @@ from hansard.client.reports import (
     question_of,
     shown,
 )
-from hansard.client.secret_guard import guard_secrets
 from hansard.client.session_sync import Session
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache, checked
@@ -86,7 +86,7 @@ from hansard.inspect.what_left import SentOut, what_left
 from hansard.inspect.why import why
 
 
-@guard_secrets
+@guard_secrets("record")
 class Record(OnPortal):
     """A workspace's record for the sync client. Made by `hansard.connect`.
 

@@ -277,7 +277,8 @@ class BoardFlows(JointSteps):
             return None
         if type(expected) is not int or expected < 0:
             remedy = f"give a version, 0 for absent, or {Expected.ANY.value!r} for whatever stands"
-            raise BadValue(f"expected of key {key!r}", f"{expected!r:.80}", remedy)
+            fact = "a text" if isinstance(expected, str) else f"{expected!r:.80}"
+            raise BadValue(f"expected of key {key!r}", fact, remedy)
         return expected
 
     def write(

@@ -21,6 +21,7 @@ from hansard.agents.memory.reading import (
 )
 from hansard.agents.memory.sight import EVERYTHING, Sight
 from hansard.agents.memory.write import Validate, checked, packed, validated, validating
+from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -72,6 +73,7 @@ class BlamedLine(Brief, msgspec.Struct, frozen=True):
     because: str
 
 
+@guard_secrets("memory")
 class MemoryStore:
     """One space of a workspace. Everything but `cached` runs on the bus's loop."""
 
@@ -88,6 +90,7 @@ class MemoryStore:
         self._workspace = workspace
         self._memories: Memories = workspace.memories
         self._validate = validate
+        self.redaction = workspace.redaction
 
     # ------------------------------------------------------------ reads
 
@@ -246,7 +249,7 @@ class MemoryStore:
                 # To who may not see all runs a list of them would tell of what others asked.
                 validate = await validating(self._workspace, seen, files)
             events = checked(
-                self.space, seen, wanted, validate, refusals, self._workspace.redaction, whole=state
+                self.space, seen, wanted, validate, refusals, self.redaction, whole=state
             )
             if not events:
                 return None

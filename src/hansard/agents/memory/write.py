@@ -34,6 +34,7 @@ from hansard.domain.memory.events import (
     stream_of,
 )
 from hansard.domain.memory.space import PROBLEMS_MAX, MemoryConflict, MemoryInvalid, MemoryState
+from hansard.domain.redaction import check_names
 from hansard.domain.steps import StepCompleted
 from hansard.domain.values import Scrub
 
@@ -91,6 +92,8 @@ def checked(
     Raises MemoryConflict, BadValue, and MemoryInvalid for files that are not valid, or hold a
     secret.
     """
+    named = [path for each in wanted.files for path in (each.path, each.was)]
+    check_names("memory", {"path": named}, scrub)
     events = spaces.decide(name, state, wanted)
     if events and validate is not None:
         after = spaces.fold(state, events)

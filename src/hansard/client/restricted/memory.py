@@ -13,6 +13,7 @@ from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.write import secrets
+from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.client.operations import (
     Ask,
     FileOp,
@@ -35,12 +36,14 @@ from hansard.domain.memory.space import MemoryInvalid
 from hansard.domain.values import recordable
 
 
+@guard_secrets("memory")
 class RemoteStore:
     """One space. A secret is sent nowhere. Everything runs on the bus's loop."""
 
     def __init__(self, link: Link, space: str) -> None:
         self.space = space_name(space)
         self._link = link
+        self.redaction = link.redaction
 
     @property
     def pending(self) -> int:
@@ -93,12 +96,12 @@ class RemoteStore:
             each
             for op in ops
             for field in ("text", "old", "new")
-            for each in secrets(op["path"], op.get(field, ""), self._link.redaction)
+            for each in secrets(op["path"], op.get(field, ""), self.redaction)
         ]
         if bad:
             raise MemoryInvalid(self.space, bad)
         asked = [msgspec.convert(op, FileOp) for op in ops]
-        told = recordable(because, self._link.redaction)
+        told = recordable(because, self.redaction)
         await self._ask(RecordMemoryChange(self.space, asked, told, list(sources)))
         return 0
 
@@ -109,9 +112,7 @@ class RemoteStore:
     async def revert(self, change: str, by: Any, because: str = "") -> int:
         """Undo a change; 0."""
         self._demand_own(by)
-        await self._ask(
-            RecordMemoryRevert(self.space, change, recordable(because, self._link.redaction))
-        )
+        await self._ask(RecordMemoryRevert(self.space, change, recordable(because, self.redaction)))
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:

@@ -26,6 +26,7 @@ from hansard.agents.prompts.store import Prompt
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
+from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.bus.portal import Portal
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
@@ -253,6 +254,11 @@ class _OfRole(Lacking):
     _called = "record"
     _instead: ClassVar = {"workspace": TRUSTED}
 
+    @property
+    def redaction(self) -> Redaction | None:
+        """What may not leave this process."""
+        return self._link.redaction
+
     def _text(self, text: str) -> str:
         """A reason as it leaves this process: without what is redacted."""
         return recordable(text, self._link.redaction)
@@ -318,6 +324,7 @@ class _OfRole(Lacking):
         return self._link.where
 
 
+@guard_secrets("record")
 class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
     """What the sync twin does its own way: it waits for the bus's loop in another thread."""
 
@@ -371,6 +378,7 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
         return MemorySpace(self._memory_of(space), self._portal)
 
 
+@guard_secrets("record")
 class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
     """What the async twin does its own way."""
 
@@ -418,6 +426,7 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
         return AsyncMemorySpace(self._memory_of(space))
 
 
+@guard_secrets("record")
 class AsyncRestrictedRecord(OnLoop):
     """A workspace's record for the async client of a restricted agent."""
 

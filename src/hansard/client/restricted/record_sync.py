@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from hansard.agents.access.views import View
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.prompts.store import Prompt
+from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.client.operations import (
     Ask,
     RecordActionCaches,
@@ -80,6 +81,7 @@ from hansard.inspect.savings import By, SavingsAnswer
 from hansard.inspect.what_left import SentOut
 
 
+@guard_secrets("record")
 class RestrictedRecord(OnPortal):
     """A workspace's record for the sync client of a restricted agent."""
 

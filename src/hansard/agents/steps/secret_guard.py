@@ -1,4 +1,4 @@
-"""What a record's methods do about secrets: refuse them in names, and keep them out of errors.
+"""Refuse secrets in the names that public methods take, and keep them out of their errors.
 
 A text that is only read is recorded with the secret replaced; a name is part of an address, and is
 refused. Whatever a method takes is a name unless it is one of `TEXTS`: a new argument is refused
@@ -18,7 +18,7 @@ TEXTS = frozenset(
     {
         *("because", "feedback", "feedback_applied", "program", "question", "source", "text"),
         *("evaluator", "parameters", "plan", "reflect", "result", "rules", "tables", "variables"),
-        *("path", "redact", "secrets"),
+        *("new", "old", "ops", "redact", "secrets"),
     }
 )
 """Arguments that are no names: texts and values, whose secrets are replaced where they are
@@ -28,16 +28,20 @@ recorded, and those that are checked in another way.
 C = TypeVar("C")
 
 
-def guard_secrets(cls: type[C]) -> type[C]:
-    """Have each public method of a record refuse a secret in a name before it does anything, and
-    take secrets out of the errors that it raises.
+def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
+    """Return a class decorator that guards each public method.
 
-    The class has a `workspace` with a `redaction`.
+    A guarded method refuses a secret in a name before it does anything, and takes secrets out of
+    the errors that it raises. The class has a `redaction`; errors name it as `called`.
     """
-    for name, method in list(vars(cls).items()):
-        if not name.startswith("_") and inspect.isfunction(method):
-            setattr(cls, name, _guarded(name, method))
-    return cls
+
+    def guard(cls: type[C]) -> type[C]:
+        for name, method in inspect.getmembers(cls, inspect.isfunction):
+            if not name.startswith("_") and not hasattr(method, "guards_secrets"):
+                setattr(cls, name, _guarded(f"{called}.{name}", method))
+        return cls
+
+    return guard
 
 
 def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +49,7 @@ def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        redaction = self.workspace.redaction
+        redaction = self.redaction
         if redaction is None:
             return method(self, *args, **kwargs)
         with redaction.in_errors():
@@ -54,14 +58,17 @@ def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     async def guarded_async(self: Any, *args: Any, **kwargs: Any) -> Any:
-        redaction = self.workspace.redaction
+        redaction = self.redaction
         if redaction is None:
             return await method(self, *args, **kwargs)
         with redaction.in_errors():
             _check(name, signature, redaction, (self, *args), kwargs)
             return await method(self, *args, **kwargs)
 
-    return guarded_async if inspect.iscoroutinefunction(method) else guarded
+    made: Any = guarded_async if inspect.iscoroutinefunction(method) else guarded
+    made.guards_secrets = True  # a subclass does not guard it again
+    guarding: Callable[..., Any] = made
+    return guarding
 
 
 def _check(
@@ -80,4 +87,4 @@ def _check(
         for name, value in named.items()
         if name not in TEXTS
     }
-    check_names(f"record.{method}", names, redaction)
+    check_names(method, names, redaction)

@@ -1,0 +1,37 @@
+"""No operation of a trusted program stores a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hansard
+from tests.privacy.operations import REDACT, SECRET, Place, stored_secrets, targets, tried
+
+pytestmark = pytest.mark.slow
+
+
+def test_no_operation_of_a_trusted_program_stores_a_secret(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a secret in any text of any operation, no byte of a file, a table, an index, the output
+    or a log line has it, and no error repeats it.
+    """
+    folder = tmp_path / "data"
+    wrong: list[str] = []
+    with (
+        hansard.connect("lab", data_dir=folder) as plain,
+        hansard.connect("lab", data_dir=folder, **REDACT) as record,
+    ):
+        place = Place(plain, tmp_path)
+        for target, reached in targets(record, agent="a", role="r").items():
+            wrong += tried(place, target, reached)
+        for each in place.waiting:
+            each.join()
+        record.sql("SELECT count(*) FROM events")
+        wrong += stored_secrets(folder)
+    wrong += stored_secrets(folder)
+    output = "".join(capfd.readouterr())
+    assert not wrong, "\n".join(wrong)
+    assert SECRET not in output

@@ -1,0 +1,30 @@
+"""No operation of a restricted agent sends a secret to the service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.privacy.operations import REDACT, SECRET, Place, targets, tried
+from tests.service.support import House, requests_sent
+
+pytestmark = pytest.mark.slow
+
+
+def test_no_operation_of_a_restricted_agent_sends_a_secret(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a restricted agent's client sends has no secret, whatever it is asked to do."""
+    with house.trusted() as plain:
+        place = Place(plain, tmp_path, by="ada")
+        with house.connect(**REDACT) as record:
+            sent = requests_sent(monkeypatch)
+            wrong: list[str] = []
+            for target, reached in targets(record).items():
+                wrong += tried(place, target, reached)
+        for each in place.waiting:
+            each.join()
+    wrong += [repr(each[:300]) for each in sent if SECRET.encode() in each]
+    assert sent
+    assert not wrong, "\n".join(wrong)
