@@ -12,6 +12,7 @@ import hansard
 from hansard.agents.access import roles
 from hansard.bus.codec import revive_all
 from hansard.bus.log import Append, AtPosition
+from hansard.bus.os_user import OS_USER
 from hansard.domain.events import Recorded
 from hansard.domain.ids import KeyStream, WorkspaceStream
 from hansard.domain.roles import file as role_file
@@ -41,7 +42,7 @@ async def test_the_same_rules_again_change_nothing(lab: Lab):
         with pytest.raises(hansard.BadName, match="role name"):
             await record.apply_role("", rules("step.*"))
         stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("role", "writer")))
-        assert [item.commit.actor.agent for item in stored] == ["ada", "person"]
+        assert [item.commit.actor.agent for item in stored] == ["ada", OS_USER]
         assert [event.tag for event in revive_all(item.commit for item in stored)] == [
             "role.defined.v1",
             "role.defined.v1",
