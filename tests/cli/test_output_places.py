@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 import hansard
 from tests.cli.support import environment
+from tests.cli.test_read_only import POWERLESS
 
 pytestmark = pytest.mark.slow
 
@@ -65,12 +65,20 @@ def test_what_a_locale_lacks_is_escaped_as_in_json(home: Path, run: str) -> None
     assert found["workflow"] == "r\u00e9sum\u00e9-\U0001f600"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_may_not_be_read_is_an_error_in_words(home: Path, tmp_path: Path) -> None:
-    """Another user's data directory: the error names it."""
+@pytest.mark.parametrize("program", ["hansard runs", "hansard.connect"])
+def test_a_folder_that_may_not_be_read_is_an_error_in_words(tmp_path: Path, program: str) -> None:
+    """Another user's data directory: the error names it and says what to do, here and there."""
     locked = tmp_path / ".hansard"
     locked.mkdir(mode=0o000)
-    ended = _ran(home, "--data-dir", str(locked), "runs", stdout=subprocess.PIPE)
-    assert ended.returncode == 2
-    assert str(locked) in ended.stderr
-    assert "Traceback" not in ended.stderr
+    asked = ["-m", "hansard", "runs"]
+    if program == "hansard.connect":
+        asked = ["-c", "import hansard; hansard.connect()"]
+    command = [*POWERLESS, sys.executable, *asked]
+    env = environment(locked)
+    ended = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode != 0
+    said = ended.stderr.splitlines()[-1]
+    assert f"the data directory {str(locked)!r} cannot be used" in said
+    assert "give a directory on a local disk that you may write to (HANSARD_DATA_DIR)" in said

@@ -89,8 +89,11 @@ def readable(data_dir: Path, tell: Callable[[str], None]) -> Path:
     made once a process, and told. Raises NotCopied, BadDataDir (it cannot be read).
     """
     folder = Path(os.path.realpath(data_dir))
-    if not (folder / "nats").is_dir() or writable(folder):
-        return data_dir
+    try:
+        if not (folder / "nats").is_dir() or writable(folder):
+            return data_dir
+    except PermissionError as error:
+        raise BadDataDir(folder, error) from error
     with _making:
         made = _made.get((os.getpid(), folder))
         if made is None:
