@@ -29,7 +29,7 @@ from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated
-from hansard.agents.steps.ledger import CallIdentity, Ledger, Mode, is_final
+from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Veil, key_of
 from hansard.agents.steps.probed import Probed
 from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
@@ -89,11 +89,10 @@ class StepEngine(Gated):
         given = texts_in(arguments)
         for each in given:
             self.ledger.shown(each.label)
-        place, step = self.ledger.place(
-            scope,
-            CallIdentity(base, defaults, spec.name),
-            lambda: self._earlier.identities(spec, scope.path, plain, defaults),
-        )
+        place, step = self.ledger.place(scope, base, defaults)
+        if step is None:
+            identities = self._earlier.identities(spec, scope.path, plain, defaults)
+            place, step = self.ledger.place_as_recorded(place, spec.name, identities)
         told = uses(given, spec.prompts)
         whole = None if defaults else form
         return Call(spec, arguments, plain, whole, place, step, spec.effects, prompts=told)

@@ -282,64 +282,68 @@ class Ledger(OpenCalls):
             return self._next
 
     def place(
-        self,
-        scope: Scope,
-        identity: CallIdentity,
-        earlier: Callable[[], Iterable[CallIdentity]] = tuple,
+        self, scope: Scope, base: str, defaults: tuple[str, ...] = ()
     ) -> tuple[CallPosition, Step | None]:
-        """Where a call stands now, and the recorded step it is, if any. `earlier` gives the other
-        identities that it may be on record with.
+        """Where a call stands now, and the recorded step it is, if any."""
+        with self.lock:
+            occurrence = scope.occurrence(base)
+            call = fingerprint.call_key(base, occurrence)
+            return self._position(scope, call, base, occurrence, defaults)
+
+    def place_as_recorded(
+        self, place: CallPosition, tool: str, identities: Iterable[CallIdentity]
+    ) -> tuple[CallPosition, Step | None]:
+        """The same of a call whose own key is not on record, by the first of the identities that
+        it is on record with, if any.
         """
         with self.lock:
-            occurrence = scope.occurrence(identity.base)
-            call = fingerprint.call_key(identity.base, occurrence)
-            number, mark = self._find(call, scope)
-            defaults, recorded_as = identity.defaults, None
-            if number is None and call not in self._by_call:
-                for each in earlier():
-                    key = fingerprint.call_key(each.base, occurrence)
-                    if key in self._by_call or key in self.parent_calls:
-                        number, as_then = self._find(key, scope)
-                        if number is None and each.tool != identity.tool:
-                            recorded_as = key
-                        else:
-                            call, mark, defaults = key, as_then, each.defaults
-                        break
-            unordered = scope.overlaps
-            head = fingerprint.UNORDERED if unordered else scope.head
-            junction = None if unordered else scope.junction
-            if number is not None:
-                self.requested.add(number)
-                if self.state.steps[number].is_open:
-                    self.met.add(number)
-            beside = fingerprint.UNORDERED if unordered else scope.other
-            other = None if beside is None else fingerprint.fingerprint(call, beside)
-            self._others[call] = other
-            place = CallPosition(
-                call,
-                mark,
-                head,
-                scope,
-                scope.after,
-                unordered,
-                junction,
-                identity.base,
-                occurrence,
-                defaults,
-                other,
-                recorded_as,
-            )
-            return place, self.state.steps[number] if number is not None else None
+            if place.call in self._by_call:
+                return place, None
+            for each in identities:
+                key = fingerprint.call_key(each.base, place.occurrence)
+                if key not in self._by_call and key not in self.parent_calls:
+                    continue
+                found, step = self._position(
+                    place.scope, key, place.base, place.occurrence, each.defaults
+                )
+                if step is None and each.tool != tool:
+                    return msgspec.structs.replace(place, recorded_as=key), None
+                return found, step
+            return place, None
 
-    def _find(self, call: str, scope: Scope) -> tuple[int | None, str]:
-        """The recorded step of a call that is made now in a scope, and the call's fingerprint."""
+    def _position(
+        self, scope: Scope, call: str, base: str, occurrence: int, defaults: tuple[str, ...]
+    ) -> tuple[CallPosition, Step | None]:
+        unordered = scope.overlaps
         chained = fingerprint.fingerprint(call, scope.head)
         number = self._by_fingerprint.get(chained)
-        if number is not None and not scope.overlaps:
-            return number, chained
-        apart = fingerprint.fingerprint(call, fingerprint.UNORDERED)
-        number = self._by_fingerprint.get(apart, number)
-        return number, apart if scope.overlaps else chained
+        apart = chained
+        if number is None or unordered:
+            apart = fingerprint.fingerprint(call, fingerprint.UNORDERED)
+            number = self._by_fingerprint.get(apart, number)
+        step = None
+        if number is not None:
+            step = self.state.steps[number]
+            self.requested.add(number)
+            if step.is_open:
+                self.met.add(number)
+        beside = fingerprint.UNORDERED if unordered else scope.other
+        other = None if beside is None else fingerprint.fingerprint(call, beside)
+        self._others[call] = other
+        place = CallPosition(
+            call,
+            apart if unordered else chained,
+            fingerprint.UNORDERED if unordered else scope.head,
+            scope,
+            scope.after,
+            unordered,
+            None if unordered else scope.junction,
+            base,
+            occurrence,
+            defaults,
+            other,
+        )
+        return place, step
 
     def is_early(self, scope: Scope, base: str) -> bool:
         """Whether a call made now is on record, but not here: after steps whose outcomes this

@@ -134,11 +134,13 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def at_default(self, plain: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of recorded arguments that have the value declared as their default."""
-        return tuple(
-            name
-            for name, default in self.defaults.items()
-            if name in plain and _is_same(plain[name], default)
-        )
+        found: list[str] = []
+        for name, default in self.defaults.items():
+            if name in plain:
+                value = plain[name]
+                if value is default or _is_same(value, default):
+                    found.append(name)
+        return tuple(found)
 
     def takes_all(self, names: Iterable[str]) -> bool:
         """Whether it has a parameter for each of some arguments."""
@@ -191,8 +193,6 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two recorded values have the same canonical form."""
-    if one is other:
-        return True
     if one is None or other is None:
         return False
     sized = isinstance(one, str | list | dict) or isinstance(other, str | list | dict)
