@@ -1,6 +1,7 @@
 """No effect twice after an edit of the code: calls of an edited tool against its recorded calls."""
 
 import asyncio
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -275,7 +276,18 @@ def test_what_is_chosen_is_done_once(record: Record, call: Call, verdict: Verdic
         assert _session(record, run, program)() == "sent"
         assert _session(record, run, program, mode="strict")() == "sent"
     assert world.effects == expected
-    steps = record.state(run).agent("agent").steps.values()
+
+    def more(session: Session) -> str:
+        program(session)
+
+        @session.tool(name="send_mail")
+        def send(to: str) -> str:
+            return to
+
+        return send("eve")
+
+    assert _session(record, run, more)() == "eve"  # no recorded effect is left to be repeated
+    steps = [*record.state(run).agent("agent").steps.values()][:3]
     assert [(step.tool, step.instead_of) for step in steps][1:] == [
         ("send", None),
         ("send_mail", 2),
@@ -381,8 +393,8 @@ def _sending(session: Session, sent: list[str], name: str = "send") -> Callable[
 
 
 def test_a_program_that_goes_on_is_not_stopped(record: Record):
-    """Once the recorded effects of a scope are replayed, new ones are free: a loop that was cut off
-    and a program that does more than before go on, in branches of their own, too.
+    """Once the recorded effects of a scope are replayed, new ones are free: a program that was cut
+    off in a loop and in its branches goes on.
     """
     sent: list[str] = []
 
@@ -390,18 +402,17 @@ def test_a_program_that_goes_on_is_not_stopped(record: Record):
         send = _sending(session, sent)
         for number in range(count):
             send(f"{number}")
-        session.gather(*[partial(_each, send, f"{branch}", count) for branch in "ab"])
-        send("last")
+            session.gather(*[partial(_each, send, f"{number}{branch}", count) for branch in "ab"])
 
-    for count in (1, 2):
-        with record.run("edited", run=f"goes-on-{count}") as session:
-            program(session, count)
-    sent.clear()
-    with record.run(run="goes-on-1") as session:
+    with record.run("edited", run="goes-on") as session:
         send = _sending(session, sent)
         send("0")
-        session.gather(*[partial(_each, send, f"{branch}", 3) for branch in "ab"])
-    assert sorted(sent) == ["a1", "a2", "b1", "b2"]
+        session.gather(*[partial(_each, send, f"0{branch}", 1) for branch in "ab"])
+    assert sorted(sent) == ["0", "0a0", "0b0"]
+    for count in (2, 2):
+        with record.run(run="goes-on") as session:
+            program(session, count)
+    assert len(sent) == len(set(sent)) == 2 * (1 + 2 * 2)
 
 
 def _each(send: Callable[[str], str], branch: str, count: int) -> None:
@@ -481,6 +492,80 @@ def test_effects_in_bodies_are_found(record: Record, edit: str):
     with pytest.raises(hansard.Diverged, match=r"\(send\) had an effect"):
         _session(record, run, lambda session: after(session, "hand_over"))()
     assert sent == ["ada"]
+
+
+@pytest.mark.parametrize("edit", ["into", "out of", "after another"])
+def test_effects_that_moved_between_branches_are_found(record: Record, edit: str):
+    """An effect that moved into a branch of `session.gather`, out of one, or into a branch of
+    another number, stops.
+    """
+    sent: list[str] = []
+
+    def straight(session: Session) -> None:
+        _sending(session, sent)("ada")
+
+    def branched(session: Session) -> None:
+        send = _sending(session, sent)
+        session.gather(partial(send, "ada"), partial(_choose(session), 1))
+
+    def later(session: Session) -> None:
+        session.gather(partial(_choose(session), 1))
+        branched(session)
+
+    before, after = {
+        "into": (straight, branched),
+        "out of": (branched, straight),
+        "after another": (branched, later),
+    }[edit]
+    run = f"branches-{edit.replace(' ', '-')}"
+    with record.run("edited", run=run) as session:
+        before(session)
+    with pytest.raises(hansard.Diverged):
+        _session(record, run, after)()
+    assert sent == ["ada"]
+    again = _session(record, run, before)
+    again()
+    assert sent == ["ada"]
+
+
+def test_a_thread_beside_its_parent_is_not_stopped(record: Record):
+    """A thread's new call runs while a recorded call of its parent is still to come, and the
+    parent's while one of the thread's is.
+    """
+    for first in ("thread", "parent"):
+        sent: list[str] = []
+        go = {"thread": threading.Event(), "parent": threading.Event()}
+
+        def program(session: Session, make: set[str]) -> None:
+            send = _sending(session, sent)
+
+            def work(who: str) -> None:
+                if who in make:
+                    assert go[who].wait(30)
+                    send(who)
+
+            beside = session.thread(work, "thread")
+            work("parent")
+            go["thread"].set()
+            beside.wait()
+            beside.result()
+
+        second = "parent" if first == "thread" else "thread"
+        go[first].set()
+        go[second].set()
+        run = f"beside-{first}"
+        with record.run("edited", run=run) as session:
+            program(session, {second})
+        go[second].clear()
+
+        def freed(session: Session) -> None:
+            timer = threading.Timer(0.3, go[second].set)
+            timer.start()
+            program(session, {first, second})
+            timer.join()
+
+        _session(record, run, freed)()
+        assert sorted(sent) == ["parent", "thread"]
 
 
 def test_a_choice_is_good_for_one_call(record: Record):

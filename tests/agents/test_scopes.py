@@ -9,8 +9,9 @@ import pytest
 
 import hansard
 from hansard.agents.steps import scope
-from hansard.agents.steps.scope import JOINED_MAX, Scope, untold
+from hansard.agents.steps.scope import JOINED_MAX, OpenCalls, Scope, untold
 from hansard.domain.fingerprint import joined
+from hansard.domain.ids import AgentStream
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
 from tests.agents.twins import Lab, twins
 
@@ -285,7 +286,7 @@ async def test_branches_may_begin_while_a_stream_is_read(lab: Lab):
 
 
 def _root() -> Scope:
-    return Scope(None, "", "begin", (), None)
+    return Scope(OpenCalls(AgentStream("r", "writer", "ada")), "", "begin", (), None)
 
 
 def _told(scope: Scope) -> list[Join]:

@@ -256,11 +256,11 @@ class _Session(Brief):
         for name, amount in figures.items():
             scope.usage[name] = scope.usage.get(name, 0.0) + float(amount)
 
-    def _spawn(self, count: int) -> tuple[Scope, list[Scope]]:
+    def _spawn(self, count: int, *, waits: bool = False) -> tuple[Scope, list[Scope]]:
         ledger = self.engine.ledger
         parent: Scope = self.engine.scope("gather")
         with ledger.lock:
-            children = parent.spawn(count)
+            children = parent.spawn(count, waits=waits)
             ledger.busy += count
         return parent, children
 
@@ -384,7 +384,7 @@ class OnPortal(_Session):
 
         All run to their end; then the first error, if any, is raised.
         """
-        parent, children = self._spawn(len(functions))
+        parent, children = self._spawn(len(functions), waits=True)
         workers = [
             SessionThread(self, parent, child, function, (), {})
             for child, function in zip(children, functions, strict=True)
@@ -774,7 +774,7 @@ class OnLoop(_Session):
 
         All run to their end; then the first error, if any, is raised. A cancellation reaches all.
         """
-        parent, children = self._spawn(len(awaitables))
+        parent, children = self._spawn(len(awaitables), waits=True)
         tasks = [
             asyncio.ensure_future(_scoped(child, awaitable))
             for child, awaitable in zip(children, awaitables, strict=True)

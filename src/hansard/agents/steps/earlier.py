@@ -15,10 +15,14 @@ somebody decides.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+
+import msgspec
 
 from hansard.agents.steps.ledger import CallIdentity, Ledger
 from hansard.agents.steps.recorder import Call
+from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DECLARED, ToolSpec
 from hansard.domain.errors import Corrupt
 from hansard.domain.fingerprint import call_base, canonical
@@ -29,6 +33,23 @@ from hansard.domain.values import Plain
 Place = tuple[str, tuple[int, ...]]
 """A scope's path, and the steps whose results it has seen last."""
 
+_SPAWNED = re.compile(r"(?P<around>.*)/\d+\.\d+")
+"""The path of a scope that was spawned in another one."""
+
+
+class _Recorded(msgspec.Struct, frozen=True):
+    """A recorded effect as seen from a scope: its own, or one around it.
+
+    Attributes:
+        effect: The effect.
+        at: Itself, or the composite in whose body it is, seen from that scope.
+        child: The path of the spawned scope that it is in, seen from that scope; empty for none.
+    """
+
+    effect: Step
+    at: Step
+    child: str = ""
+
 
 class EarlierCalls:
     """The calls on record from before one session."""
@@ -36,8 +57,9 @@ class EarlierCalls:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._names: dict[tuple[str, str], dict[frozenset[str], None]] | None = None
-        self._effects: dict[str, list[tuple[Step, Step]]] | None = None
+        self._effects: dict[str, list[_Recorded]] | None = None
         self._overlapped: set[Place] = set()
+        self._concurrent: set[str] = set()
 
     def identities(
         self, spec: ToolSpec, path: str, plain: dict[str, Plain], defaults: tuple[str, ...]
@@ -84,52 +106,59 @@ class EarlierCalls:
                 self._effects = self._recorded_effects()
             found: list[tuple[bool, bool, int]] = []
             for path, after in self._around(call) if self._effects else ():
-                pairs = self._effects.get(path, [])
-                pairs[:] = [pair for pair in pairs if not self._is_gone(*pair)]
-                for effect, at in pairs:
-                    if self._may_be(call, effect, at):
-                        decided = self._ledger.state.steps[effect.number].verdict is not None
-                        found.append((not decided, at.after != after, effect.number))
+                left = self._effects.get(path, [])
+                left[:] = [each for each in left if not self._is_gone(each)]
+                for each in left:
+                    if self._may_be(call, each):
+                        number = each.effect.number
+                        decided = self._ledger.state.steps[number].verdict is not None
+                        found.append((not decided, each.at.after != after, number))
             return self._ledger.state.steps[min(found)[-1]] if found else None
 
-    def _recorded_effects(self) -> dict[str, list[tuple[Step, Step]]]:
-        """Effects by the paths of the scopes that they are in, each with the step of that scope:
-        itself, or the composite in whose body it is.
-        """
+    def _recorded_effects(self) -> dict[str, list[_Recorded]]:
+        """Effects by the paths of the scopes that they are in, and of those around these."""
         steps, opened = self._ledger.state.steps, self._ledger.opened
-        found: dict[str, list[tuple[Step, Step]]] = {}
+        found: dict[str, list[_Recorded]] = {}
         for step in steps.values():
             if step.version > opened:
                 continue
             if step.unordered:
                 self._overlapped.add((step.scope, step.after))
-            if not step.may_have_happened:
-                continue
-            at: Step | None = step
+                self._concurrent.add(step.scope)
+            at: Step | None = step if step.may_have_happened else None
             while at is not None:
-                found.setdefault(at.scope, []).append((step, at))
+                path, child = at.scope, ""
+                found.setdefault(path, []).append(_Recorded(step, at))
+                while (spawned := _SPAWNED.fullmatch(path)) is not None:
+                    child, path = path, spawned["around"]
+                    found.setdefault(path, []).append(_Recorded(step, at, child))
                 at = steps.get(at.parent) if at.parent is not None else None
         return found
 
     def _around(self, call: Call) -> Iterator[Place]:
-        """Where a call stands: in its scope, and around it as far as the composites are new."""
-        scope = call.place.scope
-        yield scope.path, call.place.after
-        around = self._ledger.state.steps.get(scope.step or 0)
-        while around is not None and around.version > self._ledger.opened:
-            yield around.scope, around.after
-            around = self._ledger.state.steps.get(around.parent or 0)
+        """Where a call stands: in its scope, and in those around it that wait for it."""
+        scope: Scope | None = call.place.scope
+        after = call.place.after
+        while scope is not None:
+            yield scope.path, after
+            scope = scope.blocked
+            after = scope.after if scope is not None else ()
 
-    def _is_gone(self, effect: Step, at: Step) -> bool:
-        """Whether a recorded effect can be no rival any more in the scope of the step `at`."""
-        now = self._ledger.state.steps[effect.number]
+    def _is_gone(self, recorded: _Recorded) -> bool:
+        """Whether a recorded effect can be no rival any more, seen from a scope."""
+        now = self._ledger.state.steps[recorded.effect.number]
         if not now.may_have_happened or self._ledger.is_replayed(now):
             return True
-        return at is not effect and at.number in self._ledger.requested
+        return recorded.at is not recorded.effect and recorded.at.number in self._ledger.requested
 
-    def _may_be(self, call: Call, effect: Step, at: Step) -> bool:
+    def _may_be(self, call: Call, recorded: _Recorded) -> bool:
         """Whether a new call may be a recorded effect in another form."""
-        spec, state = call.spec, self._ledger.state
+        spec, state, effect, at = call.spec, self._ledger.state, recorded.effect, recorded.at
+        if recorded.child:
+            if recorded.child in self._ledger.live:  # it may still follow there
+                return False
+            if _SPAWNED.sub(r"\g<around>", recorded.child) in self._concurrent:
+                return False
         declared = state.declaration_of(effect)
         same = effect.tool in spec.names
         if same and declared is not None and declared.version != spec.version:

@@ -513,6 +513,8 @@ class StepEngine(Gated):
             self.ledger, place.call, place.fingerprint, place.after, call.number, place.other
         )
         scope.nests = call.effects is Effects.COMPOSITE
+        if call.step is None:  # its scope waits for it; and what it calls is on record nowhere else
+            scope.blocked = place.scope
         scope.inherit(place.scope.beside)
         if call.veil is not None:
             scope.usage.update(call.veil.counts)

@@ -76,7 +76,8 @@ class Scope:
     steps of it that overlapped others and so are in no chain, with those that were so around it
     when it began (`begun` of them),
     `apart` whether it began while a call of its parent was open: then the parent's chain does not
-    lead into it, nor on from it, since when that call ends is left to chance.
+    lead into it, nor on from it, since when that call ends is left to chance; `blocked` the scope
+    that calls nothing before this one ends, if that is known.
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class Scope:
         "apart",
         "begun",
         "beside",
+        "blocked",
         "children",
         "head",
         "junction",
@@ -116,6 +118,7 @@ class Scope:
         self.step = step
         self.nests = True
         self.apart = False
+        self.blocked: Scope | None = None
         self.usage: dict[str, float] = {}
         self.open = 0
         self.noting = 0
@@ -131,11 +134,17 @@ class Scope:
         """
         return self.open > 0 or self.noting > 0
 
-    def spawn(self, count: int) -> list[Scope]:
-        """Child scopes for tasks or threads that begin now, in spawn order."""
+    def spawn(self, count: int, *, waits: bool = False) -> list[Scope]:
+        """Child scopes for tasks or threads that begin now, in spawn order. `waits`: whether this
+        scope calls nothing before they have ended.
+        """
         number = self.children
         self.children += 1
-        return [self.item(f"{number}.{i}") for i in range(count)]
+        children = [self.item(f"{number}.{i}") for i in range(count)]
+        if waits:
+            for child in children:
+                child.blocked = self
+        return children
 
     def item(self, name: str) -> Scope:
         """A child scope of a given name that begins now."""
@@ -149,6 +158,7 @@ class Scope:
             child.junction = self.junction
         child.usage = self.usage
         child.inherit(self.beside)
+        self.session.live.add(path)
         return child
 
     def inherit(self, beside: list[int]) -> None:
@@ -158,6 +168,7 @@ class Scope:
     def join(self, children: list[Scope]) -> None:
         """Go on after child scopes: their heads count, in their spawn order."""
         for child in children:
+            self.session.live.discard(child.path)
             self.beside += child.beside[child.begun :]
             if child.apart:  # its chain does not lead on, and yet its results are there
                 self.beside += [step for step in child.after if step not in self.after]
@@ -268,6 +279,8 @@ class OpenCalls:
         self.root.other = ""
         self.home: int | None = None
         """The thread that opened the session without a block: in it, its root is current."""
+        self.live: set[str] = set()
+        """Paths of the child scopes that have begun and were not joined."""
         self.declared: set[str] = set()
         """Names of the tools that the program declared for this session."""
         self.client: Any = None
