@@ -11,14 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hansard
 from hansard.bus.server.lease import peek
+from hansard.domain.events import Actor
 from hansard.inspect import watch
-from tests.cli.planting import publish_raw
+from tests.cli.planting import plant, publish_raw
 from tests.cli.support import Call, Ran, environment
-from tests.damage.conftest import BOUND_S, stopped
+from tests.damage.conftest import BOUND_S, STEPS, steps, stopped
 from tests.damage.damages import WORKSPACE, Files, flip, middle
 from tests.faults._warm import python
 
@@ -126,13 +128,24 @@ def test_a_block_that_is_gone_after_a_restart_of_the_broker(files: Files, cli: C
     assert "acknowledged commits are gone" in fact
 
 
-def test_a_commit_that_somebody_forged(files: Files, cli: Call):
-    """Published with the broker's login past the library, it fits no stream."""
+def not_a_commit(home: Path) -> None:
+    """A body that is none, under a subject of a run."""
+    publish_raw(home, (f"hansard.{WORKSPACE}.run.r1.life.9", b'{"id": "forged"}'))
+
+
+def by_another(home: Path) -> None:
+    """A whole commit in an agent's stream, in order, by somebody who is not that agent."""
+    [(stream, step)] = steps(STEPS + 1, STEPS + 1)
+    plant(home, WORKSPACE, (stream, msgspec.structs.replace(step, actor=Actor("mallory"))))
+
+
+@pytest.mark.parametrize("forge", [not_a_commit, by_another])
+def test_a_commit_that_somebody_forged(forge: Callable[[Path], None], files: Files, cli: Call):
+    """Published with the broker's login past the library, it does not fit its stream."""
     with up(files.home) as process:
-        publish_raw(files.home, (f"hansard.{WORKSPACE}.run.r1.life.9", b'{"id": "forged"}'))
+        forge(files.home)
         fact = reported(process, files, cli)
     assert "is no commit that Hansard wrote" in fact
-    assert "r1.life.9" in fact
 
 
 def test_an_open_record_stops_where_the_log_was_lost_under_it(files: Files):

@@ -9,7 +9,7 @@ Three things are compared (periods and shares are in `hansard.inspect.watch`):
   published: continuously, for a hundredth of the time;
 * each commit that is projected, with its subject and its stream: what does not fit is quarantined.
 
-A finding is logged as an error (`log_damaged`), told on the terminal, shown by `hansard status` and
+A finding is logged as an error (`log damaged`), told on the terminal, shown by `hansard status` and
 makes `hansard health` exit with 1.
 """
 
@@ -57,7 +57,7 @@ def _ended(task: asyncio.Task[None]) -> None:
     """Log why one workspace is not watched any more."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        _log.error("watch_ended", **unexpected(error))
+        _log.error("watch ended", **unexpected(error))
 
 
 class Watcher:
@@ -100,7 +100,7 @@ class Watcher:
 
     def _find(self, name: str, fact: str) -> None:
         if self._watch.workspaces.setdefault(name, Watched()).find(fact):
-            _log.error("log_damaged", workspace=name, fact=fact)
+            _log.error("log damaged", workspace=name, fact=fact)
             self._tell(f"workspace {name!r}: {fact}")
 
     async def _keep(self) -> None:

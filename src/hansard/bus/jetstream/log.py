@@ -254,7 +254,7 @@ class JetStreamLog:
         if error is None:
             self._unchecked = None
         elif isinstance(error, Corrupt):
-            _log.error("log_damaged", workspace=self._workspace, error=str(error))
+            _log.error("log damaged", workspace=self._workspace, fact=str(error))
 
     async def _sound(self) -> None:
         """Wait until the log has been compared with its mark since the last reconnect.
