@@ -9,23 +9,26 @@ still wrong then is found again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from hansard.bus.whole_file import whole
+from hansard.bus.whole_file import PRIVATE_FILE
 from hansard.inspect.answer import Answer
 
 COMPARE_S = 5.0
 """Pause between two comparisons of a log with its mark: three small requests a workspace."""
 
+PAGE_MESSAGES = 256
+"""Messages that are read at once, at most, and at most 8 MB of them."""
+
 READ_PAUSE = 50
 """Each log is read from its first to its last message again and again, to see that every one is
-there and is the one that was written. After some messages (256 at most) the reading pauses this
-many times as long as they took, and after the last one as long as all of it took: a hundredth of
-the time altogether. A log of 10 MB is read about every ten seconds, one of 1 GB every half hour."""
+there and is the one that was written. After each page the reading pauses this many times as long
+as the page took, and after the last one as long as all of it took: a hundredth of the time."""
 
 STALE_S = 30.0
 """A watch that was not written for so long does not watch any more."""
@@ -120,9 +123,13 @@ def path_of(data_dir: Path) -> Path:
 
 
 def write(data_dir: Path, watch: Watch) -> None:
-    """Replace what is kept. Raises Unwritable."""
-    with whole(path_of(data_dir)) as file:
+    """Replace what is kept; it is not synced: after a crash it is stale. Raises OSError."""
+    path = path_of(data_dir)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+    with os.fdopen(fd, "wb") as file:
         file.write(msgspec.json.encode(watch))
+    part.replace(path)
 
 
 def read(data_dir: Path) -> Watch | None:

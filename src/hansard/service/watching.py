@@ -30,12 +30,12 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.jetstream.requests import NoAnswer
 from hansard.bus.loggers import logger, unexpected
 from hansard.bus.marks import Known, Mark
+from hansard.bus.slices import Slices
 from hansard.bus.validation.mark_comparison import Compared
-from hansard.bus.whole_file import Unwritable
 from hansard.client.opening import Broker
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.inspect import watch as watches
-from hansard.inspect.watch import COMPARE_S, READ_PAUSE, Watch, Watched
+from hansard.inspect.watch import COMPARE_S, PAGE_MESSAGES, READ_PAUSE, Watch, Watched
 from hansard.projections.publish import snapshots as published
 from hansard.projections.rows import Problem
 from hansard.projections.table_files import TableFiles
@@ -54,7 +54,7 @@ _log = logger(__name__)
 
 
 def _ended(task: asyncio.Task[None]) -> None:
-    """Log why one workspace is not watched any more."""
+    """Log why a workspace is not watched any more, or none is."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         _log.error("watch ended", **unexpected(error))
@@ -74,6 +74,7 @@ class Watcher:
     async def keep(self) -> AsyncGenerator[None]:
         """Write down what is found meanwhile, unless another process does."""
         keeping = asyncio.ensure_future(self._keep())
+        keeping.add_done_callback(_ended)
         try:
             yield
         finally:
@@ -115,9 +116,7 @@ class Watcher:
                 mine = mine or take(lock)
                 self._watch.looked = datetime.now(UTC)
                 if mine:
-                    with contextlib.suppress(
-                        Unwritable
-                    ):  # a full disk: it goes stale, as it should
+                    with contextlib.suppress(OSError):  # a full disk: the file goes stale
                         watches.write(self._data_dir, self._watch)
                 await asyncio.sleep(COMPARE_S / 5)
         finally:
@@ -183,24 +182,28 @@ class Watcher:
                 self._find(name, fact)
 
         compared, at, unread = Compared(known, count), 0, 0
-        async with contextlib.aclosing(raw.chunks(0, until=extent.last)) as chunks:
-            while True:
-                began_s = time.monotonic()
-                chunk = await anext(chunks, None)
-                if chunk is None:
-                    break
-                for message in chunk.messages:
-                    if message.position != at + 1:
-                        unread += message.position - at - 1
-                        if unread > extent.missing:
-                            self._unreadable(name, at + 1, message.position - 1)
+        while at < extent.last:
+            began_s = time.monotonic()
+            page = await raw.page(at, PAGE_MESSAGES)
+            async with Slices() as slices:
+                for message in page:
+                    if message.position > extent.last:
+                        break
+                    unread += message.position - at - 1
+                    if message.position != at + 1 and unread > extent.missing:
+                        self._unreadable(name, at + 1, message.position - 1)
                     at = message.position
                     compared.message(at, message.subject, message.body)
-                one.read = at
-                await asyncio.sleep(READ_PAUSE * (time.monotonic() - began_s))
+                    if slices.over:
+                        await slices.pause()
+            if not page or page[-1].position >= extent.last:
+                break
+            one.read = at
+            await asyncio.sleep(READ_PAUSE * (time.monotonic() - began_s))
         if extent.last - at + unread > extent.missing:
             self._unreadable(name, at + 1, extent.last)
         compared.end(extent.last)
+        one.read = extent.last
 
     def _unreadable(self, name: str, first: int, last: int) -> None:
         where = f"position {first}" if first == last else f"positions {first} to {last}"

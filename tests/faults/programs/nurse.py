@@ -135,6 +135,8 @@ class Nurse:
             if wanted is not None:
                 os.dup2(one, wanted)
             os.close(one)
+        # Whether a stream can seek is asked when it is made: a pipe in a file's place cannot.
+        sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115 -- it stays open
 
     def _end(self, stub: socket.socket) -> None:
         """A stub was killed, or has heard how its program ended."""

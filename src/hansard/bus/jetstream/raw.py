@@ -184,6 +184,15 @@ class RawWorkspace:
                 for message in chunk.messages:
                     yield message
 
+    async def page(self, after: int, count: int) -> list[RawMessage]:
+        """The next messages of the log after a position, at most so many and 8 MB, undecoded; those
+        that the server cannot read are left out. Nothing more is sent meanwhile.
+        """
+        found = await self._direct.following(subjects.log_stream(self.workspace), after + 1, count)
+        return [
+            RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault) for m in found
+        ]
+
     async def past(self, stream: StreamId) -> list[Stored]:
         """A stream's own commits, by version; what cannot be read is a stand-in. Raises Corrupt
         where one is missing.
