@@ -204,6 +204,13 @@ PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]]
         {"in the future"},
         {},
     ),
+    "backwards": (
+        lambda runs: _timed(
+            _of(runs, "b")[-1:], lambda n, t: BEGAN + timedelta(minutes=n, seconds=99.5 - 7.25 * t)
+        ),
+        {"ends before it starts"},
+        {},
+    ),
     "durations": (
         lambda runs: _timed(
             runs,

@@ -501,3 +501,12 @@ def test_the_claimed_mean_of_a_metric_of_no_direction_is_that_of_the_comparison(
     row, findings, mean = claimed(store, 50, 20, 0.571, metric="made_up")
     assert (row["holds"], findings) == (True, [])
     assert row["value"] == pytest.approx(mean) == pytest.approx(20 / 35)
+
+
+def test_unmatched_tasks_leave_the_exact_test_mcnemars(store):
+    """Each pair was tried once under each arm, whatever else one of them has."""
+    made = trials("a", [0] * 20) + trials("b", [1] * 9 + [0] * 5)
+    row = compared(store, made)
+    assert (row["single"], row["tasks"], row["unmatched"]) == (True, 14, 6)
+    wanted = scipy.stats.binomtest(9, 9).pvalue
+    assert row["mcnemar_p"] == pytest.approx(wanted)

@@ -154,7 +154,11 @@ WITH claimed AS MATERIALIZED (
     JOIN assigned_runs AS r ON r.run = e.run AND (the_experiment IS NULL OR r.experiment = the_experiment)
     JOIN (SELECT true AS claims WHERE wanted) AS w ON w.claims = if(e.occurred_at IS NOT NULL, true, NULL)
 ), per_run AS (
-    SELECT experiment, arm, run, date_diff('microsecond', min(claimed_at), max(claimed_at)) AS took FROM claimed GROUP BY experiment, arm, run
+    SELECT experiment, arm, run, date_diff('microsecond', min(claimed_at), max(claimed_at)) AS took, min(position) AS position,
+        arg_min(event_index, position) AS event_index,
+        arg_max(claimed_at, {'p': position, 'i': event_index}) < arg_min(claimed_at, {'p': position, 'i': event_index}) AS backward
+    FROM claimed
+    GROUP BY experiment, arm, run
 ), per_arm AS (
     SELECT
         experiment, arm, count(*) AS times, count(DISTINCT run) AS runs, count(DISTINCT claimed_at) AS different, min(claimed_at) AS first,
@@ -177,6 +181,16 @@ WITH claimed AS MATERIALIZED (
     UNION ALL
     SELECT 'constant steps', *, concat('each of the ', gaps, ' steps in time of arm ', arm, ' is ', gap / 1e6, ' s')
     FROM per_arm WHERE gaps >= 20 AND runs >= 2 AND different_gaps = 1
+    UNION ALL
+    SELECT 'ends before it starts', a.* REPLACE (b.run AS run, b.position AS position, b.event_index AS event_index),
+        concat(b.runs, ' of the ', a.runs, ' runs of arm ', a.arm, ' with times end before they begin')
+    FROM per_arm AS a
+    JOIN (
+        SELECT experiment, arm, count(*) AS runs, arg_min(run, position) AS run, min(position) AS position, arg_min(event_index, position) AS event_index
+        FROM per_run
+        WHERE backward
+        GROUP BY experiment, arm
+    ) AS b ON b.experiment = a.experiment AND b.arm = a.arm
     UNION ALL
     SELECT 'constant durations', a.*, concat('each of the ', d.runs, ' runs of arm ', a.arm, ' takes ', d.took / 1e6, ' s')
     FROM per_arm AS a

@@ -126,6 +126,9 @@ WITH pairs AS MATERIALIZED (
         sum(p.base_open)::BIGINT AS base_open, sum(p.arm_open)::BIGINT AS arm_open,
         sum(p.base_unended)::BIGINT AS base_unended, sum(p.arm_unended)::BIGINT AS arm_unended,
         sum(p.base_unended_valued + p.arm_unended_valued)::BIGINT AS unended_valued,
+        sum(p.base_unended_valued + p.arm_unended_valued) FILTER (p.matched OR p.apart OR p.filled) AS crashes,
+        sum(p.base_trials + p.arm_trials - p.base_pending - p.arm_pending - p.base_valued - p.arm_valued) FILTER (p.matched OR p.apart OR p.filled) AS lacking,
+        bool_and(p.base_trials = 1 AND p.arm_trials = 1) FILTER (p.used) AS single,
         count(*) FILTER (NOT p.matched AND NOT p.apart) AS unmatched, count(*) FILTER (p.filled) AS filled,
         count(*) FILTER (p.used) AS tasks,
         fsum(p.arm_weight) FILTER (p.used AND p.arm_score IS NOT NULL) AS arm_weight,
@@ -313,7 +316,7 @@ SELECT
         WHEN a.beyond THEN 'cannot be computed'
         WHEN a.base_open + a.arm_open > 0 THEN 'not finished'
         WHEN a.turns THEN concat('depends on ', coalesce(nullif(array_to_string(list_filter([
-            if(a.unended_valued > 0, 'crashes', NULL), if(a.base_missing + a.arm_missing > 0, 'missing values', NULL),
+            if(a.crashes > 0, 'crashes', NULL), if(a.lacking > 0, 'missing values', NULL),
             if(a.ever_filled > 0, 'missing tasks', NULL)], lambda w: w IS NOT NULL), ' and '), ''), 'missing values'))
         ELSE a.counted_verdict
     END AS verdict,
@@ -332,7 +335,7 @@ SELECT
     if(a.se > 0 AND a.smallest > 0, TRY_CAST(ceil(pow(a.z * a.se / (a.smallest / a.power), 2) * a.tasks) AS BIGINT), NULL) AS tasks_required,
     a.smallest IS NULL OR ((a.difference - a.half) * a.power >= a.smallest OR (a.difference + a.half) * a.power <= -a.smallest) AS matters,
     a.number, a.stated_by, a.above, a.below, a.base_unended, a.arm_unended, a.unended_valued,
-    a."binary" AND NOT a.apart AND a.base_trials = a.tasks AND a.arm_trials = a.tasks AS single,
+    coalesce(a."binary" AND NOT a.apart AND a.single, false) AS single,
     a.counted_verdict,
     CASE
         WHEN a.p IS NULL THEN NULL

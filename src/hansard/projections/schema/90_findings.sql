@@ -55,6 +55,7 @@ INSERT INTO finding_kinds VALUES
     ('odd_times', 'all equal', 'times', 'medium', 'Do five runs or more of an arm have more than one time?'),
     ('odd_times', 'all round', 'times', 'medium', 'Are 20 times or more of an arm other than whole tens of seconds?'),
     ('odd_times', 'in the future', 'times', 'high', 'Is each claimed time before it was recorded, give or take 14 hours of time zones?'),
+    ('odd_times', 'ends before it starts', 'times', 'high', 'Does no run end before it begins, by the times that its source claims?'),
     ('odd_times', 'constant durations', 'times', 'medium', 'Do five runs or more of an arm, of five seconds or more, take different times?'),
     ('odd_times', 'constant steps', 'times', 'medium', 'Do 20 messages or more of an arm follow after different times?'),
     ('odd_failures', 'uneven', 'failures', 'medium', 'Do runs fail, or stay unjudged, as often in each arm (10 runs and more, within 5 points or 3.3 standard errors)?'),
