@@ -34,7 +34,10 @@ class End(msgspec.Struct, frozen=True):
 HALF = End(0, "completed", StepStatus.COMPLETED, closed=True)
 UNCLOSED = End(0, "open", StepStatus.REQUESTED)
 TERMINATED = End(4, "failed", StepStatus.COMPLETED, signal=signal.SIGTERM)
+DONE = End(0, "completed", StepStatus.COMPLETED)
 SHAPES = {
+    "forked": DONE,
+    "forked_async": DONE,
     "half_read": HALF,
     "zip": HALF,
     "half_read_async": HALF,
@@ -84,8 +87,9 @@ def _check(stage: Stage, shape: str) -> float:
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_program_ends_by_itself(stage: Stage, shape: str) -> None:
-    """A stream half read, a session never closed, SIGTERM in asyncio: nothing waits for ever, the
-    run's end is on record where its session ended, and a warning says so where it did not.
+    """A stream half read, a session never closed, SIGTERM in asyncio, a forked child that exits:
+    nothing waits for ever, the run's end is on record where its session ended, and a warning says
+    so where it did not.
     """
     assert _check(stage, shape) < PATIENT_S
 

@@ -4,6 +4,7 @@ A program touches its marker where it is about to end, or where it waits for a s
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -109,6 +110,25 @@ def generator() -> None:
     KEPT.append(items)
     next(items)
     reach()
+
+
+def _child_exits() -> None:
+    """Fork a child that leaves all blocks; it must exit with its own code."""
+    child = os.fork()
+    if child == 0:
+        sys.exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+def forked() -> None:
+    """Fork children inside the block, in the middle of a stream as well."""
+    with opened() as session:
+        for _ in range(10):
+            _child_exits()
+            session.message("user", "hello")
+        for _ in words_of(session):
+            _child_exits()
+        reach()
 
 
 # ------------------------------------------------------------ asyncio
@@ -217,6 +237,18 @@ def half_read_async() -> None:
     asyncio.run(_at_work(work))
 
 
+def forked_async() -> None:
+    """Fork children inside a block of the async client."""
+
+    async def work(_: Any, quick: Any) -> None:
+        for number in range(10):
+            _child_exits()
+            await quick(number)
+        reach()
+
+    asyncio.run(_at_work(work))
+
+
 def unclosed_async() -> None:
     """Leave a session of the async client open."""
 
@@ -249,6 +281,8 @@ SHAPES = {
     "terminated_busy": terminated_busy,
     "terminated_all_tasks": terminated_all_tasks,
     "exit_in_gather": exit_in_gather,
+    "forked": forked,
+    "forked_async": forked_async,
     "half_read_async": half_read_async,
     "unclosed_async": unclosed_async,
 }

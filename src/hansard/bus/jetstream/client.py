@@ -187,9 +187,19 @@ class _Client(Client):
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]  # nats-py has no types
 
+    @property
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        found = (self._reading_task, self._ping_interval_task, self._flusher_task)
+        return [task for task in found if task is not None]
+
     async def _still(self) -> None:
-        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+        for task in self._tasks:
             await _end(task)
+
+    def leave(self) -> None:
+        """Cancel the tasks of this client, and leave its socket as it is."""
+        for task in self._tasks:
+            task.cancel()
 
     async def taken(self) -> socket.socket | None:
         """The socket, which nats-py gives up; None where it cannot be had: it is not plain TCP, or
@@ -299,7 +309,7 @@ class Broker:
         self.options = options
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
-        self._nc: Client = _Client()
+        self._nc: _Client = _Client()
         self._inbox = f"{options.inbox_prefix}.{uuid4().hex}."
         self._receivers: dict[str, Receiver] = {}
         self._count = 0
@@ -392,7 +402,8 @@ class Broker:
     async def close(self) -> None:
         """Close the connection. What still waits for an answer gets NoAnswer. Raises OtherLoop."""
         if os.getpid() != self._pid:
-            return  # the socket is that of the process that this one was forked from
+            self._nc.leave()  # the socket is that of the process that forked this one
+            return
         if not self._closing:
             demand_loop(self._loop)
         guard, self._guard = self._guard, None
@@ -441,7 +452,7 @@ class Broker:
                 size = len(headers) + len(payload)
                 raise TooLarge(f"a message on {subject!r}", size, nc.max_payload)
         try:
-            if isinstance(nc, _Client) and nc.takes_commands:
+            if nc.takes_commands:
                 lines = [command(s, r, h, p) for s, p, r, h in messages]
                 await nc.write(lines, alone=len(self._receivers) <= 1)
                 return
