@@ -24,10 +24,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError, Unreachable
+from hansard.bus.errors import BusError
 from hansard.bus.file_lock import release, take
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.jetstream.requests import NoAnswer
 from hansard.bus.loggers import logger, unexpected
 from hansard.bus.marks import Known, Mark
 from hansard.bus.slices import Slices
@@ -41,9 +40,6 @@ from hansard.projections.rows import Problem
 from hansard.projections.table_files import TableFiles
 
 Tell = Callable[[str], None]
-
-_AWAY = (Unreachable, NoAnswer, BrokerError)
-"""Errors of a broker that is away: what is not compared for long is told by `hansard health`."""
 
 _GONE = (
     "its log does not hold {many:,} of the commits that the published tables were made of, up to "
@@ -128,13 +124,14 @@ class Watcher:
         """Watch one workspace, for ever."""
         one = self._watch.workspaces[name]
         while True:
-            with contextlib.suppress(*_AWAY):
+            # The broker is away: what is not compared for long is told by `hansard health`.
+            with contextlib.suppress(BusError):
                 raw = await RawWorkspace.open(self._broker.runtime, name, damaged=True)
                 try:
                     async with asyncio.TaskGroup() as group:
                         group.create_task(self._compare(raw, one))
                         group.create_task(self._read(raw, one))
-                except* _AWAY:
+                except* BusError:
                     pass
                 finally:
                     await raw.close()
@@ -161,7 +158,7 @@ class Watcher:
             began_s = time.monotonic()
             try:
                 await self._read_once(raw, one)
-            except _AWAY:
+            except BusError:
                 raise
             except HansardError as error:
                 self._find(raw.workspace, str(error))
