@@ -150,12 +150,15 @@ class Wire:
         self.process.stdin.write(line + b"\n")
         await self.process.stdin.drain()
 
-    async def hear(self) -> dict[str, Any]:
-        """The next line."""
+    async def line(self) -> bytes:
+        """Read the next line."""
         assert self.process.stdout is not None
         async with asyncio.timeout(WAIT_S):
-            line = await self.process.stdout.readline()
-        told: dict[str, Any] = json.loads(line)
+            return await self.process.stdout.readline()
+
+    async def hear(self) -> dict[str, Any]:
+        """The next line."""
+        told: dict[str, Any] = json.loads(await self.line())
         return told
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:

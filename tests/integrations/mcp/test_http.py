@@ -155,6 +155,10 @@ HOSTILE = {
     ),
     "no end": (peer(STREAM, b": still here\n\n"), f"no answer within {ENDLESS_S} s"),
     "a stream of rubbish": (peer(STREAM + b"data: [1]\n\ndata: {\n\n"), "without one"),
+    "a cut answer on a stream": (
+        peer(STREAM + b'data: {"jsonrpc":"2.0","id":ID,"result":{"x":}}\n\n', b": still here\n\n"),
+        "no frame",
+    ),
     "no HTTP": (peer(b"\x00\x01\x02\r\n\r\n"), "may have been done"),
 }
 

@@ -5,6 +5,10 @@ A frame keeps its bytes: what is passed on is what came, and only a copy is read
 
 from __future__ import annotations
 
+import json
+import re
+from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -42,22 +46,34 @@ Id = int | str
 """What a request is answered by."""
 
 
+ID_HEAD_BYTES, ID_TAIL_BYTES = 64 * 1024, 1024
+"""Bytes at the start and at the end of an unreadable line in which its id is looked for."""
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_ID = re.compile(rb'\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*[,}]')
+_LAST_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*}\s*\Z')
+
+
 class BadFrame(CallerError):
     """A line that is no JSON-RPC frame.
 
     Attributes:
         fact: What is wrong with it.
-        id: Of which request it is, where that can be read.
+        id: The id of its request, where it can be read.
+        is_answer: Whether it has an id and no method.
+        code: The JSON-RPC error code.
     """
 
-    def __init__(self, fact: str, line: bytes, request: Id | None = None) -> None:
+    def __init__(self, fact: str, line: bytes, code: int = INVALID_REQUEST) -> None:
         shown = line[:SHOWN_CHARACTERS_MAX].decode(errors="replace")
         super().__init__(
             f"{fact}: {shown!r}; send one JSON-RPC 2.0 object, as MCP says: a line of stdio, "
             "or a body of HTTP"
         )
         self.fact = fact
-        self.id = request
+        self.code = code
+        self.id, has_method = _identify(line)
+        self.is_answer = self.id is not None and not has_method
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -98,43 +114,97 @@ class Answer(msgspec.Struct, frozen=True):
 Frame = Request | Notification | Answer
 
 
-def read(line: bytes) -> Frame:
-    """A line as a frame. Raises BadFrame."""
-    raw = line.strip()
-    told = _object(raw)
-    request, method, params = told.get("id"), told.get("method"), told.get("params", {})
+def read(line: bytes, *, from_server: bool = False) -> Frame:
+    """Parse a line as a frame. Raises BadFrame.
+
+    `NaN` and `Infinity`, which are not JSON, are refused in a client's line. In a server's line
+    the call has been made: they stay in the parsed copy, and are `null` in `raw`.
+    """
+    message, raw = _parse(line.strip(), from_server=from_server)
+    request, method, params = message.get("id"), message.get("method"), message.get("params", {})
     if isinstance(request, bool) or not isinstance(request, int | str | None):
         raise BadFrame(f"id is {request!r:.40}, neither a text nor a whole number", raw)
-    if told.get("jsonrpc") != "2.0":
-        raise BadFrame(f"jsonrpc is {told.get('jsonrpc')!r:.40}, not '2.0'", raw, request)
+    if message.get("jsonrpc") != "2.0":
+        raise BadFrame(f"jsonrpc is {message.get('jsonrpc')!r:.40}, not '2.0'", raw)
     if not isinstance(method, str | None):
-        raise BadFrame(f"method is {method!r:.40}, no text", raw, request)
+        raise BadFrame(f"method is {method!r:.40}, no text", raw)
     if not isinstance(params, dict):
-        raise BadFrame(f"params is a {type(params).__name__}, no object", raw, request)
+        raise BadFrame(f"params is a {type(params).__name__}, no object", raw)
     if method is not None:
         return (
             Notification(raw, method, params)
             if request is None
             else Request(raw, request, method, params)
         )
-    failed = told.get("error")
-    if ("result" in told) == isinstance(failed, dict):
-        raise BadFrame("neither a request nor an answer with a result or an error", raw, request)
-    return Answer(raw, request, told.get("result"), failed)
+    failed = message.get("error")
+    if ("result" in message) == isinstance(failed, dict):
+        raise BadFrame("neither a request nor an answer with a result or an error", raw)
+    return Answer(raw, request, message.get("result"), failed)
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def _parse(raw: bytes, *, from_server: bool) -> tuple[dict[str, Any], bytes]:
+    """Parse an object; its bytes, too, which change only where they hold NaN or Infinity."""
     try:
-        told = msgspec.json.decode(raw)
+        message = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as bad:
-        raise BadFrame(f"no JSON ({bad})", raw) from None
+        message, constant = _parse_leniently(raw, str(bad))
+        if constant and not from_server:
+            fact = f"no JSON ({constant} is no JSON number)"
+            raise BadFrame(fact, raw, PARSE_ERROR) from None
+        raw = _written(message) if constant and isinstance(message, dict) else raw
     except RecursionError:
-        raise BadFrame("JSON that is nested too deeply", raw) from None
-    if isinstance(told, list):
+        raise BadFrame("JSON that is nested too deeply", raw, PARSE_ERROR) from None
+    if isinstance(message, list):
         raise BadFrame("a batch, which MCP has no more since 2025-06-18", raw)
-    if not isinstance(told, dict):
-        raise BadFrame(f"JSON, but a {type(told).__name__} and no object", raw)
-    return told
+    if not isinstance(message, dict):
+        raise BadFrame(f"JSON, but a {type(message).__name__} and no object", raw)
+    return message, raw
+
+
+def _parse_leniently(raw: bytes, why: str) -> tuple[Any, str]:
+    """Parse what msgspec refuses but other JSON libraries write: lone surrogates, numbers beyond
+    a double, NaN and Infinity; the last of these two constants that was found. Raises BadFrame.
+    """
+    constants = [""]
+
+    def constant(name: str) -> float:
+        constants.append(name)
+        return float(name)
+
+    def number(text: str) -> float | Decimal:
+        return found if isfinite(found := float(text)) else Decimal(text)
+
+    try:
+        message = json.loads(raw.decode(), parse_float=number, parse_constant=constant)
+    except (ValueError, ArithmeticError):
+        raise BadFrame(f"no JSON ({why})", raw, PARSE_ERROR) from None
+    except RecursionError:
+        raise BadFrame("JSON that is nested too deeply", raw, PARSE_ERROR) from None
+    return message, constants[-1]
+
+
+def _identify(line: bytes) -> tuple[Id | None, bool]:
+    """Find the id in a line that may be no JSON, and whether the line names a method. Only the
+    first ID_HEAD_BYTES and the last ID_TAIL_BYTES are searched.
+    """
+    depth, found, has_method = 0, None, False
+    for token in _TOKEN.finditer(line[:ID_HEAD_BYTES]):
+        text = token[0]
+        if text in b"{[":
+            depth += 1
+        elif text in b"}]":
+            depth -= 1
+        elif depth == 1 and line[token.end() : token.end() + 8].lstrip()[:1] == b":":
+            has_method = has_method or text == b'"method"'
+            if text == b'"id"' and found is None:
+                found = _ID.match(line, token.end())
+    if found is None and len(line) > ID_HEAD_BYTES:
+        found = _LAST_ID.search(line[-ID_TAIL_BYTES:])
+    try:
+        id_ = None if found is None else json.loads(found[1])
+    except ValueError:
+        id_ = None
+    return id_, has_method
 
 
 def request(id_: Id, method: str, params: dict[str, Any]) -> bytes:
@@ -157,5 +227,23 @@ def error(id_: Id | None, told: dict[str, Any]) -> bytes:
     return _written({"jsonrpc": "2.0", "id": id_, "error": told})
 
 
-def _written(told: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(told)
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+def _written(message: dict[str, Any]) -> bytes:
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        return _escaped(message)
+
+
+def _escaped(value: Any) -> bytes:
+    r"""JSON of a value with lone surrogates, each written as `\ud83d`."""
+    if isinstance(value, str):
+        return json.dumps(value).encode()
+    if isinstance(value, dict):
+        entries = (_escaped(key) + b":" + _escaped(each) for key, each in value.items())
+        return b"{" + b",".join(entries) + b"}"
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(_escaped, value)) + b"]"
+    return _encoder.encode(value)

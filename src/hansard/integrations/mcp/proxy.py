@@ -101,9 +101,11 @@ class Proxy:
                     return
                 frame = frames.read(line)
             except BadFrame as bad:
-                told = {"code": frames.INVALID_REQUEST, "message": str(bad)}
-                await self._tell(frames.error(bad.id, told))
-                continue
+                error = {"code": bad.code, "message": str(bad)}
+                if not bad.is_answer or bad.id not in self._asked_back:
+                    await self._tell(frames.error(bad.id, error))
+                    continue
+                frame = Answer(frames.error(bad.id, error), bad.id, None, error)
             if isinstance(frame, Request):
                 await self._request(frame)
                 continue

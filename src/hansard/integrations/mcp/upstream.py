@@ -100,7 +100,7 @@ class Lines:
         if len(self._begun) > FRAME_BYTES_MAX:
             self._passed_over = True
         if self._passed_over:
-            del self._begun[frames.SHOWN_CHARACTERS_MAX :]
+            del self._begun[frames.ID_HEAD_BYTES : -frames.ID_TAIL_BYTES]
 
 
 class Heard:
@@ -351,7 +351,7 @@ class Upstream:
                 if line is None:
                     self._fail(self._ended(await self._code()))
                     return None
-                frame = frames.read(line)
+                frame = frames.read(line, from_server=True)
             except BadFrame as bad:
                 _log.warning("the server wrote what is no frame: it is left out", why=str(bad))
                 asked = None if bad.id is None else self._waiting.get(bad.id)

@@ -36,6 +36,8 @@ def misbehave(kind: str, id_: int) -> None:
             say(json.dumps(told).encode())
         case "nested deeply":
             say(b'{"jsonrpc":"2.0","id":%d,"result":' % id_ + b"[" * 10**5 + b"]" * 10**5 + b"}")
+        case "raw":
+            say(b'{"result":%s,"jsonrpc":"2.0","id":%d}' % (sys.argv[2].encode(), id_))
         case "huge":
             say(b'{"jsonrpc":"2.0","id":%d,"result":"' % id_ + b"x" * (65 * MEBIBYTE) + b'"}')
         case "without end":

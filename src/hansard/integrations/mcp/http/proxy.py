@@ -130,8 +130,7 @@ class HttpProxy:
         try:
             frame = frames.read(raw)
         except BadFrame as bad:
-            code = frames.PARSE_ERROR if bad.fact.startswith("no JSON") else frames.INVALID_REQUEST
-            self._begin(reply, self._refuse(bad.id, code, str(bad), came))
+            self._begin(reply, self._refuse(bad.id, bad.code, str(bad), came))
             return reply
         try:
             step = asked(frame) if isinstance(frame, Request) else None

@@ -143,7 +143,7 @@ class HttpServer:
         is_refused = REFUSED_MIN <= status < FAILED_MIN
         found: Frame | None = None
         try:
-            found = frames.read(raw)
+            found = frames.read(raw, from_server=True)
             what = "a frame that is no answer to the request"
         except BadFrame as bad:
             what = f"{kind(answer) or 'no content type'} that is no frame ({bad.fact})"
@@ -152,7 +152,7 @@ class HttpServer:
         )
         if isinstance(found, Answer) and about_it:
             refused = is_refused and found.error is not None
-            return Answer(raw, found.id, found.result, found.error, refused)
+            return Answer(found.raw, found.id, found.result, found.error, refused)
         if is_refused:
             raise Refused(f"{self.shown} answered HTTP {status}, so that it was not done", raw)
         raise ServerGone(f"{self.shown} answered HTTP {status} and {what}: it may have been done")
@@ -160,15 +160,22 @@ class HttpServer:
 
 async def events(answer: httpx2.Response) -> AsyncGenerator[tuple[ServerSentEvent, Frame | None]]:
     """The events of a stream, each with its frame; None for one that carries none (it says where a
-    client that is cut off goes on). One whose data is no frame is logged and left out.
+    client that is cut off goes on). An event whose data is no frame is logged and left out; raises
+    ServerGone where it answers a request.
     """
     async for event in EventSource(answer, max_event_size=FRAME_BYTES_MAX):
         if event.event != "message":
             continue
         try:
-            yield event, frames.read(event.data.encode()) if event.data else None
+            data = event.data.encode(errors="surrogatepass")
+            frame = frames.read(data, from_server=True) if data else None
         except BadFrame as bad:
+            if bad.is_answer:
+                fact = f"the server's answer is no frame ({bad.fact})"
+                raise ServerGone(f"{fact}: it may have been done") from None
             _log.warning("the server sent what is no frame: it is left out", why=str(bad))
+        else:
+            yield event, frame
 
 
 def kind(answer: httpx2.Response) -> str:
