@@ -52,16 +52,25 @@ LOSSES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "rounds",
-    [
-        ROUNDS_QUICK,
-        pytest.param(ROUNDS_LONG, marks=pytest.mark.thorough),
-    ],
-)
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("clustered", [False, True], ids=["tasks", "clusters"])
+QUICK = ("tasks of one arm", "trials", "open runs")
+
+CASES = [
+    pytest.param(
+        name,
+        rounds,
+        clustered,
+        id=f"{name}, {rounds} rounds{', clusters' if clustered else ''}",
+        marks=pytest.mark.slow if quick else pytest.mark.thorough,
+    )
+    for name in LOSSES
+    for rounds in (ROUNDS_QUICK, ROUNDS_LONG)
+    for clustered in (False, True)
+    if (quick := name in QUICK and rounds == ROUNDS_QUICK and not clustered)
+    or rounds == ROUNDS_LONG
+]
+
+
+@pytest.mark.parametrize(("name", "rounds", "clustered"), CASES)
 def test_what_is_lost_at_random_raises_no_false_alarms(store, name, rounds, clustered):
     """60 tasks, five trials, no effect: p <= .05 in one of twenty rounds, and p is spread evenly,
     whatever is missing. While runs are open there is no verdict at all.

@@ -227,7 +227,7 @@ class PromptEvidence(msgspec.Struct, kw_only=True, frozen=True):
         arm: The arm that is the version.
         baseline: The arm that is the other one.
         metric: What they are compared by: what the plan names first.
-        verdict: `better`, `worse` or `cannot tell`, as `record.compare` has it.
+        verdict: `better`, `worse`, `cannot tell` or why there is none, as `record.compare` has it.
         difference: The mean over tasks of arm less baseline; None where there is none.
         low: The lower end of its interval.
         high: The upper end.
