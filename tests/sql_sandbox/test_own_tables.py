@@ -3,6 +3,7 @@ sandbox stays closed.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,38 @@ def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Pat
             assert len(record.sql(told).rows) == 2
     finally:
         house.end()
+
+
+@twins
+async def test_numbers_are_numbers_whoever_made_them(lab: Lab):
+    """Rows give NaN and infinities as floats; a scalar or array of numpy or pandas is a parameter
+    like Python's own; what SQL has no parameter for says so.
+    """
+    import numpy as np  # noqa: PLC0415 -- see above
+    import pandas as pd  # type: ignore[import-untyped] # noqa: PLC0415 -- see above
+
+    async with lab.connect() as record:
+        asked = "SELECT 'nan'::DOUBLE, 'inf'::DOUBLE, ['-inf'::DOUBLE], {'a': 'inf'::FLOAT}, 'nan'"
+        [[nan, *others]] = (await record.sql(asked)).rows
+        assert nan != nan  # noqa: PLR0124 -- only NaN is unequal to itself
+        assert others == [math.inf, [-math.inf], {"a": math.inf}, "nan"]
+        stamp = pd.Timestamp("2026-01-01T02:00:00.123456789Z")
+        for given_, expected in [
+            (np.int64(5), 5),
+            (np.float32(1.5), 1.5),
+            (np.bool_(True), True),
+            (np.str_("x"), "x"),
+            (np.array([1, 2]), [1, 2]),
+            ([np.int8(1), None], [1, None]),
+            (pd.Series(["a", "b"]), ["a", "b"]),
+            (pd.NaT, None),
+            (pd.NA, None),
+        ]:
+            assert (await record.sql("SELECT $1", given_)).rows == [(expected,)], repr(given_)
+        times = await record.sql("SELECT $1::TIMESTAMPTZ::VARCHAR, $2::DATE", stamp, stamp)
+        assert times.rows[0][0].startswith("2026-01-01 02:00:00.123456")
+        day = np.datetime64("2026-01-01")
+        assert (await record.sql("SELECT $1::DATE::VARCHAR", day)).rows == [("2026-01-01",)]
+        for wrong in (math.nan, np.float64("inf"), pd.Timedelta("1s"), np.complex64(1j)):
+            with pytest.raises(hansard.BadValue, match="a parameter of SQL"):
+                await record.sql("SELECT $1", wrong)

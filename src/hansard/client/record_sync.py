@@ -1077,7 +1077,8 @@ class Record(OnPortal):
 
         Args:
             question: SQL, with `?` or `$1` where a parameter goes.
-            *parameters: Texts, finite numbers, booleans, dates, times, None, and lists of them.
+            *parameters: Texts, finite numbers, booleans, dates, times, None, and lists of them;
+                also as scalars and arrays of numpy and pandas.
             tables: Tables of your own to join, by name, for this question alone: pandas and polars
                 data frames, pyarrow tables, lists of dicts, dicts of lists, answers of `sql`, paths
                 of files (Parquet, CSV, JSON, NDJSON, Arrow). 16 at most, which come to 256 MiB as

@@ -45,7 +45,7 @@ class NotInstalled(CallerError):
 
 class SqlAnswer(Brief, msgspec.Struct, frozen=True):
     """The rows that a question in SQL comes to. Values are plain: numbers, texts, booleans, times,
-    None, lists and dicts; bytes are hexadecimal, and what is no finite number is a text.
+    None, lists and dicts; bytes are hexadecimal.
     `arrow()`, `df()` and `pl()` have DuckDB's types. A notebook shows it as a table, and so does
     `rich.print`.
 

@@ -20,7 +20,7 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.choices import NOTHING
 from hansard.inspect.tables import answering, published, read
 from hansard.projections.reader import Reader
-from hansard.projections.sql_sandbox.answer import ARROW, Answer, jsonable
+from hansard.projections.sql_sandbox.answer import ARROW, Answer, simple
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
@@ -81,6 +81,6 @@ class Tables:
 
 def told(answer: Answer) -> SqlAnswer:
     """An answer as programs have it."""
-    rows: list[tuple[Any, ...]] = [tuple(map(jsonable, row)) for row in answer.tuples()]
+    rows: list[tuple[Any, ...]] = [tuple(map(simple, row)) for row in answer.tuples()]
     ipc = answer.arrow() if answer.is_arrow else b""
     return SqlAnswer(answer.columns, rows, answer.position, answer.cut, ipc)

@@ -454,7 +454,11 @@ class AsyncRestrictedRecord(OnLoop):
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
         """The answer of the role's own tables, where the role may query."""
-        given = [wire.dump(each, "a parameter of SQL") for each in parameters]
+        from hansard.projections.sql_sandbox.given import (  # noqa: PLC0415 -- for whoever asks
+            parameter,
+        )
+
+        given = [wire.dump(parameter(each), "a parameter of SQL") for each in parameters]
         own: dict[str, bytes] = {}
         if tables:
             from hansard.client.own_tables import as_arrow  # noqa: PLC0415 -- pyarrow takes long

@@ -174,21 +174,26 @@ def as_json(value: Any) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """A value that JSON has: bytes as hexadecimal; a map as its pairs, since a key may be anything;
-    what is no number (NaN, infinity) and what has no other form as text.
+    """Return a value that JSON has: as `simple`, but NaN and infinities as texts."""
+    return simple(value, finite=True)
+
+
+def simple(value: Any, *, finite: bool = False) -> Any:
+    """Return a value of simple types: bytes as hexadecimal; a map as its pairs, since a key may be
+    anything; what has no other form as text.
     """
     match value:
-        case float() if not math.isfinite(value):
+        case float() if finite and not math.isfinite(value):
             return str(value)
         case Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
-        case tuple():
-            return [jsonable(each) for each in value] if type(value) is tuple else str(value)
+        case tuple() if type(value) is not tuple:
+            return str(value)
         case bytes():
             return value.hex()
-        case list():
-            return [jsonable(each) for each in value]
+        case list() | tuple():
+            return [simple(each, finite=finite) for each in value]
         case dict():
-            return {str(key): jsonable(each) for key, each in value.items()}
+            return {str(key): simple(each, finite=finite) for key, each in value.items()}
         case _:
             return value

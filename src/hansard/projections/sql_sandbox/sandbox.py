@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
 from typing import Self
 
 import msgspec
@@ -25,9 +23,6 @@ from hansard.projections.table_files import TableFiles
 
 WAIT_S = 10.0
 """How long a position may take to be published."""
-
-INTEGER_MAX = 2**63 - 1
-"""Of a parameter: DuckDB's BIGINT."""
 
 TRIES_MAX = 3
 """Tries with the generation that is newest then: a rebuild takes away what was published."""
@@ -88,7 +83,7 @@ class Door:
         table that cannot be taken.
         """
         _check(sql)
-        filling = [_parameter(each) for each in parameters]
+        filling = [given_tables.parameter(each) for each in parameters]
         _check_size(filling)
         given_tables.check(tables)
         if wait_for is not None:
@@ -131,19 +126,6 @@ def _check(sql: str) -> None:
         sql.encode()
         return
     raise NotAllowed("the question has characters that UTF-8 does not: remove them")
-
-
-def _parameter(given: object) -> object:
-    """A parameter as it is sent. Raises BadValue."""
-    if isinstance(given, list | tuple):
-        return [_parameter(each) for each in given]
-    fits = given is None or isinstance(given, str | int | float | date | datetime)
-    unfit = isinstance(given, float) and not math.isfinite(given)
-    unfit |= isinstance(given, int) and not -INTEGER_MAX <= given <= INTEGER_MAX
-    if not fits or unfit:
-        remedy = "give a text, a finite number, true or false, None, a date, a time or a list"
-        raise BadValue("a parameter of SQL", f"{given!r:.80}", remedy)
-    return given
 
 
 def _check_size(parameters: list[object]) -> None:
