@@ -116,3 +116,38 @@ def test_a_record_s_secret_does_not_leave_the_program(house: House) -> None:
         bodies = [each.body for each in record._portal.run(record.workspace.log.read_run("r"))]
     assert all(secret.encode() not in body for body in bodies)
     assert b"a <secret:key>" in b"".join(bodies)
+
+
+class Slow(Exception):
+    """An error that holds more than its arguments."""
+
+    def __init__(self, *, after: float) -> None:
+        super().__init__("slow")
+        self.after = after
+
+
+def test_an_error_comes_back_whole(house: House) -> None:
+    """Its attributes, members, cause and notes go by the service, which makes nothing of them."""
+    ran = []
+    for _ in range(2):
+        with house.connect() as record, record.run("w", run="r") as session:
+
+            @session.tool(effects="pure")
+            def fail() -> None:
+                ran.append(1)
+                error = ExceptionGroup("two", [Slow(after=2.5), KeyError("k")])
+                error.add_note("look")
+                raise error from Slow(after=1)
+
+            @session.tool(effects="pure")
+            def after() -> int:
+                return 1
+
+            with pytest.raises(ExceptionGroup) as caught:
+                fail()
+            after()
+            [slow, key] = caught.value.exceptions
+            assert (type(slow), slow.after, key.args) == (Slow, 2.5, ("k",))
+            assert caught.value.__cause__.after == 1  # type: ignore[union-attr] # a Slow
+            assert "look" in caught.value.__notes__
+    assert ran == [1]

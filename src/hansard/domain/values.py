@@ -59,7 +59,7 @@ SAFE_INT = 2**53 - 1
 SIZE_MAX = 256 * 1024 * 1024
 """Largest single value, in JSON bytes; a larger one is refused before it is written out."""
 
-CONTAINER_SIZE, ENTRY_SIZE, ITEM_SIZE = 32, 16, 4
+CONTAINER_SIZE, ENTRY_SIZE, ITEM_SIZE = 32, 16, 8
 """Bytes that a list or dict, an entry of a dict and an item of a list count for at least, against
 `SIZE_MAX`: what is written out of many small ones takes about ten times as much memory.
 """
@@ -116,15 +116,13 @@ class _Walk(msgspec.Struct):
     scrub: Scrub | None = None
     by_class: bool = False
     losses: list[BadValue] | None = None
-    left: int = msgspec.field(default_factory=lambda: SIZE_MAX)
+    left: list[int] = msgspec.field(default_factory=lambda: [SIZE_MAX])
 
     def take(self, size: int) -> None:
         """Count a part of the value. Raises BadValue."""
-        self.left -= size
-        if self.left < 0:
-            fact = f"over {SIZE_MAX:,} {TOO_LARGE}"
-            remedy = "pass a reference to it; a part that is used twice is written out twice"
-            raise BadValue("value", fact, remedy)
+        self.left[0] -= size
+        if self.left[0] < 0:
+            raise _too_large()
 
 
 def plain(
@@ -144,7 +142,7 @@ def recorded(value: object, where: str = "value") -> tuple[Plain, bool]:
     them. Raises BadValue.
     """
     try:
-        return _copied(value, 0, _Walk()), True
+        return _copied(value, 0, [SIZE_MAX]), True
     except _TakesTag:
         return _plain(value, where, _Walk(), 0), False
 
@@ -166,12 +164,16 @@ class _TakesTag(Exception):
     """Something in a value takes a tag, or cannot be recorded."""
 
 
-def _copied(value: Any, depth: int, walk: _Walk) -> Plain:
-    """A copy of a value that takes no tag. Raises _TakesTag, BadValue."""
+def _copied(value: Any, depth: int, left: list[int]) -> Plain:
+    """A copy of a value that takes no tag; `left` holds what is left of `SIZE_MAX`. Raises
+    _TakesTag, BadValue.
+    """
     kind = type(value)
     if kind is str and (value.isascii() or _is_unicode(value)):
         if len(value) > CONTAINER_SIZE:
-            walk.take(len(value))
+            left[0] -= len(value)
+            if left[0] < 0:
+                raise _too_large()
         return value
     if kind is int and -SAFE_INT <= value <= SAFE_INT:
         return value
@@ -180,17 +182,27 @@ def _copied(value: Any, depth: int, walk: _Walk) -> Plain:
     if depth >= DEPTH_MAX:
         raise _TakesTag
     if kind is dict:
-        walk.take(CONTAINER_SIZE + ENTRY_SIZE * len(value))
+        left[0] -= CONTAINER_SIZE + ENTRY_SIZE * len(value)
+        if left[0] < 0:
+            raise _too_large()
         made: dict[str, Plain] = {}
         for key, item in value.items():
             if type(key) is not str or key[:1] == "$" or not key.isascii():
                 raise _TakesTag
-            made[key] = _copied(item, depth + 1, walk)
+            made[key] = _copied(item, depth + 1, left)
         return made
     if kind is list:
-        walk.take(CONTAINER_SIZE + ITEM_SIZE * len(value))
-        return [_copied(item, depth + 1, walk) for item in value]
+        left[0] -= CONTAINER_SIZE + ITEM_SIZE * len(value)
+        if left[0] < 0:
+            raise _too_large()
+        return [_copied(item, depth + 1, left) for item in value]
     raise _TakesTag
+
+
+def _too_large() -> BadValue:
+    fact = f"over {SIZE_MAX:,} {TOO_LARGE}"
+    remedy = "pass a reference to it; a part that is used twice is written out twice"
+    return BadValue("value", fact, remedy)
 
 
 def _is_unicode(text: str) -> bool:

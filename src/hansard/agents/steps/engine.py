@@ -203,13 +203,14 @@ class StepEngine(Gated):
             return False, None
         else:
             plain = values.decode(raw)
+        is_as_it_was = call.spec.returns is None and not step.inexact and b'"$' not in raw
         try:
-            value = self._made_again(call.spec, step, plain)
+            value = plain if is_as_it_was else self._made_again(call.spec, step, plain)
         except ResultMismatch:
             self._take_back(call)
             raise
         self.ledger.advance(call.place.scope, step)
-        return True, value
+        return True, self._given(call.spec, value)
 
     def raises_again(self, step: Step) -> bool:
         """Whether a recorded refusal or failure stands: it is raised, and nothing runs."""
@@ -222,7 +223,7 @@ class StepEngine(Gated):
     def _made_again(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
         value = self.result_of(spec, step, plain)
         self.outcomes.warn_inexact(step.number, step.tool, step.inexact)
-        return self._given(spec, value)
+        return value
 
     def result_of(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
         """A recorded result, or item of one, as its caller is given it. Raises ResultMismatch."""
@@ -287,7 +288,7 @@ class StepEngine(Gated):
         self.ledger.advance(call.place.scope, step)
         self.reraise(call, step)
         plain = yield from self.outcomes.fetch(self.outcomes.reader.result(step))
-        return self._made_again(call.spec, step, plain)
+        return self._given(call.spec, self._made_again(call.spec, step, plain))
 
     # Plan: what is to be done about a call. A returned step is the answer; None means run.
 
