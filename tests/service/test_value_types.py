@@ -148,6 +148,6 @@ def test_an_error_comes_back_whole(house: House) -> None:
             after()
             [slow, key] = caught.value.exceptions
             assert (type(slow), slow.after, key.args) == (Slow, 2.5, ("k",))
-            assert caught.value.__cause__.after == 1  # type: ignore[union-attr] # a Slow
+            assert caught.value.__cause__.after == 1  # type: ignore[union-attr] # it is a Slow, raised above
             assert "look" in caught.value.__notes__
     assert ran == [1]
