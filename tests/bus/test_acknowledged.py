@@ -68,13 +68,13 @@ async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptur
 
 
 def test_the_page_lists_every_line_and_field():
-    """What is logged at info, its fields, and no line that there is not."""
+    """What is logged at info and at error, its fields, and no line that there is not."""
     tables = re.findall(r"^\| line \|.*?\n\n", DOCS, re.MULTILINE | re.DOTALL)
     listed = set(re.findall(r"^\| `([a-z ]+)` \|", "".join(tables), re.MULTILINE))
     assert {named(tag) for tag in AT_INFO} <= listed
     assert {*REGISTRY} >= AT_INFO
     source = "".join(path.read_text() for path in (ROOT / "src" / "hansard").rglob("*.py"))
-    said = set(re.findall(r'_log\.info\(\s*"([a-z ]+)"', source))
+    said = set(re.findall(r'_log\.(?:info|error)\(\s*"([a-z ]+)"', source))
     said |= {"fenced", "writer stopped", "projector behind", "projector caught up"}
     assert all(f'"{each}"' in source for each in said)
     assert listed == {named(tag) for tag in AT_INFO} | said
