@@ -12,6 +12,7 @@ import pytest
 
 import hansard
 from hansard import DID_NOT_HAPPEN, Verdict
+from hansard.agents.steps import earlier
 from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.tools import ToolSpec
 from hansard.client.record_sync import Record, Session
@@ -170,6 +171,12 @@ SAME_CALL = [
 ANOTHER_CALL = [tool_renamed, argument_renamed, earlier_step_edited, tool_replaced]
 
 
+@pytest.fixture(autouse=True)
+def _own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that no other test has declared tools in."""
+    monkeypatch.setattr(earlier, "DECLARED", set())
+
+
 @pytest.fixture(scope="module")
 def record(data_dir: Path) -> Iterator[Record]:
     """One record for all cells; each has a run of its own."""
@@ -245,6 +252,10 @@ def test_records_with_every_argument_in_the_key_are_found(
         with record.run("edited", run=run) as session:
             recorded(session, "once", world)
     program = partial(edit, policy="once", world=world)
+    chosen = record.state(run).agent("agent").steps[1].outcome_version
+    early = record.fork(run, at=f"agent@{chosen}")  # it has the outcome of its parent
+    expected = SHADOWED if edit is default_changed else ANSWERED
+    assert _outcome(world, _session(record, early, program)) == expected
     if edit is default_changed:  # its recorded value is part of the key, and is another one now
         assert _outcome(world, _session(record, run, program)) == DIVERGED
     else:

@@ -164,14 +164,14 @@ def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
         if edit == "added":
 
             @session.tool(effects="once")
-            async def send(to: str, text: str = "hi", cc: str | None = None) -> str:
+            async def mail_letter(to: str, text: str = "hi", cc: str | None = None) -> str:
                 sent.append(to)
                 return f"{text} {to} {cc}"
 
-            return send
-        options = {"aliases": ["send"]} if edit == "alias" else {}
+            return mail_letter
+        options = {"aliases": ["mail_letter"]} if edit == "alias" else {}
 
-        @session.tool(effects="once", name="post" if edit else "send", **options)
+        @session.tool(effects="once", name="post_letter" if edit else "mail_letter", **options)
         async def first(to: str, text: str = "hi") -> str:
             sent.append(to)
             return f"{text} {to}"
