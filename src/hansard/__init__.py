@@ -127,6 +127,7 @@ if TYPE_CHECKING:
     from hansard.agents.team.twins import AsyncTeam
     from hansard.agents.team.twins_sync import Team
     from hansard.bus.access import BadCredentials
+    from hansard.bus.clock import MockedClock
     from hansard.bus.errors import (
         AppendUnknown,
         BrokerError,
@@ -503,6 +504,7 @@ _HOME = {
         "TooLarge",
         "Unreachable",
     ),
+    "hansard.bus.clock": ("MockedClock",),
     "hansard.bus.portal": ("AfterFork", "OtherLoop", "SyncInLoop"),
     "hansard.bus.server.lease": (
         "BadDataDir",
@@ -866,6 +868,7 @@ __all__ = [
     "Metric",
     "Miss",
     "Missing",
+    "MockedClock",
     "Mode",
     "Moment",
     "MoreSettings",

@@ -17,7 +17,7 @@ import msgspec
 
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
-from hansard.bus.clock import Clock
+from hansard.bus.clock import Clock, demand_real_clock
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.jetstream.durability import outside_durability
@@ -73,8 +73,9 @@ class Broker(msgspec.Struct):
 async def find_broker(settings: Settings) -> Broker:
     """The outside broker that the settings name, else the embedded one, started or joined.
 
-    Raises SettingsError where replicas are asked of the embedded one.
+    Raises MockedClock, and SettingsError where replicas are asked of the embedded one.
     """
+    demand_real_clock()
     if settings.nats_url:
         return await _outside(settings)
     if (settings.nats_replicas or 1) > 1:
