@@ -306,6 +306,27 @@ async def test_values_outside_strict_json_pass_and_are_recorded(
 
 
 @pytest.mark.slow
+async def test_a_recorded_error_of_the_last_call_is_replayed(setup: Setup):
+    """The client has been given it, so that --run last gives it again and the server is not asked:
+    neither a failed tool nor an error of JSON-RPC needs to be settled.
+    """
+    for failing in ({"name": "fail", "arguments": {"why": "no reason"}}, {"name": "no such tool"}):
+        async with wire(setup, setup.proxy()) as client:
+            await client.greet()
+            failed = await client.ask("tools/call", **failing)
+            assert "error" in failed or failed["result"]["isError"]
+            assert await client.leave() == 0
+        async with wire(setup, setup.proxy("--run", "last")) as client:
+            await client.greet()
+            assert await client.ask("tools/call", **failing) == failed
+            assert text(await client.call("send", to="ada", text="x")) == "sent to ada"
+            assert await client.leave() == 0
+            assert client.process.stderr is not None
+            summary = (await client.process.stderr.read()).decode()
+            assert "3 steps: 2 answered from the record" in summary
+
+
+@pytest.mark.slow
 async def test_an_unreadable_request_is_answered_under_its_id(setup: Setup):
     """NaN, a cut line, invalid UTF-8: refused at once, and not passed on."""
     named = b'{"params":{"name":"send","arguments":{"id":3,"x":%s}},"method":"tools/call","id":"q"'

@@ -187,7 +187,7 @@ class StepEngine(Gated):
         """
         step = call.step
         if step is None or step.status is not StepStatus.COMPLETED:
-            if step is not None and self.raises_again(step):
+            if step is not None and self.raises_again(step, call.spec):
                 self.ledger.advance(call.place.scope, step)
                 raise raised(step, call.spec)
             return False, None
@@ -212,12 +212,14 @@ class StepEngine(Gated):
         self.ledger.advance(call.place.scope, step)
         return True, self._given(call.spec, value)
 
-    def raises_again(self, step: Step) -> bool:
-        """Whether a recorded refusal or failure stands: it is raised, and nothing runs."""
+    def raises_again(self, step: Step, spec: ToolSpec) -> bool:
+        """Return whether a recorded refusal or failure is raised again, and nothing runs."""
         if step.status is StepStatus.BLOCKED:
             return self.settings.mode.reads_only
         return step.status is StepStatus.FAILED and (
-            self.settings.mode.reads_only or self.ledger.went_on(step)
+            self.settings.mode.reads_only
+            or self.ledger.went_on(step)
+            or (step.error is not None and step.error.type in spec.final_errors)
         )
 
     def _made_again(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
@@ -305,7 +307,7 @@ class StepEngine(Gated):
             if step.version <= self.ledger.inherited:
                 yield from self.ask_rules(call)
             return step
-        if self.raises_again(step):
+        if self.raises_again(step, call.spec):
             return step
         if self.settings.mode.reads_only:
             if step.is_open:

@@ -64,6 +64,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         safe_errors: Say that the effect surely did not happen.
         doubtful_errors: Leave open whether it did.
         raises: Classes that recorded errors are made of, where their modules do not tell.
+        final_errors: Names of classes whose recorded errors were passed on at once, so that they
+            are raised again even where nothing follows them on record.
         reconcile: Asks the world whether a call happened.
         shadow: Stands in for the tool in a fork.
         key_argument: The parameter that gets the idempotency key.
@@ -90,6 +92,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     safe_errors: tuple[type[BaseException], ...] = ()
     doubtful_errors: tuple[type[BaseException], ...] = ()
     raises: tuple[type[BaseException], ...] = ()
+    final_errors: tuple[str, ...] = ()
     reconcile: Callable[..., Any] | None = None
     shadow: Callable[..., Any] | None = None
     key_argument: str | None = None

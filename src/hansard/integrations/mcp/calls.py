@@ -83,6 +83,10 @@ class NotCalled(ErrorAnswer):
     """An error by which the server says that it did nothing: no such tool, no such arguments."""
 
 
+class HttpRefused(NotCalled):
+    """An error whose HTTP status says that nothing was done: the call may be made again."""
+
+
 class Asked(msgspec.Struct, frozen=True):
     """A request as a step.
 
@@ -144,16 +148,18 @@ def forwarded(
         effects=effects,
         timeout_s=timeout_s,
         safe_errors=(NotCalled,),
-        raises=(ToolErrorResult, ErrorAnswer, NotCalled),
+        raises=(ToolErrorResult, ErrorAnswer, NotCalled, HttpRefused),
+        final_errors=("ToolErrorResult", "ErrorAnswer", "NotCalled"),
         signature=ANY_ARGUMENTS,
     )
 
 
 def came(answer: Answer) -> Any:
-    """What an answer comes to. Raises ToolErrorResult, ErrorAnswer."""
+    """Return the result of an answer. Raises ToolErrorResult, ErrorAnswer."""
     if answer.error is not None:
-        nothing = answer.is_refused or answer.error.get("code") in NOT_CALLED
-        raise (NotCalled if nothing else ErrorAnswer)(answer.error)
+        if answer.is_refused:
+            raise HttpRefused(answer.error)
+        raise (NotCalled if answer.error.get("code") in NOT_CALLED else ErrorAnswer)(answer.error)
     told = answer.result
     is_error = isinstance(told, dict) and told.get("isError") is True
     if is_error and len(answer.raw) <= ERROR_CHARACTERS_MAX:
