@@ -242,6 +242,24 @@ def test_a_change_waits_for_a_person_who_is_shown_the_diff(record: Record):
     assert r"-- use bullets\n+- never\n" in told[1]
 
 
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("skills/x/SKILL.md", "no front matter"),
+        ("tools.json", "{nope"),
+        ("notes.md", "the key is s3cr3t-value\n"),
+        ("runs/mine.md", "x\n"),
+    ],
+)
+def test_nobody_is_asked_about_an_invalid_change(record: Record, path: str, content: str):
+    """The errors return to the caller at once; no question and no version of a file is recorded."""
+    with record.run("w", agent="ada", run="r", redact={"key": "s3cr3t-value"}) as session:
+        with pytest.raises((hansard.MemoryInvalid, hansard.BadValue)):
+            session.memory.create(path, content)
+        assert session.memory.ls() == []
+    assert record._portal.run(listed(record.workspace)) == []
+
+
 def test_a_grant_is_good_for_that_text_on_that_version_alone(record: Record):
     """What was written meanwhile is not overwritten by what was granted before it."""
     with record.run("w", agent="ada", run="r") as session:

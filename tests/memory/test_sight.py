@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from hypothesis import given, settings
@@ -17,8 +17,9 @@ from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Rankers, search
 from hansard.agents.memory.sight import Sight
-from hansard.agents.memory.write import checked, validated
+from hansard.agents.memory.write import checked
 from hansard.agents.policy.permits import Permit
+from hansard.agents.workspace import Workspace
 from hansard.bus.log import Stored
 from hansard.bus.states.memories import MemoryEventAt, by_of
 from hansard.domain.errors import HansardError
@@ -167,7 +168,8 @@ def changed(sees: Sight, state: MemoryState, seen: MemoryState, ops: list[Op]) -
     changes = worked_out("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
     sees.demand_changes("org", changes)
     wanted = MemoryChanged(files=changes)
-    return checked("org", seen, wanted, validated, 0, whole=state)
+    # The workspace is read for writers of unlimited sight alone.
+    return did(checked(cast("Workspace", None), sees, "org", state, wanted, 0))
 
 
 def undone(sees: Sight, history: Sequence[MemoryEventAt], seen: MemoryState, event: str) -> object:

@@ -35,7 +35,7 @@ from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, search
 from hansard.agents.memory.sight import Sight
-from hansard.agents.memory.write import MemoryWrite, WantedChange
+from hansard.agents.memory.write import MemoryWrite, WantedChange, checked
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file
 from hansard.agents.steps.asking import Basis
@@ -51,9 +51,17 @@ from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.label import Label, text
 from hansard.domain.memory import paths
-from hansard.domain.memory.events import AGENT, ORG, USER, FileChange, digest_of, space_name
+from hansard.domain.memory.events import (
+    AGENT,
+    ORG,
+    USER,
+    FileChange,
+    MemoryChanged,
+    digest_of,
+    space_name,
+)
 from hansard.domain.memory.paths import AGENTS, MemoryKind
-from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
+from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryInvalid, MemoryState
 from hansard.domain.steps import Step
 from hansard.domain.values import load
 
@@ -471,7 +479,7 @@ class MemoryFlows(JointSteps):
         try:
             if trouble is None:
                 frozen = yield from self._asked(call, wanted, verdict.asks)
-        except (BadValue, NotFound, MemoryConflict, RoleRefused) as error:
+        except (BadValue, NotFound, MemoryConflict, MemoryInvalid, RoleRefused) as error:
             trouble = error
         works: list[MemoryWrite] = []
 
@@ -503,8 +511,8 @@ class MemoryFlows(JointSteps):
     def _asked(
         self, call: Call, wanted: WantedChange, rule: AskFirst | None
     ) -> Flow[tuple[FileChange, ...] | None]:
-        """Have a person asked where the space or the gate wants it; what was granted, None where
-        nobody was asked.
+        """Ask a person about a valid change, where the space's policy or a rule requires it.
+        Return the granted change; None where nobody was asked.
         """
         state = yield from self._state(wanted.space)
         changes = worked_out(wanted.space, state, wanted.ops, wanted.seen)
@@ -515,6 +523,7 @@ class MemoryFlows(JointSteps):
         self._now = (yield Io(self.engine.boards.log_time)) if state.goes_by_time else None
         if rule is None and not state.asks(self._now, self.engine.ledger.label, changed):
             return None
+        yield from self._check(wanted, changes)
         basis = {each.path: [each.before, each.after] for each in changes}
         shown = {
             "diff": drafts.shown(state, changes, self.engine.settings.scrub),
@@ -523,6 +532,19 @@ class MemoryFlows(JointSteps):
         mark = digest(canonical(basis))
         yield from self.engine.ask_first(call, rule or DEFAULT_RULE, Basis(mark, shown))
         return changes
+
+    def _check(self, wanted: WantedChange, changes: tuple[FileChange, ...]) -> Flow[None]:
+        """Raise what a change is refused for, before a person is asked about it."""
+        engine, space = self.engine, wanted.space
+        whole: MemoryState = yield Io(functools.partial(self._memories.state, space))
+        change = MemoryChanged(files=changes, because=wanted.because, sources=wanted.sources)
+        refusals = whole.refusals(engine.stream.agent, engine.stream.run)
+        scrub = engine.settings.scrub
+        yield Io(
+            functools.partial(
+                checked, engine.workspace, self._sight, space, whole, change, refusals, scrub
+            )
+        )
 
     def plan(self, call: Call) -> Flow[Step | None]:
         """As of all that agents share; but memory outlives runs, so a fork's is its parent's: where

@@ -20,7 +20,7 @@ from hansard.agents.memory.reading import (
     undo_of,
 )
 from hansard.agents.memory.sight import EVERYTHING, Sight
-from hansard.agents.memory.write import Validate, checked, packed, validated, validating
+from hansard.agents.memory.write import Validate, checked, packed, validated
 from hansard.agents.steps.secret_guard import guard_secrets
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
@@ -243,13 +243,15 @@ class MemoryStore:
             files = tuple(files_of(seen))
             self._sight.demand_changes(self.space, files)
             wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
-            refusals = state.refusals(actor.agent, "")
-            validate = self._validate
-            if validate is validated and not self._sight.is_limited:
-                # To who may not see all runs a list of them would tell of what others asked.
-                validate = await validating(self._workspace, seen, files)
-            events = checked(
-                self.space, seen, wanted, validate, refusals, self.redaction, whole=state
+            events = await checked(
+                self._workspace,
+                self._sight,
+                self.space,
+                state,
+                wanted,
+                state.refusals(actor.agent, ""),
+                self.redaction,
+                self._validate,
             )
             if not events:
                 return None

@@ -75,51 +75,6 @@ def packed(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[
     return files, made.blobs
 
 
-def checked(
-    name: str,
-    state: MemoryState,
-    wanted: MemoryChanged,
-    validate: Validate | None,
-    refusals: int,
-    scrub: Scrub | None = None,
-    whole: MemoryState | None = None,
-) -> Sequence[MemoryEvent]:
-    """The events that a change comes to on a space as its writer sees it; none where it is so
-    already.
-
-    refusals: how often its writer was refused in a row before. whole: the space as it stands, where
-    its writer does not see all of it: what is in the way there is said to be so, and nothing of it.
-    Raises MemoryConflict, BadValue, and MemoryInvalid for files that are not valid, or hold a
-    secret.
-    """
-    named = [path for each in wanted.files for path in (each.path, each.was)]
-    check_names("memory", {"path": named}, scrub)
-    events = spaces.decide(name, state, wanted)
-    if events and validate is not None:
-        after = spaces.fold(state, events)
-        changed = [each.path for each in wanted.files if each.after]
-        hidden = [each for path in changed for each in secrets(path, after.files[path].text, scrub)]
-        bad = [*hidden, *validate(after, changed)]
-        if bad:
-            raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
-    if events and whole is not None and whole is not state:
-        try:
-            spaces.decide(name, whole, wanted)
-        except (BadValue, MemoryConflict):
-            fact = "its files cannot stand there so"
-            raise BadValue(f"change of {name}", fact, "use other paths, or less text") from None
-    return events
-
-
-def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
-    """Where a text would hold a secret; what it is is told nowhere."""
-    if scrub is None or scrub(text) == text:
-        return []
-    hits = [number for number, line in enumerate(text.split("\n"), 1) if scrub(line) != line]
-    allowed = "no secret: memory outlives the run; have a tool ask for it"
-    return [Problem(path, line, "memory.secret", "", allowed) for line in hits[:1] or [0]]
-
-
 def validated(
     state: MemoryState,
     changed: Sequence[str],
@@ -146,6 +101,65 @@ async def validating(
     return functools.partial(validated, offered=offered)
 
 
+async def checked(
+    workspace: Workspace,
+    sight: Sight,
+    name: str,
+    whole: MemoryState,
+    wanted: MemoryChanged,
+    refusals: int,
+    scrub: Scrub | None = None,
+    validate: Validate | None = validated,
+) -> Sequence[MemoryEvent]:
+    """Return the events of a change, after every check; none where it changes nothing.
+
+    A writer of limited sight is told of a conflict with a file that it does not see only that
+    there is one.
+
+    Args:
+        workspace: The workspace, for the tools of MCP servers that are on record.
+        sight: What the writer sees of the space.
+        name: The space.
+        whole: The state of the space.
+        wanted: The change.
+        refusals: How often the writer was refused in a row before.
+        scrub: The redaction of the workspace: a file with a secret is refused.
+        validate: The check of the files; None for no check.
+
+    Raises MemoryConflict, BadValue; MemoryInvalid for a file that is invalid or holds a secret.
+    """
+    state = await sight.of(name, whole)
+    if validate is validated and not sight.is_limited:
+        # A list of all tools on record would tell a limited role what other runs asked.
+        validate = await validating(workspace, state, wanted.files)
+    named = [path for each in wanted.files for path in (each.path, each.was)]
+    check_names("memory", {"path": named}, scrub)
+    events = spaces.decide(name, state, wanted)
+    if events and validate is not None:
+        after = spaces.fold(state, events)
+        changed = [each.path for each in wanted.files if each.after]
+        hidden = [each for path in changed for each in secrets(path, after.files[path].text, scrub)]
+        bad = [*hidden, *validate(after, changed)]
+        if bad:
+            raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
+    if events and whole is not state:
+        try:
+            spaces.decide(name, whole, wanted)
+        except (BadValue, MemoryConflict):
+            fact = "its files cannot stand there so"
+            raise BadValue(f"change of {name}", fact, "use other paths, or less text") from None
+    return events
+
+
+def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
+    """Where a text would hold a secret; what it is is told nowhere."""
+    if scrub is None or scrub(text) == text:
+        return []
+    hits = [number for number, line in enumerate(text.split("\n"), 1) if scrub(line) != line]
+    allowed = "no secret: memory outlives the run; have a tool ask for it"
+    return [Problem(path, line, "memory.secret", "", allowed) for line in hits[:1] or [0]]
+
+
 class MemoryWrite(JointWrite):
     """Changes a space, or has on record why not. `frozen` is the change that somebody granted: it
     is made as it was shown, or not at all. `trouble` is what is in its way already.
@@ -160,7 +174,6 @@ class MemoryWrite(JointWrite):
         frozen: tuple[FileChange, ...] | None,
         trouble: Exception | None = None,
         now: int | None = None,
-        validate: Validate | None = validated,
     ) -> None:
         super().__init__(engine, call)
         self._policy_at = now
@@ -170,7 +183,6 @@ class MemoryWrite(JointWrite):
         self._sight = sight
         self._frozen = frozen
         self._trouble = trouble
-        self._validate = validate
         self._stream = stream_of(wanted.space)
 
     def _streams(self) -> list[WorkspaceStream]:
@@ -204,12 +216,15 @@ class MemoryWrite(JointWrite):
             run=self._agent.run,
             step=self._call.number,
         )
-        in_row = state.refusals(self._agent.agent, self._agent.run)
-        validate = self._validate
-        if validate is validated and not self._sight.is_limited:
-            # To who may not see all runs a list of them would tell of what others asked.
-            validate = await validating(self._engine.workspace, seen, changes)
-        events = checked(wanted.space, seen, change, validate, in_row, self._scrub, whole=state)
+        events = await checked(
+            self._engine.workspace,
+            self._sight,
+            wanted.space,
+            state,
+            change,
+            state.refusals(self._agent.agent, self._agent.run),
+            self._scrub,
+        )
         made = change if events else None
         told = _told(wanted.space, state, made)
         if self._sight.is_limited:  # what others wrote is not counted
