@@ -32,15 +32,18 @@ WHERE contains(f.label, 'untrusted');
 COMMENT ON VIEW odd_memory IS 'One row a file of memory that rests on untrusted input.';
 
 CREATE VIEW memory_proposals AS
-WITH proposed AS (
+WITH reflections AS (
     SELECT
         e.id AS event, url_decode(substr(e.stream, length('memory/') + 1)) AS space, nullif(e.data->>'reflection', '') AS run,
         e.position, e.happened_at, e.actor AS author,
-        unnest(from_json(e.data->'proposals', '[{"path": "VARCHAR", "text": "VARCHAR", "because": "VARCHAR",
-            "sources": "JSON", "whole": "BOOLEAN", "gone": "BOOLEAN"}]'), max_depth := 2),
-        generate_subscripts(from_json(e.data->'proposals', '["JSON"]'), 1) AS number
+        from_json(e.data->'proposals', '[{"path": "VARCHAR", "text": "VARCHAR", "because": "VARCHAR",
+            "sources": "JSON", "whole": "BOOLEAN", "gone": "BOOLEAN"}]') AS proposals
     FROM events AS e
     WHERE e.type = 'memory.reflected.v1'
+), proposed AS (
+    SELECT
+        r.* EXCLUDE (proposals), unnest(r.proposals, max_depth := 2), generate_subscripts(r.proposals, 1) AS number
+    FROM reflections AS r
 ), since AS (
     SELECT p.event, p.number, arg_min(c, c.version) AS change
     FROM proposed AS p

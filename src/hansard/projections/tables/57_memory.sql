@@ -1,5 +1,6 @@
 -- On: memory.changed.v1 memory.rejected.v1 memory.policy_set.v1
--- A batch holds whole transactions: the end of each is in it.
+-- A batch holds whole transactions: the end of each is in it. What stands beside an unnest is worked out
+-- once a row of its result, so the fields of a commit are read below it: once a commit, not once a file.
 INSERT INTO memory_changes BY NAME
 SELECT
     b.space, b.version, b.file.path,
@@ -9,35 +10,46 @@ SELECT
         ELSE 'semantic'
     END AS kind,
     b.file.op, b.file.was, coalesce(b.file.link, false) AS link, b.file.before AS digest_before,
-    b.file.after AS digest, b.file.edit, b.data->>'because' AS because, b.data->'sources' AS sources,
-    i.actor AS author, b.data->>'role' AS role, b.data->>'run' AS run,
-    try_cast(b.data->>'step' AS BIGINT) AS step, i.label, b.id AS event, b.position,
-    coalesce(t.position, b.position) AS counts_from, b.happened_at
+    b.file.after AS digest, b.file.edit, b.because, b.sources, b.author, b.role, b.run, b.step, b.label, b.event,
+    b.position, b.counts_from, b.happened_at
 FROM (
-    SELECT *, lasting AS space, unnest(from_json(data->'files', '[{"path": "VARCHAR", "op": "VARCHAR",
-        "before": "VARCHAR", "after": "VARCHAR", "edit": "JSON", "was": "VARCHAR", "link": "BOOLEAN"}]')) AS file
-    FROM batch
-    WHERE type = 'memory.changed.v1'
+    SELECT c.* EXCLUDE (files), unnest(c.files) AS file
+    FROM (
+        SELECT
+            b.lasting AS space, b.version, b.data->>'because' AS because, b.data->'sources' AS sources,
+            i.actor AS author, b.data->>'role' AS role, b.data->>'run' AS run,
+            try_cast(b.data->>'step' AS BIGINT) AS step, i.label, b.id AS event, b.position,
+            coalesce(t.position, b.position) AS counts_from, b.happened_at,
+            from_json(b.data->'files', '[{"path": "VARCHAR", "op": "VARCHAR", "before": "VARCHAR",
+                "after": "VARCHAR", "edit": "JSON", "was": "VARCHAR", "link": "BOOLEAN"}]') AS files
+        FROM batch AS b
+        JOIN incoming AS i ON i.ordinal = b.ordinal
+        LEFT JOIN (
+            SELECT tx, max(position) AS position FROM incoming WHERE tx IS NOT NULL GROUP BY tx
+        ) AS t ON t.tx = i.tx
+        WHERE b.type = 'memory.changed.v1'
+    ) AS c
 ) AS b
-JOIN incoming AS i ON i.ordinal = b.ordinal
-LEFT JOIN (
-    SELECT tx, max(position) AS position FROM incoming WHERE tx IS NOT NULL GROUP BY tx
-) AS t ON t.tx = i.tx
 WHERE b.file.path IS NOT NULL AND b.file.op IS NOT NULL;
 
 INSERT INTO memory_rejections BY NAME
 SELECT
     b.space, b.version, b.problem.path, b.problem.line, b.problem.rule, b.problem.stood,
-    b.problem.allowed, b.data->>'because' AS because, i.actor AS author, b.data->>'role' AS role,
-    b.data->>'run' AS run, try_cast(b.data->>'step' AS BIGINT) AS step, b.id AS event, b.position,
-    b.happened_at
+    b.problem.allowed, b.because, b.author, b.role, b.run, b.step, b.event, b.position, b.happened_at
 FROM (
-    SELECT *, lasting AS space, unnest(from_json(data->'problems', '[{"path": "VARCHAR",
-        "line": "BIGINT", "rule": "VARCHAR", "stood": "VARCHAR", "allowed": "VARCHAR"}]')) AS problem
-    FROM batch
-    WHERE type = 'memory.rejected.v1'
+    SELECT c.* EXCLUDE (problems), unnest(c.problems) AS problem
+    FROM (
+        SELECT
+            b.lasting AS space, b.version, b.data->>'because' AS because, i.actor AS author,
+            b.data->>'role' AS role, b.data->>'run' AS run, try_cast(b.data->>'step' AS BIGINT) AS step,
+            b.id AS event, b.position, b.happened_at,
+            from_json(b.data->'problems', '[{"path": "VARCHAR", "line": "BIGINT", "rule": "VARCHAR",
+                "stood": "VARCHAR", "allowed": "VARCHAR"}]') AS problems
+        FROM batch AS b
+        JOIN incoming AS i ON i.ordinal = b.ordinal
+        WHERE b.type = 'memory.rejected.v1'
+    ) AS c
 ) AS b
-JOIN incoming AS i ON i.ordinal = b.ordinal
 WHERE b.problem.path IS NOT NULL AND b.problem.rule IS NOT NULL AND b.problem.line IS NOT NULL;
 
 INSERT INTO memory_policies BY NAME
