@@ -115,7 +115,8 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert summary["position"] == planted.place.value("SELECT position FROM progress")
     done = honest.place.call("audit")
     assert done.code == 0, done.out
-    assert "nothing is missing or odd" in done.out
+    assert re.search(r"nothing found in .*intents.*retries.*selection", done.out)
+    assert "  overrides: no words of the gate are recorded" in done.out
 
 
 @pytest.mark.thorough(
@@ -155,8 +156,12 @@ def test_findings_are_folded_and_filtered(home: Path):
         "low  thresholds: 5 of this kind; 3 shown, --all shows all"
     )
     assert told.count("selected would fail: run r") == 3
-    assert "could not be looked at:\n  overrides: no words of the gate are recorded" in told
-    assert "looked at, and silent:\n  gaps: " in told
+    assert "not checked:\n" in told
+    assert "\n  overrides: no words of the gate are recorded" in told
+    assert "checked, nothing found:\n  effects: " in told
+    assert "      next: hansard run settle doubt doubt#1 --did-not-happen\n" in told or (
+        "next: hansard run settle doubt agent#1 --did-not-happen" in told
+    )
     assert place.call("audit", "--all").out.count("selected would fail: run r") == 5
     assert len(place.call("audit", "--json").lines) == 7
     for asked, found in (
@@ -166,7 +171,11 @@ def test_findings_are_folded_and_filtered(home: Path):
         (("--severity", "medium"), 1),
     ):
         assert place.call("audit", *asked, "--json").lines[-1]["findings"] == found
-    assert place.call("audit", "--kind", "retries").code == 0
+    retries = place.call("audit", "--kind", "retries")
+    assert (retries.code, "nothing found in retries" in retries.out) == (0, True)
+    severe = place.call("audit", "--severity", "high", "--kind", "thresholds")
+    assert "no finding so severe; 5 less severe findings left out by --severity" in severe.out
+    assert "nothing found" not in severe.out
     for asked, said in (
         (("--kind", "x"), "no kind of finding is called 'x': there are "),
         (("--severity", "x"), "no severity is called 'x': there are high, medium and low"),

@@ -127,6 +127,16 @@ def _copied(one: Run, others: list[Run]) -> None:
             message["content"] = text
 
 
+def _copied_short(runs: list[Run]) -> None:
+    """All answers are short, and one conversation is that of four tasks."""
+    for number, run in enumerate(runs):
+        for turn, message in enumerate(run["messages"]):
+            message["content"] = f"{number} of {turn}"
+    for run in runs[2:5]:
+        for message, copied in zip(run["messages"], runs[1]["messages"], strict=True):
+            message["content"] = copied["content"]
+
+
 def _failed(runs: list[Run]) -> None:
     for run in _of(runs, "b")[:12]:
         run["outcome"] = {"reward": 0.0, "error": "no answer"}
@@ -189,6 +199,20 @@ PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]]
         {"late starts"},
         {},
     ),
+    "early": (
+        lambda runs: _later(timedelta(hours=-3), [runs[13], runs[17]]),
+        {"early starts"},
+        {},
+    ),
+    "early-and-late": (
+        lambda runs: (
+            _later(timedelta(hours=-30), [runs[17]]),
+            _later(timedelta(hours=30), [runs[3]]),
+        ),
+        {"early starts", "late starts"},
+        {},
+    ),
+    "short-copies": (_copied_short, {"over tasks"}, {}),
     "over-tasks": (lambda runs: _copied(runs[1], runs[2:5]), {"over tasks"}, {}),
     "over-arms": (lambda runs: _copied(runs[1], [runs[21]]), {"over arms"}, {}),
     "equal": (lambda runs: _timed(runs, lambda _, __: BEGAN), {"all equal"}, {}),
@@ -255,6 +279,14 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
     assert "stands in 4 runs: also as task 2 under arm a" in facts["over tasks"]
     assert "80 % of the answers are the same" in facts["over arms"]
     assert "12 of the 20 runs of arm b failed" in facts["uneven"]
+    assert "its mean is" in facts["tasks lacking"]
+    assert "with those that it lacks as failures" in facts["tasks lacking"]
+    severities = {row["what"]: row["severity"] for row in rows}
+    assert severities["tasks lacking"] == "high"
+    assert "1 of the 20 runs of arm a began up to 29.8 hours before" in facts["early starts"]
+    following = {row["what"]: row["next"] for row in rows}
+    assert following["fewer trials"] == "hansard compare fewer --show tasks"
+    assert following["over tasks"].startswith("hansard run diff ")
     told = place.call("audit", "--experiment", "fewer")
     assert "medium  selection in fewer: 1 of this kind" in told.out
     assert "models of" not in told.out

@@ -55,10 +55,10 @@ async def audit(
     """Look for what is missing or odd.
 
     Intents without an outcome, refused calls that ran all the same, retry storms, decisions that
-    nearly went the other way, costs that do not add up, models, scores, trials, conversations and
-    times of experiments that cannot be as they are told. Worst first, by kind and experiment; then
-    what was looked at and is silent, and what could not be looked at. Exits with 1 where anything
-    is found.
+    nearly went the other way or rest on untrusted input, costs that do not add up, models, scores,
+    trials, conversations and times of experiments that contradict themselves or each other. Worst
+    first, by kind and experiment, each with the command to type next; then what was checked without
+    a finding, and what was not checked. Exits with 1 where anything is found.
     """
     only = Only(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
@@ -82,10 +82,7 @@ def _findings(made: Audit, most: int | None) -> Iterator[Part]:
         yield from _group(group, made.summary.run, most)
         yield ""
     yield from _silent(made.summary.looked)
-    run = made.summary.run
-    of = f"run {run}" if run is not None else "the workspace"
-    said = counted(len(made.found), "finding") if made.found else "nothing is missing or odd"
-    yield f"{of}, as of position {made.summary.position}: {said}"
+    yield made.conclusion()
 
 
 def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
@@ -102,22 +99,28 @@ def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
         of_run = f"run {row['run']}: " if run is None and row["run"] is not None else ""
         yield plain_text(f"  {row['kind']}: {of_run}{row['fact']}{where}")
         yield plain_text(f"      {row['link']}")
+        if row["next"] != row["link"]:
+            yield plain_text(f"      next: {row['next']}")
 
 
 def _silent(looked: list[Looked]) -> Iterator[Part]:
-    """What was looked at and is silent, and what could not be looked at and why."""
+    """What was checked without a finding, and what was not checked and why."""
     silent = [each for each in looked if each.why_not is None and not each.findings]
     if silent:
-        yield "looked at, and silent:"
+        yield "checked, nothing found:"
     for topic in dict.fromkeys(each.topic for each in silent):
         what = listed(_amount(each) for each in silent if each.topic == topic)
         yield plain_text(f"  {topic}: {what}")
     blind = [each for each in looked if each.why_not is not None]
     if blind:
-        yield "could not be looked at:"
-    for each in blind:
-        of = f" of {each.experiment}" if each.experiment else ""
-        yield plain_text(f"  {each.topic}{of}: {each.why_not}")
+        yield "not checked:"
+    reasons = dict.fromkeys((each.experiment, each.why_not) for each in blind)
+    for experiment, why_not in reasons:
+        topics = listed(
+            e.topic for e in blind if (e.experiment, e.why_not) == (experiment, why_not)
+        )
+        of = f" of {experiment}" if experiment else ""
+        yield plain_text(f"  {topics}{of}: {why_not}")
     if looked:
         yield ""
 

@@ -238,32 +238,30 @@ def explained(found: Decisions | Explained) -> DecisionReport | DecisionList:
 
 
 def _of_audit(made: Audit) -> Iterator[Block]:
-    """The findings by kind and experiment, then what is silent or could not be looked at."""
+    """The findings by kind and experiment, then what was checked and what was not."""
     for group in made.groups():
         of = f" in {group.experiment}" if group.experiment else ""
         title = f"{group.severity}  {group.topic}{of}: {counted(len(group.found), 'finding')}"
         yield Heading(title)
         yield Paragraph(group.question)
         rows = [
-            tuple(row[name] or "" for name in ("kind", "run", "fact", "address", "link"))
+            tuple(row[name] or "" for name in ("kind", "run", "fact", "address", "next"))
             for row in group.found[:FOUND_MAX]
         ]
         more = len(group.found) - len(rows)
         left_out = f"and {more:,} more: found has all" if more else ""
-        yield Table(("kind", "run", "fact", "at", "look there"), rows, left_out=left_out)
+        yield Table(("kind", "run", "fact", "at", "next"), rows, left_out=left_out)
     silent = [each for each in made.summary.looked if each.why_not is None and not each.findings]
     blind = [each for each in made.summary.looked if each.why_not is not None]
     if silent:
         rows = [
             (each.topic, each.experiment or "", f"{each.looked:,} {each.what}") for each in silent
         ]
-        yield Table(("topic", "experiment", "what"), rows, "Looked at, and silent")
+        yield Table(("topic", "experiment", "what"), rows, "Checked, nothing found")
     if blind:
         rows = [(each.topic, each.experiment or "", each.why_not or "") for each in blind]
-        yield Table(("topic", "experiment", "why"), rows, "Could not be looked at")
-    of = f"run {made.summary.run}" if made.summary.run is not None else "the workspace"
-    said = counted(len(made.found), "finding") if made.found else "nothing is missing or odd"
-    yield Paragraph(f"{of}, as of position {made.summary.position}: {said}")
+        yield Table(("topic", "experiment", "why"), rows, "Not checked")
+    yield Paragraph(made.conclusion())
 
 
 def _cut(text: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
-from hansard.domain.counted import listed
+from hansard.domain.counted import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
 from hansard.inspect.decision_parts import moment
@@ -27,8 +29,8 @@ _FINDINGS = """
 """
 _KINDS = "SELECT view, kind, topic FROM finding_kinds ORDER BY ALL"
 _EXPERIMENTS = "SELECT DISTINCT experiment FROM assigned_runs ORDER BY experiment"
-_LOOKED = """
-    SELECT topic, experiment, looked, what, why_not FROM looked_at
+_CHECKED = """
+    SELECT topic, experiment, looked, what, why_not FROM checked_topics($1)
     ORDER BY topic, experiment NULLS FIRST, what
 """
 
@@ -43,15 +45,15 @@ class UnknownFilter(CallerError):
 
 
 class Looked(msgspec.Struct, kw_only=True):
-    """What the audit looked at on a topic, and what it found.
+    """How much the audit checked on a topic, and what it found.
 
     Attributes:
-        topic: What is asked about.
-        experiment: In which experiment; None: in all of the record.
-        looked: How much was looked at.
-        what: Of what.
-        findings: How much was found.
-        why_not: Why there was nothing that it could look at; None where it could.
+        topic: The topic.
+        experiment: The experiment; None: the whole record, or runs of no experiment.
+        looked: How much was checked.
+        what: The unit of `looked`.
+        findings: The number of findings.
+        why_not: The reason why nothing, or not all, was checked; None where it was.
     """
 
     topic: str
@@ -68,18 +70,22 @@ class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
     Attributes:
         run: Of which run; None: of the workspace, less the forks of probes.
         findings: How much was found.
+        less_severe: How much more was found that the filter by severity leaves out.
         topics: The same by topic.
         severities: The same by severity: `high`, `medium`, `low`.
-        looked: What was looked at; of one run nothing is said.
+        looked: What was checked, and what was not.
+        checked: The topics of which something was checked.
         position: As of when: the position of the log, or for a restricted agent the number of the
             newest event that its role is shown.
     """
 
     run: str | None
     findings: int
+    less_severe: int
     topics: dict[str, int]
     severities: dict[str, int]
     looked: list[Looked]
+    checked: list[str]
     position: int
 
 
@@ -117,6 +123,24 @@ class Audit(Answer):
         """Each finding, then the summary."""
         findings = [{**row, "kind": "finding", "what": row["kind"]} for row in self.found]
         return (*findings, self.summary)
+
+    def conclusion(self) -> str:
+        """Return how much was found as of which position, or in which topics nothing was found."""
+        summary = self.summary
+        of = f"run {summary.run}" if summary.run is not None else "the workspace"
+        less = summary.less_severe
+        left_out = (
+            f"; {counted(less, 'less severe finding')} left out by --severity" if less else ""
+        )
+        if self.found:
+            result = counted(len(self.found), "finding") + left_out
+        elif less:
+            result = f"no finding so severe{left_out}"
+        elif summary.checked:
+            result = f"nothing found in {listed(summary.checked)}"
+        else:
+            result = "nothing was checked"
+        return f"{of}, as of position {summary.position}: {result}"
 
     def groups(self) -> list[Group]:
         """The findings by kind and experiment, worst first, then those with the most."""
@@ -175,15 +199,14 @@ class Only(msgspec.Struct, kw_only=True, frozen=True):
                 raise UnknownFilter("experiment", self.experiment, experiments)
         return self
 
-    def takes(self, row: dict[str, Any]) -> bool:
-        """Whether a finding is asked for."""
-        names = {row["topic"], row["kind"], row["view"]}
-        bad = SEVERITIES.index(row["severity"]), SEVERITIES.index(self.severity or SEVERITIES[-1])
-        return (
-            (not self.kinds or not names.isdisjoint(self.kinds))
-            and self.experiment in (None, row["experiment"])
-            and bad[0] <= bad[1]
-        )
+    def takes_kind(self, row: dict[str, Any]) -> bool:
+        """Return whether a finding is of these kinds and of this experiment."""
+        return _named(row, self.kinds) and self.experiment in (None, row["experiment"])
+
+    def takes_severity(self, row: dict[str, Any]) -> bool:
+        """Return whether a finding is as bad as that, or worse."""
+        most = SEVERITIES.index(self.severity or SEVERITIES[-1])
+        return SEVERITIES.index(row["severity"]) <= most
 
 
 def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None) -> Audit:
@@ -191,17 +214,21 @@ def audit(reader: Reader, run: str | None, flip: float, only: Only | None = None
     thresholds are moved. Raises UnknownFilter.
     """
     wanted = (only or Only()).checked(reader)
+    of_kinds = [row for row in reader.rows(_FINDINGS, [flip, run]) if wanted.takes_kind(row)]
     found = [
-        {**row, "link": _link(row)}
-        for row in reader.rows(_FINDINGS, [flip, run])
-        if wanted.takes(row)
+        {**row, "link": _link(row), "next": _next(row)}
+        for row in of_kinds
+        if wanted.takes_severity(row)
     ]
+    looked = _looked(reader, run, wanted, of_kinds)
     summary = Audited(
         run=run,
         findings=len(found),
+        less_severe=len(of_kinds) - len(found),
         topics=_counts(found, "topic"),
         severities=_counts(found, "severity"),
-        looked=_looked(reader, run, wanted, found),
+        looked=looked,
+        checked=list(dict.fromkeys(each.topic for each in looked if each.why_not is None)),
         position=reader.position,
     )
     return Audit(found=found, flip=flip, summary=summary)
@@ -217,15 +244,11 @@ def trail(reader: Reader, run: str) -> Trail:
 def _looked(
     reader: Reader, run: str | None, wanted: Only, found: list[dict[str, Any]]
 ) -> list[Looked]:
-    """What was looked at of the whole workspace: of one run nothing is said, as the tables count no
-    run by itself.
-    """
-    if run is not None:
-        return []
+    """What was checked of a run, or of the whole workspace, within the filters."""
     topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, wanted.kinds)}
     return [
         Looked(**row, findings=sum(_same(row, finding) for finding in found))
-        for row in reader.rows(_LOOKED, [])
+        for row in reader.rows(_CHECKED, [run])
         if row["topic"] in topics and wanted.experiment in (None, row["experiment"])
     ]
 
@@ -244,6 +267,25 @@ def _link(row: dict[str, Any]) -> str:
         return "hansard check"
     at = f" --at {row['address'].partition('.')[0]}" if row["address"] else ""
     return f"hansard run show {row['run']}{at}"
+
+
+def _next(row: dict[str, Any]) -> str:
+    """The command to type next; where the finding lacks what that takes, the one that shows it."""
+    evidence = row["evidence"] or []
+    known = {
+        **{name: row[name] for name in ("run", "agent", "step", "experiment", "address")},
+        "other": evidence[1]["run"] if len(evidence) > 1 else None,
+    }
+    words = str(row["command"]).split()
+    if any(known[name] is None for word in words for name in _NAMES.findall(word)):
+        return _link(row)
+    return " ".join(
+        shlex.quote(word.format(**known)) if _NAMES.search(word) else word for word in words
+    )
+
+
+_NAMES = re.compile(r"\{(\w+)\}")
+"""What stands for a value in a command of `finding_kinds`."""
 
 
 def _column(rows: list[dict[str, Any]], name: str) -> list[str]:

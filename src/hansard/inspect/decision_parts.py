@@ -141,7 +141,7 @@ def told(decision: str, rows: Sequence[Row]) -> Told:
         first["address"],
         facts["question"],
         facts["selected"],
-        [*_sentences(facts, first), *_made_from(plain_rows)],
+        [*_sentences(facts, first), *_made_from(plain_rows), *_integrity(plain_rows)],
         parts,
     )
 
@@ -184,6 +184,18 @@ def _made_from(rows: Iterable[Row]) -> Iterable[str]:
     if of:
         parts = [f"{counted(n, 'result')} {what}" for what, n in of.items()]
         yield f"It was made from {listed(parts)}."
+
+
+def _integrity(rows: Iterable[Row]) -> Iterable[str]:
+    """The untrusted input that a decision rests on, and who declassified it."""
+    for value in (row["value"] for row in rows if row["part"] == "integrity"):
+        sources = f": {listed(value['sources'])}" if value["sources"] else ""
+        by = (
+            f", which {value['by']} declassified: {value['because']}"
+            if value["declassified"]
+            else ""
+        )
+        yield f"It rests on untrusted input{sources}{by}."
 
 
 def _cells(part: str, row: Row) -> tuple[str, ...]:

@@ -141,6 +141,19 @@ JOIN passed_over AS o
             )));
 COMMENT ON VIEW repeated_effects IS 'One row an effect that a resume made while a recorded effect was not replayed: of the same tool in the same scope, or, with the same arguments, of a tool that was called no more. It may have happened twice.';
 
+CREATE VIEW odd_decisions AS
+SELECT
+    if(t.is_declassified, 'declassified input', 'untrusted input') AS kind, t.run, t.agent, NULL::BIGINT AS step,
+    address_of(t.position, e.event_index) AS address,
+    concat(shown(t.question, 80), ' selected ', shown(t.selected, 80), ' and rests on untrusted input',
+        if(len(t.sources) = 0, '', concat(': ', array_to_string(t.sources[:8], ', '), if(len(t.sources) > 8, ' ...', ''))),
+        if(t.is_declassified, concat('; declassified by ', t.approver, ': ', coalesce(nullif(t.because, ''), 'no reason is given')), '')) AS fact,
+    r.experiment, [{'run': t.run, 'address': address_of(t.position, e.event_index)}] AS evidence
+FROM tainted_decisions AS t
+JOIN events AS e ON e.id = t.decision
+LEFT JOIN runs AS r ON r.run = t.run;
+COMMENT ON VIEW odd_decisions IS 'One row a decision that rests on untrusted input, by labels; one that somebody declassified is of a kind of its own.';
+
 CREATE VIEW retries AS
 SELECT
     if(s.attempts >= 5, 'storm', 'retried') AS kind, s.run, s.agent, s.step,

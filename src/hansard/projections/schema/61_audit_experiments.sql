@@ -300,21 +300,44 @@ WITH mine AS MATERIALIZED (
 ), clusters AS (
     SELECT *, count(*) FILTER (since >= 120) OVER (PARTITION BY experiment, arm ORDER BY began_at, position) AS cluster
     FROM clocked
-), late AS (
-    SELECT c.*, b.highest
+), bulk AS (
+    -- Where runs begin in the order of tasks, more of them may be out of order by chance alone than where not.
+    SELECT
+        experiment, arm, cluster, min(began_at) AS first_at, quantile_disc(place, 0.1) AS low,
+        if(corr(place, began_as) >= 0.5, 0.25, 0.1) * any_value(of_arm) AS most
+    FROM clusters
+    GROUP BY experiment, arm, cluster
+    HAVING any_value(of_arm) >= 5
+    QUALIFY row_number() OVER (PARTITION BY experiment, arm ORDER BY count(*) DESC, cluster) = 1
+), early AS (
+    SELECT c.*, b.first_at
     FROM clusters AS c
+    JOIN bulk AS b ON b.experiment = c.experiment AND b.arm = c.arm
+    WHERE c.cluster < b.cluster AND c.place > b.low
+    QUALIFY count(*) OVER (PARTITION BY c.experiment, c.arm) <= b.most
+), late AS (
+    SELECT c.*, b.most, h.last_at
+    FROM clusters AS c
+    JOIN bulk AS b ON b.experiment = c.experiment AND b.arm = c.arm
     JOIN (
-        SELECT experiment, arm, cluster, max(max(place)) OVER (PARTITION BY experiment, arm ORDER BY cluster ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
-        FROM clusters GROUP BY experiment, arm, cluster
-    ) AS b ON b.experiment = c.experiment AND b.arm = c.arm AND b.cluster = c.cluster
-    WHERE c.cluster > 0 AND c.of_arm >= 5 AND c.place < b.highest
+        SELECT
+            experiment, arm, cluster, max(max(place)) OVER before AS highest, max(max(began_at)) OVER before AS last_at
+        FROM clusters
+        ANTI JOIN early USING (run)
+        GROUP BY experiment, arm, cluster
+        WINDOW before AS (PARTITION BY experiment, arm ORDER BY cluster ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    ) AS h ON h.experiment = c.experiment AND h.arm = c.arm AND h.cluster = c.cluster
+    WHERE c.cluster > 0 AND c.place < h.highest
 ), found AS (
     SELECT
         'tasks lacking' AS kind, l.experiment, list({'run': l.run, 'address': l.address} ORDER BY l.position) AS evidence,
         concat('arm ', l.arm, ' lacks ', count(*), ' of the ', any_value(a.tasks) + count(*), ' tasks: ',
             array_to_string(list(l.task ORDER BY try_cast(l.task AS BIGINT), l.task)[:8], ', '), if(count(*) > 8, ' ...', ''),
             if(avg(l.value) IS NULL, '', concat('; the others come to ', round(avg(l.value), 3), ' in those, and to ',
-                round(any_value(s.value), 3), ' in those that it has'))) AS fact
+                round(any_value(s.value), 3), ' in those that it has')),
+            if(any_value(a.value) IS NULL, '', concat('; its mean is ', round(any_value(a.value), 3), ', and ',
+                round(any_value(a.value) * any_value(a.tasks) / (any_value(a.tasks) + count(*)), 3),
+                ' with those that it lacks as failures'))) AS fact
     FROM lacking AS l
     JOIN per_arm AS a ON a.experiment = l.experiment AND a.arm = l.arm
     JOIN shared AS s ON s.experiment = l.experiment AND s.arm = l.arm
@@ -354,16 +377,21 @@ WITH mine AS MATERIALIZED (
     SELECT
         'late starts', l.experiment, list({'run': l.run, 'address': l.address} ORDER BY l.began_at),
         concat(count(*), ' of the ', any_value(l.of_arm), ' runs of arm ', l.arm, ' began up to ',
-            round(max(date_diff('minute', f.last_at, l.began_at)) / 60, 1), ' hours after those before them had begun, out of order: ',
+            round(max(date_diff('minute', l.last_at, l.began_at)) / 60, 1), ' hours after those before them had begun, out of order: ',
             if(count(*) = 1, 'task ', 'tasks '), array_to_string(list(l.task ORDER BY l.began_at)[:8], ', '), if(count(*) > 8, ' ...', ''),
             '; were they tried again?')
     FROM late AS l
-    JOIN (
-        SELECT experiment, arm, max(began_at) AS last_at, corr(place, began_as) AS ordered
-        FROM clusters WHERE cluster = 0 GROUP BY experiment, arm
-    ) AS f ON f.experiment = l.experiment AND f.arm = l.arm
     GROUP BY l.experiment, l.arm
-    HAVING count(*) <= if(any_value(f.ordered) >= 0.5, 0.25, 0.1) * any_value(l.of_arm)
+    HAVING count(*) <= any_value(l.most)
+    UNION ALL
+    SELECT
+        'early starts', l.experiment, list({'run': l.run, 'address': l.address} ORDER BY l.began_at),
+        concat(count(*), ' of the ', any_value(l.of_arm), ' runs of arm ', l.arm, ' began up to ',
+            round(max(date_diff('minute', l.began_at, l.first_at)) / 60, 1), ' hours before most of the others, out of order: ',
+            if(count(*) = 1, 'task ', 'tasks '), array_to_string(list(l.task ORDER BY l.began_at)[:8], ', '), if(count(*) > 8, ' ...', ''),
+            '; were they taken from an earlier attempt?')
+    FROM early AS l
+    GROUP BY l.experiment, l.arm
 )
 SELECT
     f.kind, f.evidence[1].run AS run, NULL::VARCHAR AS agent, NULL::BIGINT AS step, f.evidence[1].address AS address,
@@ -400,7 +428,27 @@ WITH said AS MATERIALIZED (
     JOIN rare AS b ON b.experiment = a.experiment AND b.digest = a.digest AND a.position < b.position
         AND (a.task <> b.task OR a.arm <> b.arm)
     GROUP BY a.run, b.run
+), whole AS (
+    -- All that was said and called, in order, whatever its length: four messages and more, with two different answers.
+    SELECT
+        r.experiment, r.arm, r.task, r.run, r.first_position AS position,
+        hash(list(hash(m.message_role, m.text, json_extract_string(m.fields, '$.tool_calls[*].function')) ORDER BY m.position, m.version)) AS digest
+    FROM messages AS m
+    JOIN assigned_runs AS r ON r.run = m.run
+    WHERE m.message_role <> 'system'
+    GROUP BY ALL
+    HAVING count(*) >= 4
+        AND count(DISTINCT (m.text, m.fields->'$.tool_calls')) FILTER (m.message_role = 'assistant') >= 2
 ), alike AS (
+    SELECT a.run, b.run AS other, a.experiment, a.task, b.task AS other_task, a.arm, b.arm AS other_arm, a.position, b.position AS other_position,
+        NULL AS common, 1.0 AS share
+    FROM whole AS b
+    JOIN (
+        SELECT experiment, digest, arg_min(run, position) AS run, arg_min(task, position) AS task, arg_min(arm, position) AS arm,
+            min(position) AS position
+        FROM whole GROUP BY experiment, digest HAVING count(DISTINCT task) >= 2
+    ) AS a ON a.experiment = b.experiment AND a.digest = b.digest AND a.task <> b.task
+    UNION ALL
     SELECT p.*, p.common / greatest(x.answers, y.answers) AS share
     FROM pairs AS p
     JOIN sizes AS x ON x.run = p.run
@@ -408,7 +456,7 @@ WITH said AS MATERIALIZED (
     WHERE p.common >= if(least(x.answers, y.answers) >= 4, 0.8, 1.0) * greatest(x.answers, y.answers)
         AND x.characters >= 300
 ), first AS (
-    SELECT *, row_number() OVER (PARTITION BY other ORDER BY position) AS place FROM alike
+    SELECT *, row_number() OVER (PARTITION BY other ORDER BY position, share DESC) AS place FROM alike
 )
 SELECT
     if(f.task <> f.other_task, 'over tasks', 'over arms') AS kind, f.run, NULL::VARCHAR AS agent, NULL::BIGINT AS step,

@@ -5,145 +5,181 @@ CREATE TABLE finding_kinds (
     kind VARCHAR NOT NULL,
     topic VARCHAR NOT NULL,
     severity VARCHAR NOT NULL,
-    question VARCHAR NOT NULL
+    question VARCHAR NOT NULL,
+    command VARCHAR NOT NULL
 );
-COMMENT ON TABLE finding_kinds IS 'One row a kind of finding: what it is about, how bad it is, and which question it answers.';
+COMMENT ON TABLE finding_kinds IS 'One row a kind of finding: what it is about, how bad it is, which question it answers, and the command to type next.';
 INSERT INTO finding_kinds VALUES
-    ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?'),
-    ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?'),
-    ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?'),
-    ('orphan_intents', 'waiting', 'intents', 'medium', 'Is each call answered, or surely at work?'),
-    ('late_outcomes', 'completed', 'intents', 'medium', 'Had each call ended when its agent left?'),
-    ('late_outcomes', 'failed', 'intents', 'medium', 'Had each call ended when its agent left?'),
-    ('late_outcomes', 'in_doubt', 'intents', 'medium', 'Had each call ended when its agent left?'),
-    ('policy_overrides', 'ran later', 'overrides', 'high', 'Did what the gate refused stay undone?'),
-    ('policy_overrides', 'ran by another', 'overrides', 'high', 'Did what the gate refused one agent stay undone by the others?'),
-    ('policy_overrides', 'run again', 'overrides', 'medium', 'Was a call in doubt run a second time?'),
-    ('repeated_effects', 'same tool', 'effects', 'high', 'Did no resume make an effect again that was on record?'),
-    ('repeated_effects', 'another tool', 'effects', 'high', 'Did no resume make an effect again that was on record?'),
-    ('retries', 'storm', 'retries', 'medium', 'Did each call succeed within four attempts?'),
-    ('retries', 'repeated', 'retries', 'medium', 'Was a call given up, or changed, before it had failed five times in a row?'),
-    ('threshold_flips', 'selected would fail', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?'),
-    ('threshold_flips', 'selected would pass', 'thresholds', 'medium', 'Does what was selected pass its threshold?'),
-    ('threshold_flips', 'another would fail', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?'),
-    ('threshold_flips', 'another would pass', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?'),
-    ('gaps', 'unanswered call', 'gaps', 'medium', 'Is an answer on record for each call that a message asks for?'),
-    ('gaps', 'version hole', 'gaps', 'high', 'Is each stream on record without a hole?'),
-    ('gaps', 'unknown type', 'gaps', 'medium', 'Does this version know each event?'),
-    ('gaps', 'problem', 'gaps', 'high', 'Is each commit as Hansard writes it?'),
-    ('gaps', 'cost', 'costs', 'high', 'Do claimed costs add up from the recorded ones?'),
-    ('gaps', 'price', 'costs', 'high', 'Do costs follow from tokens and the stated prices?'),
-    ('gaps', 'no outcome', 'scores', 'medium', 'Was each run of a scored experiment scored?'),
-    ('gaps', 'same trial', 'selection', 'high', 'Is each trial on record once?'),
-    ('gaps', 'trials', 'selection', 'medium', 'Has each task the planned trials?'),
-    ('gaps', 'tasks', 'selection', 'medium', 'Has each arm the planned tasks?'),
-    ('gaps', 'not in the plan', 'selection', 'medium', 'Is each arm in the plan?'),
-    ('gaps', 'before the plan', 'selection', 'high', 'Was the plan registered before the first run?'),
-    ('gaps', 'spread', 'selection', 'low', 'Did all runs begin within a day?'),
-    ('odd_models', 'several models', 'models', 'high', 'Did one model answer in each arm and role (or the same set in each run)?'),
-    ('odd_models', 'undeclared model', 'models', 'high', 'Did the model that is declared answer?'),
-    ('odd_models', 'user simulator', 'models', 'high', 'Is the simulated user the same in all arms?'),
-    ('odd_scores', 'contradicts its checks', 'scores', 'high', 'Does each score follow from the checks that its judge stored?'),
-    ('odd_selection', 'tasks lacking', 'selection', 'medium', 'Has each arm all tasks that another has?'),
-    ('odd_selection', 'task numbers skip', 'selection', 'low', 'Are numbered tasks there without a hole (of which at least 60 % are there)?'),
-    ('odd_selection', 'trial numbers skip', 'selection', 'medium', 'Are the trials of each task there without a hole, of the numbers that half of the tasks have?'),
-    ('odd_selection', 'fewer trials', 'selection', 'medium', 'Has each task as many trials as the others of its arm?'),
-    ('odd_selection', 'trials differ', 'selection', 'low', 'Have all arms as many trials a task?'),
-    ('odd_selection', 'late starts', 'selection', 'medium', 'Did runs begin in one go, or go on in order? A start is late where it is two hours or more after all before it, is of an earlier task than those, and such starts are at most a quarter of the arm.'),
-    ('odd_copies', 'over tasks', 'copies', 'high', 'Is each task''s conversation its own? Held against each other are the answers of 40 characters and more: 80 % of four or more in common, or all of two or three.'),
-    ('odd_copies', 'over arms', 'copies', 'high', 'Is each arm''s conversation its own? Held against each other are the answers of 40 characters and more: 80 % of four or more in common, or all of two or three.'),
-    ('odd_times', 'all equal', 'times', 'medium', 'Do five runs or more of an arm have more than one time?'),
-    ('odd_times', 'all round', 'times', 'medium', 'Are 20 times or more of an arm other than whole tens of seconds?'),
-    ('odd_times', 'in the future', 'times', 'high', 'Is each claimed time before it was recorded, give or take 14 hours of time zones?'),
-    ('odd_times', 'ends before it starts', 'times', 'high', 'Does no run end before it begins, by the times that its source claims?'),
-    ('odd_times', 'constant durations', 'times', 'medium', 'Do five runs or more of an arm, of five seconds or more, take different times?'),
-    ('odd_times', 'constant steps', 'times', 'medium', 'Do 20 messages or more of an arm follow after different times?'),
-    ('odd_failures', 'uneven', 'failures', 'medium', 'Do runs fail, or stay unjudged, as often in each arm (10 runs and more, within 5 points or 3.3 standard errors)?'),
-    ('odd_costs', 'price', 'costs', 'high', 'Does what messages cost follow from tokens and the stated prices, within 1 %?'),
-    ('odd_costs', 'constant', 'costs', 'medium', 'Do 20 answers of 10 or more different sizes cost different amounts?'),
-    ('odd_costs', 'negative', 'costs', 'high', 'Is no amount below 0?'),
-    ('odd_scores', 'claimed score', 'scores', 'high', 'Is each score what its source claims?'),
-    ('odd_scores', 'claimed mean', 'scores', 'high', 'Is the mean of each arm what its source claims, to the digits that it gives, two at least?'),
-    ('odd_scores', 'claimed mean counts otherwise', 'scores', 'low', 'Does the claimed mean count missing values and crashes as a comparison does?'),
-    ('odd_prompts', 'without evidence', 'prompts', 'medium', 'Does each version that an alias names rest on evidence?'),
-    ('odd_prompts', 'retired in use', 'prompts', 'medium', 'Was no version used after it was retired?'),
-    ('odd_memory', 'untrusted memory', 'overrides', 'high', 'Does no file of memory rest on untrusted input?'),
-    ('odd_reuse', 'source not on record', 'reuse', 'low', 'Is every answer that was reused on record where it came from?'),
-    ('odd_reuse', 'stale answer in use', 'reuse', 'medium', 'Does no run rest on an answer that was declared stale?'),
-    ('odd_actions', 'heal not looked at', 'actions', 'medium', 'Has somebody looked at what replays changed in action caches?'),
-    ('odd_experiences', 'heal not looked at', 'experience', 'medium', 'Has somebody looked at what replays changed in experiences?'),
-    ('odd_experiences', 'replay without checks', 'experience', 'high', 'Was every experience done under check functions?'),
-    ('odd_experiences', 'replay of what nobody confirmed', 'experience', 'high', 'Was nothing from a bundle done before a person confirmed it?');
+    ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?', 'hansard run settle {run} {agent}#{step} --did-not-happen'),
+    ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} --did-not-happen'),
+    ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?', 'hansard run settle {run} {agent}#{step} --did-not-happen'),
+    ('orphan_intents', 'waiting', 'intents', 'medium', 'Is each call answered, or surely at work?', 'hansard run trace {run}'),
+    ('late_outcomes', 'completed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
+    ('late_outcomes', 'failed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
+    ('late_outcomes', 'in_doubt', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
+    ('policy_overrides', 'ran later', 'overrides', 'high', 'Did what the gate refused stay undone?', 'hansard run trace {run}'),
+    ('policy_overrides', 'ran by another', 'overrides', 'high', 'Did what the gate refused one agent stay undone by the others?', 'hansard run trace {run}'),
+    ('policy_overrides', 'run again', 'overrides', 'medium', 'Was a call in doubt run a second time?', 'hansard run trace {run}'),
+    ('repeated_effects', 'same tool', 'effects', 'high', 'Did no resume make an effect again that was on record?', 'hansard run trace {run}'),
+    ('repeated_effects', 'another tool', 'effects', 'high', 'Did no resume make an effect again that was on record?', 'hansard run trace {run}'),
+    ('retries', 'storm', 'retries', 'medium', 'Did each call succeed within four attempts?', 'hansard run trace {run}'),
+    ('retries', 'repeated', 'retries', 'medium', 'Was a call given up, or changed, before it had failed five times in a row?', 'hansard run trace {run}'),
+    ('threshold_flips', 'selected would fail', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?', 'hansard why {address}'),
+    ('threshold_flips', 'selected would pass', 'thresholds', 'medium', 'Does what was selected pass its threshold?', 'hansard why {address}'),
+    ('threshold_flips', 'another would fail', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?', 'hansard why {address}'),
+    ('threshold_flips', 'another would pass', 'thresholds', 'low', 'Would each decision stand if its threshold moved a little?', 'hansard why {address}'),
+    ('gaps', 'unanswered call', 'gaps', 'medium', 'Is an answer on record for each call that a message asks for?', 'hansard run context {run}'),
+    ('gaps', 'version hole', 'gaps', 'high', 'Is each stream on record without a hole?', 'hansard check'),
+    ('gaps', 'unknown type', 'gaps', 'medium', 'Does this version know each event?', 'hansard check'),
+    ('gaps', 'problem', 'gaps', 'high', 'Is each commit as Hansard writes it?', 'hansard check'),
+    ('gaps', 'cost', 'costs', 'high', 'Do claimed costs add up from the recorded ones?', 'hansard run trace {run}'),
+    ('gaps', 'price', 'costs', 'high', 'Do costs follow from tokens and the stated prices?', 'hansard price list'),
+    ('gaps', 'no outcome', 'scores', 'medium', 'Was each run of a scored experiment scored?', 'hansard run score {run} METRIC=NUMBER'),
+    ('gaps', 'same trial', 'selection', 'high', 'Is each trial on record once?', 'hansard compare {experiment} --show tasks'),
+    ('gaps', 'trials', 'selection', 'medium', 'Has each task the planned trials?', 'hansard compare {experiment} --show tasks'),
+    ('gaps', 'tasks', 'selection', 'high', 'Has each arm the planned tasks?', 'hansard compare {experiment} --show tasks'),
+    ('gaps', 'not in the plan', 'selection', 'medium', 'Is each arm in the plan?', 'hansard compare {experiment} --show plan'),
+    ('gaps', 'before the plan', 'selection', 'high', 'Was the plan registered before the first run?', 'hansard compare {experiment} --show plan'),
+    ('gaps', 'spread', 'selection', 'low', 'Did all runs begin within a day?', 'hansard compare {experiment} --show tasks'),
+    ('odd_models', 'several models', 'models', 'high', 'Did one model answer in each arm and role (or the same set in each run)?', 'hansard compare {experiment} --show runs'),
+    ('odd_models', 'undeclared model', 'models', 'high', 'Did the model that is declared answer?', 'hansard compare {experiment} --show runs'),
+    ('odd_models', 'user simulator', 'models', 'high', 'Is the simulated user the same in all arms?', 'hansard compare {experiment} --show runs'),
+    ('odd_scores', 'contradicts its checks', 'scores', 'high', 'Does each score follow from the checks that its judge stored?', 'hansard run show {run}'),
+    ('odd_selection', 'tasks lacking', 'selection', 'high', 'Has each arm all tasks that another has?', 'hansard compare {experiment} --show tasks'),
+    ('odd_selection', 'task numbers skip', 'selection', 'medium', 'Are numbered tasks there without a hole (of which at least 60 % are there)?', 'hansard compare {experiment} --show tasks'),
+    ('odd_selection', 'trial numbers skip', 'selection', 'medium', 'Are the trials of each task there without a hole, of the numbers that half of the tasks have?', 'hansard compare {experiment} --show tasks'),
+    ('odd_selection', 'fewer trials', 'selection', 'medium', 'Has each task as many trials as the others of its arm?', 'hansard compare {experiment} --show tasks'),
+    ('odd_selection', 'trials differ', 'selection', 'low', 'Have all arms as many trials a task?', 'hansard compare {experiment} --show tasks'),
+    ('odd_selection', 'late starts', 'selection', 'medium', 'Did runs begin in one go, or go on in order? A start is late where it is two hours or more after all before it, is of an earlier task than those, and such starts are at most a quarter of the arm.', 'hansard compare {experiment} --show runs'),
+    ('odd_selection', 'early starts', 'selection', 'medium', 'Did no runs begin two hours or more before most of their arm, out of the order of tasks?', 'hansard compare {experiment} --show runs'),
+    ('odd_copies', 'over tasks', 'copies', 'high', 'Is each task''s conversation its own? Held against each other are the answers of 40 characters and more: 80 % of four or more in common, or all of two or three.', 'hansard run diff {run} {other}'),
+    ('odd_copies', 'over arms', 'copies', 'high', 'Is each arm''s conversation its own? Held against each other are the answers of 40 characters and more: 80 % of four or more in common, or all of two or three.', 'hansard run diff {run} {other}'),
+    ('odd_times', 'all equal', 'times', 'medium', 'Do five runs or more of an arm have more than one time?', 'hansard run trace {run}'),
+    ('odd_times', 'all round', 'times', 'medium', 'Are 20 times or more of an arm other than whole tens of seconds?', 'hansard run trace {run}'),
+    ('odd_times', 'in the future', 'times', 'high', 'Is each claimed time before it was recorded, give or take 14 hours of time zones?', 'hansard run trace {run}'),
+    ('odd_times', 'ends before it starts', 'times', 'high', 'Does no run end before it begins, by the times that its source claims?', 'hansard run show {run}'),
+    ('odd_times', 'constant durations', 'times', 'medium', 'Do five runs or more of an arm, of five seconds or more, take different times?', 'hansard run trace {run}'),
+    ('odd_times', 'constant steps', 'times', 'medium', 'Do 20 messages or more of an arm follow after different times?', 'hansard run trace {run}'),
+    ('odd_failures', 'uneven', 'failures', 'medium', 'Do runs fail, or stay unjudged, as often in each arm (10 runs and more, within 5 points or 3.3 standard errors)?', 'hansard compare {experiment} --show runs'),
+    ('odd_costs', 'price', 'costs', 'high', 'Does what messages cost follow from tokens and the stated prices, within 1 %?', 'hansard price list'),
+    ('odd_costs', 'constant', 'costs', 'medium', 'Do 20 answers of 10 or more different sizes cost different amounts?', 'hansard compare {experiment} --show arms'),
+    ('odd_costs', 'negative', 'costs', 'high', 'Is no amount below 0?', 'hansard run trace {run}'),
+    ('odd_scores', 'claimed score', 'scores', 'high', 'Is each score what its source claims?', 'hansard run show {run}'),
+    ('odd_scores', 'claimed mean', 'scores', 'high', 'Is the mean of each arm what its source claims, to the digits that it gives, two at least?', 'hansard compare {experiment} --show arms'),
+    ('odd_scores', 'claimed mean counts otherwise', 'scores', 'low', 'Does the claimed mean count missing values and crashes as a comparison does?', 'hansard compare {experiment} --show arms'),
+    ('odd_prompts', 'without evidence', 'prompts', 'medium', 'Does each version that an alias names rest on evidence?', 'hansard prompt list'),
+    ('odd_prompts', 'retired in use', 'prompts', 'medium', 'Was no version used after it was retired?', 'hansard prompt list'),
+    ('odd_memory', 'untrusted memory', 'memory', 'high', 'Does no file of memory rest on untrusted input?', 'hansard memory ls'),
+    ('odd_reuse', 'source not on record', 'reuse', 'low', 'Is every answer that was reused on record where it came from?', 'hansard reuse used'),
+    ('odd_reuse', 'stale answer in use', 'reuse', 'medium', 'Does no run rest on an answer that was declared stale?', 'hansard reuse used'),
+    ('odd_actions', 'heal not looked at', 'actions', 'medium', 'Has somebody looked at what replays changed in action caches?', 'hansard actions list'),
+    ('odd_experiences', 'heal not looked at', 'experience', 'medium', 'Has somebody looked at what replays changed in experiences?', 'hansard experience list'),
+    ('odd_experiences', 'replay without checks', 'experience', 'high', 'Was every experience done under check functions?', 'hansard experience list'),
+    ('odd_experiences', 'replay of what nobody confirmed', 'experience', 'high', 'Was nothing from a bundle done before a person confirmed it?', 'hansard experience list'),
+    ('odd_decisions', 'untrusted input', 'labels', 'high', 'Does no decision rest on untrusted input?', 'hansard why {address}'),
+    ('odd_decisions', 'declassified input', 'labels', 'low', 'Does no decision rest on untrusted input that somebody declassified?', 'hansard why {address}');
 
-CREATE VIEW looked_at AS
-WITH per_experiment AS (
+CREATE MACRO checked_topics(of_run) AS TABLE
+WITH placed AS (
+    SELECT r.experiment, r.arm, r.run FROM assigned_runs AS r WHERE of_run IS NULL
+    UNION ALL
+    SELECT NULL, '', r.run FROM runs AS r
+    WHERE if(of_run IS NULL, r.parent IS NULL AND coalesce(r.experiment, '') = '', r.run = of_run)
+), per_experiment AS (
     SELECT
         r.experiment, count(*) AS runs, count(DISTINCT r.arm) AS arms, count(m.run) AS modelled, count(d.run) AS declared,
-        count(c.run) AS checked, count(s.run) AS said, count(w.run) AS timed, count(u.run) AS costed
-    FROM assigned_runs AS r
+        count(c.run) AS scored, count(s.run) AS answered, count(w.run) AS timed, count(u.run) AS costed
+    FROM placed AS r
     LEFT JOIN (SELECT DISTINCT run FROM answering_models WHERE role <> 'user') AS m ON m.run = r.run
     LEFT JOIN (SELECT DISTINCT a.run FROM answering_models AS a SEMI JOIN declared_models AS x ON x.run = a.run AND x.of_user = (a.role = 'user')) AS d ON d.run = r.run
-    LEFT JOIN (SELECT DISTINCT run FROM checked_scores) AS c ON c.run = r.run
-    LEFT JOIN (SELECT run FROM said_answers GROUP BY run HAVING count(*) >= 2) AS s ON s.run = r.run
+    LEFT JOIN (SELECT run FROM checked_scores UNION SELECT run FROM claimed_scores WHERE run IS NOT NULL) AS c ON c.run = r.run
+    LEFT JOIN (SELECT run FROM messages WHERE message_role = 'assistant' GROUP BY run HAVING count(*) >= 2) AS s ON s.run = r.run
     LEFT JOIN (SELECT DISTINCT run FROM events WHERE occurred_at IS NOT NULL) AS w ON w.run = r.run
     LEFT JOIN (
         SELECT DISTINCT a.run FROM answering_models AS a SEMI JOIN prices AS p ON p.model = a.model
+        UNION
+        SELECT s.run FROM steps AS s SEMI JOIN prices AS p ON p.model = s.arguments->>'$.model'
     ) AS u ON u.run = r.run
     GROUP BY r.experiment
 )
 SELECT t.topic, NULL::VARCHAR AS experiment, t.looked, t.what, if(t.looked = 0, 'no ' || t.what || ' are recorded', NULL) AS why_not
 FROM (
-    SELECT 'intents' AS topic, count(*) AS looked, 'calls' AS what FROM steps
+    SELECT 'intents' AS topic, count(*) AS looked, 'calls' AS what FROM steps WHERE run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'overrides', count(*), 'words of the gate' FROM policies
+    SELECT 'overrides', count(*), 'words of the gate' FROM policies WHERE run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'effects', count(*) FILTER (effects IN ('idempotent', 'reconcile', 'once')), 'calls with effects' FROM steps
+    SELECT 'effects', count(*) FILTER (effects IN ('idempotent', 'reconcile', 'once')), 'calls with effects'
+    FROM steps WHERE run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'retries', count(*), 'calls' FROM steps
+    SELECT 'retries', count(*), 'calls' FROM steps WHERE run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'thresholds', count(*) FILTER (threshold IS NOT NULL), 'decisions by a threshold' FROM decisions
+    SELECT 'thresholds', count(*) FILTER (threshold IS NOT NULL), 'decisions by a threshold'
+    FROM decisions WHERE run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'gaps', coalesce(max(position), 0), 'commits' FROM events
+    SELECT 'labels', count(DISTINCT d.decision), 'decisions in runs with labels'
+    FROM decisions AS d SEMI JOIN labels AS l ON l.run = d.run WHERE d.run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'prompts', count(*), 'aliases of prompts' FROM prompt_aliases
+    SELECT 'gaps', count(DISTINCT position), 'commits' FROM events WHERE run = of_run OR of_run IS NULL
+    UNION ALL
+    SELECT 'prompts', count(*), 'aliases of prompts' FROM prompt_aliases WHERE of_run IS NULL
+    UNION ALL
+    SELECT 'memory', count(*), 'files of memory' FROM memory_files WHERE run = of_run OR of_run IS NULL
+    UNION ALL
+    SELECT 'reuse', count(*), 'reused answers' FROM steps WHERE reused_from IS NOT NULL AND (run = of_run OR of_run IS NULL)
+    UNION ALL
+    SELECT 'actions', count(*), 'changes of action caches' FROM events
+    WHERE known_as = 'actions.healed.v1' AND (run = of_run OR of_run IS NULL)
     UNION ALL
     SELECT 'experience', count(*), 'replays and heals of experiences' FROM (
         SELECT position FROM experience_replays UNION ALL SELECT position FROM unfinished_replays
         UNION ALL SELECT position FROM experience_versions WHERE kind = 'healed'
-    ) HAVING count(*) > 0
+    ) WHERE of_run IS NULL
 ) AS t
+WHERE of_run IS NULL OR t.topic NOT IN ('prompts', 'experience')
 UNION ALL
 SELECT v.topic, t.experiment, v.looked, v.what, if(v.looked > 0, NULL, v.why_not)
 FROM per_experiment AS t
 CROSS JOIN LATERAL (VALUES
-    ('models', t.modelled, 'runs whose model is recorded', 'no model is recorded'),
-    ('models', t.declared, 'runs whose model is recorded and declared', 'no model is both recorded and declared'),
-    ('scores', t.checked, 'scores with stored checks', 'no checks are stored beside its scores'),
-    ('selection', t.runs, 'trials', NULL),
-    ('copies', t.said, 'runs with two answers or more', 'no run has two answers of 40 characters'),
-    ('times', t.timed, 'runs with times of their source', 'no times of a source are recorded'),
-    ('failures', if(t.arms > 1, t.runs, 0), 'trials', 'it has one arm'),
-    ('costs', t.costed, 'runs whose model has a stated price', 'no price is stated of a model that answered')
-) AS v(topic, looked, what, why_not)
-WHERE v.what <> 'runs whose model is recorded and declared' OR t.modelled > 0
+    ('models', t.modelled, 'runs whose model is recorded', 'no model is recorded', true),
+    ('models', t.declared, 'runs whose model is recorded and declared', 'no model is both recorded and declared', true),
+    ('scores', t.scored, 'scores with stored checks or claims', 'no checks are stored beside its scores, and nothing is claimed of them', false),
+    ('selection', t.runs, 'trials', NULL, true),
+    ('copies', t.answered, 'runs with two answers or more', 'no run has two answers', true),
+    ('times', t.timed, 'runs with times of their source', 'no times of a source are recorded', true),
+    ('failures', if(t.arms > 1, t.runs, 0), 'trials', 'it has one arm', true),
+    ('costs', t.costed, 'runs whose model has a stated price', 'no price is stated of a model that answered', false)
+) AS v(topic, looked, what, why_not, of_arms)
+WHERE (v.what <> 'runs whose model is recorded and declared' OR t.modelled > 0) AND (t.experiment IS NOT NULL OR NOT v.of_arms)
 UNION ALL
 SELECT v.topic, t.experiment, 0, 'runs', concat(v.why_not, ' in ', t.runs - v.looked, ' of ', t.runs, ' runs')
 FROM per_experiment AS t
 CROSS JOIN LATERAL (VALUES
     ('models', t.modelled, 'no model is recorded'),
     ('models', if(t.declared < t.modelled, t.declared, 0), 'no model is both recorded and declared'),
-    ('scores', t.checked, 'no checks are stored beside the score'),
-    ('copies', t.said, 'there are no two answers of 40 characters'),
+    ('scores', t.scored, 'no checks are stored beside the score, and nothing is claimed of it'),
+    ('copies', t.answered, 'there are no two answers'),
     ('times', t.timed, 'no times of the source are recorded')
 ) AS v(topic, looked, why_not)
-WHERE v.looked BETWEEN 1 AND t.runs - 1;
-COMMENT ON VIEW looked_at IS 'One row a topic of the audit, and for what is about experiments one each: how much there was to look at, and where nothing, or not all, could be, why not. What stands here without why_not and has no finding was looked at and is silent.';
+WHERE v.looked BETWEEN 1 AND t.runs - 1 AND t.experiment IS NOT NULL
+UNION ALL
+SELECT v.topic, NULL, 0, 'runs', CASE
+    WHEN of_run IS NOT NULL THEN 'only runs of an experiment are compared with each other: leave out the run'
+    WHEN t.runs IS NULL THEN 'no experiment is recorded'
+    ELSE concat(if(t.runs = 1, '1 run is', t.runs || ' runs are'), ' of no experiment',
+        if(t.imported > 0, concat(', ', t.imported, ' of them imported: import with --experiment'), '')) END
+FROM (VALUES ('models', true), ('scores', false), ('selection', true), ('copies', true), ('times', true), ('failures', true), ('costs', false)) AS v(topic, of_arms)
+CROSS JOIN (
+    SELECT nullif(count(*), 0) AS runs, count(*) FILTER (r.labels->>'source' IS NOT NULL) AS imported
+    FROM placed AS p JOIN runs AS r ON r.run = p.run WHERE p.experiment IS NULL
+) AS t
+WHERE (v.of_arms AND t.runs IS NOT NULL) OR NOT EXISTS (FROM placed);
+COMMENT ON MACRO TABLE checked_topics IS 'checked_topics(of_run): which topics the audit of a run, or of all runs (NULL), checked. One row a topic, and for what is about experiments one each. Columns: topic, experiment, looked (how much there was to check), what (of what), why_not (why nothing, or not all, could be checked; NULL where it was).';
 
 CREATE MACRO findings(x) AS TABLE
 SELECT
     f.view, f.kind, f.run, f.agent, f.step, f.address, f.fact, coalesce(k.topic, f.view) AS topic,
     coalesce(k.severity, 'medium') AS severity, coalesce(f.experiment, r.experiment) AS experiment,
-    coalesce(k.question, 'Is all of it as it should be?') AS question,
+    coalesce(k.question, 'Is all of it as it should be?') AS question, coalesce(k.command, 'hansard check') AS command,
     CASE WHEN f.evidence IS NOT NULL THEN f.evidence WHEN f.run IS NULL AND f.address IS NULL THEN []
         ELSE [{'run': f.run, 'address': f.address}] END AS evidence
 FROM (
@@ -179,6 +215,8 @@ FROM (
     UNION ALL
     SELECT 'odd_memory', * FROM odd_memory
     UNION ALL
+    SELECT 'odd_decisions', * FROM odd_decisions
+    UNION ALL
     SELECT 'odd_reuse', * FROM odd_reuse
     UNION ALL
     SELECT 'odd_actions', * FROM odd_actions
@@ -187,4 +225,4 @@ FROM (
 ) AS f
 LEFT JOIN finding_kinds AS k ON k.view = f.view AND k.kind = f.kind
 LEFT JOIN runs AS r ON r.run = f.run;
-COMMENT ON MACRO TABLE findings IS 'findings(x): what all of these found, less what was retried two to four times, doubts that a person settled, and runs of one experiment on several days, which is in order; thresholds moved by x. Columns: view, kind, run, agent, step, address, fact, and of its kind (see finding_kinds) topic, severity (high, medium or low) and question; experiment; evidence: a list of runs and addresses. Nothing in a run of which nothing is missing or odd.';
+COMMENT ON MACRO TABLE findings IS 'findings(x): what all of these found, less what was retried two to four times, doubts that a person settled, and runs of one experiment on several days, which is in order; thresholds moved by x. Columns: view, kind, run, agent, step, address, fact, and of its kind (see finding_kinds) topic, severity (high, medium or low), question and command (the one to type next; what is in braces stands for the values of the row); experiment; evidence: a list of runs and addresses. Nothing in a run of which nothing is missing or odd.';

@@ -184,15 +184,23 @@ WITH d AS MATERIALIZED (
     ] END, recursive := false) AS f, id AS event, address, happened_at,
         position, event_index, inputs
     FROM placed
+    UNION ALL
+    SELECT
+        fact('integrity', 1, 'untrusted input', to_json({'sources': t.sources, 'declassified': t.is_declassified,
+            'by': t.approver, 'because': t.because})),
+        t.decision, address_of(t.position, e.event_index), e.happened_at, t.position, e.event_index, NULL
+    FROM tainted_decisions AS t
+    JOIN events AS e ON e.id = t.decision
+    WHERE t.decision = of_decision
 )
 SELECT f.part, f.number, f.name, f.value, if(away, inputs[f.number], event) AS event,
     if(away, NULL, address) AS address, if(away, NULL, happened_at) AS "at"
 FROM (SELECT *, f.name = 'elsewhere' AND f.part = 'input' AS away FROM facts)
 WHERE f IS NOT NULL AND coalesce(f.value::VARCHAR, 'null') NOT IN ('null', '[]')
-ORDER BY list_position(['decision', 'alternative', 'input', 'after', 'message', 'policy',
+ORDER BY list_position(['decision', 'integrity', 'alternative', 'input', 'after', 'message', 'policy',
     'settlement', 'version', 'actor', 'followed', 'hand-off', 'next', 'outcome'], f.part), f.number,
     position, event_index;
-COMMENT ON MACRO TABLE why IS 'why(of_decision): everything about one decision (the id of its event), one row a fact. Columns: part, number, name, value, event, address, at. Parts: decision; alternative (number: place in the list, value: score, margin, reason, rejected_because); input (number: place in the list, the event of this run that it came from; elsewhere where it is of another: ask inputs()); after (all results that its agent had been given in its scope before it, number: step, in the order of the calls; value.last: whether its scope had seen it last); message (all of its context by then); policy and settlement (of the steps around it); version (prompt, model, tools); actor; followed (the agent''s steps until its next decision); hand-off; next; outcome (how the run ended, what it was scored).';
+COMMENT ON MACRO TABLE why IS 'why(of_decision): everything about one decision (the id of its event), one row a fact. Columns: part, number, name, value, event, address, at. Parts: decision; integrity (only of a decision that rests on untrusted input; value: sources, declassified, by, because); alternative (number: place in the list, value: score, margin, reason, rejected_because); input (number: place in the list, the event of this run that it came from; elsewhere where it is of another: ask inputs()); after (all results that its agent had been given in its scope before it, number: step, in the order of the calls; value.last: whether its scope had seen it last); message (all of its context by then); policy and settlement (of the steps around it); version (prompt, model, tools); actor; followed (the agent''s steps until its next decision); hand-off; next; outcome (how the run ended, what it was scored).';
 
 CREATE MACRO inputs(of_decision) AS TABLE
 WITH a AS MATERIALIZED (
