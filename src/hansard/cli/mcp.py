@@ -25,6 +25,7 @@ from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.client.connect import connect_async
 from hansard.client.opening import data_dir_of
+from hansard.domain.approval import Approval
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
@@ -375,7 +376,7 @@ async def _served(asked: Serving, told: Told) -> None:
     rules = asked.rules
     async with connect_async(**_given(), gate=rules.rules(), redact=rules.secrets()) as record:
         began = partial(_began, asked)
-        await serve(record, asked, told, began, _learned, _listens)
+        await serve(record, asked, told, began, _learned, _listens, _waits)
 
 
 def _began(asked: Serving, run: str) -> None:
@@ -387,6 +388,11 @@ def _began(asked: Serving, run: str) -> None:
         f"{verb} run {run}: after a crash go on with --run {run} (or --run {LAST}), and replay it "
         f"without the server with --run {run} --mode offline"
     )
+
+
+def _waits(approval: Approval) -> None:
+    grant = f"hansard approvals grant {approval.id}"
+    output.hint(f"{approval.asked.tool} is waiting for approval {approval.id}: {grant}")
 
 
 def _listens(url: str) -> None:

@@ -94,7 +94,11 @@ async def yes(context: ClientRequestContext, params: ElicitRequestParams) -> Eli
 
 
 async def ask(
-    setup: Setup, command: list[str], mode: str, do: Callable[[Client], Awaitable[Any]]
+    setup: Setup,
+    command: list[str],
+    mode: str,
+    do: Callable[[Client], Awaitable[Any]],
+    person: Callable[..., Awaitable[ElicitResult]] = yes,
 ) -> Any:
     """Do something as the SDK's client of a command."""
     from mcp import Client, StdioServerParameters  # noqa: PLC0415 -- see above
@@ -104,7 +108,7 @@ async def ask(
     told = StdioServerParameters(command=command[0], args=command[1:], env=setup.env)
     async with (
         asyncio.timeout(SCENARIO_S),
-        Client(stdio_client(told, errlog=errors), mode=mode, elicitation_callback=yes) as client,
+        Client(stdio_client(told, errlog=errors), mode=mode, elicitation_callback=person) as client,
     ):
         return await do(client)
 
@@ -176,11 +180,11 @@ class Wire:
         await self.say(json.dumps(told).encode())
         return self._number
 
-    async def greet(self) -> dict[str, Any]:
+    async def greet(self, **capabilities: Any) -> dict[str, Any]:
         """The handshake of 2025."""
         info = {"name": "wire", "version": "1"}
         answer = await self.ask(
-            "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=info
+            "initialize", protocolVersion="2025-06-18", capabilities=capabilities, clientInfo=info
         )
         await self.say(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
         return answer

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 
 import msgspec
 
@@ -20,6 +23,18 @@ from hansard.domain import ids
 from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
 from hansard.domain.fingerprint import digest
 from hansard.domain.values import Plain, recordable
+
+_watcher: ContextVar[Callable[[Approval], None] | None] = ContextVar("watcher", default=None)
+
+
+@contextlib.contextmanager
+def watching_questions(report: Callable[[Approval], None]) -> Iterator[None]:
+    """Report each question that calls made in this context wait for, and its answer."""
+    token = _watcher.set(report)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -52,11 +67,16 @@ class Asking:
         blobs, wanted = self._question(call, rule, basis)
         yield from self._outcomes.put(blobs)
         found: Approval = yield Io(functools.partial(self._store.ask, wanted, actor, usable))
+        report = _watcher.get()
         while found.given is ApprovalStatus.PENDING:
+            if report is not None:
+                report(found)
             wait = functools.partial(self._store.wait, found.id)
             found = yield Watch(functools.partial(self._outcomes.ledger.watch, wait))
             if found.given is ApprovalStatus.PENDING:
                 found = yield Io(functools.partial(self._store.expire, found.id, actor))
+        if report is not None:
+            report(found)
         if found.given is ApprovalStatus.GRANTED:
             call.approval = found.id
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -17,7 +18,8 @@ from typing import Any
 from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import Asked, asked, asked_back
+from hansard.integrations.mcp.approvals import offers_forms
+from hansard.integrations.mcp.calls import INITIALIZE, Asked, asked, asked_back
 from hansard.integrations.mcp.frames import (
     Answer,
     BadFrame,
@@ -54,6 +56,8 @@ class Proxy:
         self._open: dict[Id, asyncio.Task[None]] = {}
         self._others = set[asyncio.Task[None]]()
         self._asked_back: dict[Id | None, asyncio.Future[Answer]] = {}
+        self._numbers = itertools.count(1)
+        self.elicits = False
 
     async def serve(self, client: asyncio.StreamReader) -> None:
         """Until the client leaves, or the server has ended; calls that are open then are waited
@@ -76,6 +80,27 @@ class Proxy:
         for each in doing:
             if not each.cancelled() and (error := each.exception()) is not None:
                 raise error
+
+    # The client, as a call that waits for an approval sees it
+
+    async def notify(self, raw: bytes) -> None:
+        """Send a notification."""
+        await self._tell(raw)
+
+    async def elicit(self, params: dict[str, Any]) -> Answer:
+        """Send `elicitation/create`, and wait for its answer; cancelled, the client is told."""
+        id_ = f"hansard-approval-{next(self._numbers)}"
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked_back[id_] = waiting
+        try:
+            await self._tell(frames.request(id_, "elicitation/create", params))
+            return await waiting
+        except asyncio.CancelledError:
+            gone = {"requestId": id_, "reason": "it was answered elsewhere"}
+            await self._tell(frames.notification("notifications/cancelled", gone))
+            raise
+        finally:
+            del self._asked_back[id_]
 
     async def _tell(self, raw: bytes) -> None:
         """Write a frame to the client, which waits where it does not read. One that has left is
@@ -179,6 +204,8 @@ class Proxy:
             told = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
             await self._tell(frames.error(frame.id, told))
             return
+        if frame.method == INITIALIZE:
+            self.elicits = offers_forms(frame.params.get("capabilities"))
         try:
             step = asked(frame)
         except HansardError as bad:
@@ -197,7 +224,7 @@ class Proxy:
     async def _step(self, frame: Request, step: Asked) -> None:
         """Answer a request, from the record or by the server."""
         ask = None if self._upstream is None else partial(self._ask, self._upstream)
-        found = await self._recording.answer(frame, step, ask)
+        found = await self._recording.answer(frame, step, ask, self)
         if self._upstream is not None and found.is_servers:
             await self._upstream.flushed()  # what was said before it goes before it
         await self._tell(found.raw)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from hansard.domain.counted import counted
 from hansard.domain.steps import Effects
 from hansard.integrations.forwarded import ForwardedTool
 from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.approvals import Answered, ApprovalWaits, Client
 from hansard.integrations.mcp.calls import (
     CALL,
     INITIALIZE,
@@ -67,13 +69,6 @@ class Told(msgspec.Struct):
     refused: int = 0
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """What a client gets: the answer's bytes, and whether they are the server's own of now."""
-
-    raw: bytes
-    is_servers: bool
-
-
 class Recording:
     """The steps of one session, and what the server's tools do as far as that is known.
 
@@ -90,6 +85,7 @@ class Recording:
         tell: Callable[[dict[str, Effects]], None],
         told: Told,
         in_any_order: bool = False,
+        approvals: ApprovalWaits | None = None,
     ) -> None:
         self._session = session
         self._effects = effects
@@ -98,6 +94,7 @@ class Recording:
         self._asked_tools: asyncio.Task[bool] | None = None
         self._context = contextvars.copy_context()
         self._waits = in_any_order
+        self._approvals = approvals
         self._answered = asyncio.Event()
         self.told = told
 
@@ -111,8 +108,21 @@ class Recording:
         """Work as a task in the session's scope."""
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
-    async def answer(self, frame: Request, step: Asked, ask: Ask | None) -> Answered:
+    async def close(self) -> None:
+        """Stop waiting for approvals."""
+        if self._approvals is not None:
+            await self._approvals.close()
+
+    async def answer(
+        self, frame: Request, step: Asked, ask: Ask | None, client: Client | None = None
+    ) -> Answered:
         """Answer a request, from the record or by the server (None: nothing is asked)."""
+        run = partial(self._answer, frame, step, ask)
+        if self._approvals is None or frame.method != CALL or not self._approvals.asks(step.tool):
+            return await run()
+        return await self._approvals.answer(frame, step, client, run)
+
+    async def _answer(self, frame: Request, step: Asked, ask: Ask | None) -> Answered:
         answers: list[Answer] = []
 
         async def forward(**_: Any) -> Any:

@@ -50,6 +50,10 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             *(gates.ask_first(tool) for tool in self.gate.ask_first),
         ]
 
+    def asks_first(self, tool: str) -> bool:
+        """Return whether a tool's calls may have to be approved."""
+        return any(tool_matches(pattern, tool) for pattern in self.gate.ask_first)
+
     def secrets(self) -> dict[str, str]:
         """The values to keep out of the record. Raises BadValue for a variable that is not set."""
         missing = [variable for variable in self.redact.values() if not os.environ.get(variable)]

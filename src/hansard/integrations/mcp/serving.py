@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hansard.domain.approval import Approval
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.steps import Effects
+from hansard.integrations.mcp.approvals import ApprovalWaits
 from hansard.integrations.mcp.bridge import Bridge
 from hansard.integrations.mcp.proxy import Proxy, Write
 from hansard.integrations.mcp.recording import Recording, Told
@@ -147,11 +149,12 @@ async def serve(
     began: Callable[[str], None],
     learned: Callable[[dict[str, Effects]], None],
     listens: Callable[[str], None],
+    waits: Callable[[Approval], None],
 ) -> None:
     """Serve the client at stdin until it leaves or the server has ended; over HTTP until this is
     cancelled. `began` is given the run, `learned` what the server's tools do, as that becomes
-    known, `listens` the URL of clients. Raises as `record.run`, and CallerError, ServerNotStarted,
-    NoSuchRun.
+    known, `listens` the URL of clients, `waits` each question that a call waits for. Raises as
+    `record.run`, and CallerError, ServerNotStarted, NoSuchRun.
     """
     asked.check()
     run = await which(record, asked)
@@ -167,15 +170,24 @@ async def serve(
         opened = record.run(workflow, agent=asked.agent, role=asked.role, **options)
         async with opened as session:
             began(session.run)
-            effects = ToolEffects(asked.rules)
-            yield Recording(
+            effects, approvals = ToolEffects(asked.rules), None
+            if asked.rules.gate.ask_first and asked.mode not in READS_ONLY:
+                workspace = session.engine.workspace
+                asks = asked.rules.asks_first
+                approvals = ApprovalWaits(asks, workspace, asked.timeout_s, waits)
+            found = Recording(
                 session,
                 effects,
                 timeout_s=asked.timeout_s,
                 tell=learned,
                 told=told,
                 in_any_order=asked.http is not None and run is not None,
+                approvals=approvals,
             )
+            try:
+                yield found
+            finally:
+                await found.close()
 
     if asked.http is None:
         await _over_pipes(asked, recording)

@@ -88,6 +88,24 @@ def _from(request: HttpRequest, reply: Reply) -> _From:
     return _From(list(headers.items()), headers.get(SESSION, ""), reply, is_stateless)
 
 
+class _ToClient:
+    """The client of a call over HTTP, as far as a call that waits for an approval needs it."""
+
+    elicits = False
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    async def notify(self, raw: bytes) -> None:
+        """Send a notification on the request's own stream."""
+        self._reply.stream()
+        await self._reply.put(ServerSentEvent(data=raw.decode()))
+
+    async def elicit(self, params: dict[str, Any]) -> Answer:
+        """Not offered."""
+        raise NotImplementedError(params)
+
+
 class _Call(msgspec.Struct, eq=False):
     """A request that is open: its answer may come on another stream than its own. `refused` is the
     body by which the server's HTTP refused it.
@@ -206,7 +224,7 @@ class HttpProxy:
             self._calls[key] = call
         ask = None if self._server is None else partial(self._ask, self._server, frame, call, came)
         try:
-            found = await self._recording.answer(frame, step, ask)
+            found = await self._recording.answer(frame, step, ask, _ToClient(came.reply))
             call.recorded.set_result(found.raw)
             if call.refused is not None:
                 await came.reply.finish(call.refused)
@@ -216,8 +234,7 @@ class HttpProxy:
         finally:
             if self._calls.get(key) is call:
                 del self._calls[key]
-            for each in (call.answer, call.recorded):
-                each.cancel()
+            call.recorded.cancel()
 
     async def _ask(
         self, server: HttpServer, asked_: Request, call: _Call, came: _From, frame: Request

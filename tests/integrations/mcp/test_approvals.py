@@ -1,0 +1,106 @@
+"""Calls through the proxy that a person has to approve: nobody waits without knowing for what."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integrations.mcp.support import Commands, Setup, ask, served, text, wire
+from tests.integrations.mcp.test_http import listening
+
+pytestmark = pytest.mark.slow
+
+if TYPE_CHECKING:  # see the support's
+    from mcp import Client
+
+SEND = {"to": "ada", "text": "x"}
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """Rules by which a person has to approve a mail."""
+    file = tmp_path / "rules.toml"
+    file.write_text('[gate]\nask_first = ["send"]\n')
+    return file
+
+
+@pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
+async def test_a_client_that_offers_elicitation_is_asked(
+    setup: Setup, command: Commands, rules: Path, era: str
+):
+    """Its user's yes grants the approval, a no denies it; nothing else has to be done."""
+    from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
+
+    answers = [{"approve": True}, {"approve": False}]
+    questions: list[str] = []
+
+    async def person(context: Any, params: Any) -> ElicitResult:
+        del context
+        questions.append(params.message)
+        return ElicitResult(action="accept", content=answers[len(questions) - 1])
+
+    async def do(client: Client) -> list[Any]:
+        return [await client.call_tool("send", SEND), await client.call_tool("send", SEND)]
+
+    granted, denied = await ask(setup, setup.proxy("--rules", rules), era, do, person)
+    assert [granted.content[0].text, granted.is_error] == ["sent to ada", False]
+    assert denied.is_error
+    assert "denied it" in denied.content[0].text
+    assert setup.effects() == ["ada: x"]
+    assert all(each == 'May send be called with {"to":"ada","text":"x"}?' for each in questions)
+    listed = (await command("approvals", "--all", "--json")).lines
+    assert [each["standing"] for each in listed] == ["granted", "denied"]
+
+
+async def test_a_client_without_elicitation_is_told_to_call_again(
+    setup: Setup, command: Commands, rules: Path
+):
+    """Before it gives up, and with the approval's id; progress goes to its token, a line to stderr.
+    Once granted, the call is made once, and calling again gives its result.
+    """
+    async with wire(setup, setup.proxy("--rules", rules, "--timeout", 3)) as client:
+        await client.greet()
+        call = {"name": "send", "arguments": SEND}
+        await client.begin("tools/call", **call, _meta={"progressToken": "p"})
+        progress = await client.hear()
+        assert progress["params"]["progressToken"] == "p"
+        waiting = text((await client.hear())["result"])
+        found = re.search(r"waiting for approval (\S+); call again", waiting)
+        assert found is not None, waiting
+        approval = found[1]
+        assert f"hansard approvals grant {approval}" in progress["params"]["message"]
+        assert approval in text(await client.call("send", **SEND))
+        assert setup.effects() == []
+        assert text(await client.call("add", a=1, b=2)) == "3"
+        assert (await command("approvals", "grant", approval)).code == 0
+        assert text(await client.call("send", **SEND)) == "sent to ada"
+        assert setup.effects() == ["ada: x"]
+        assert await client.leave() == 0
+        assert client.process.stderr is not None
+        lines = (await client.process.stderr.read()).decode()
+        assert lines.count(f"send is waiting for approval {approval}") == 1
+
+
+async def test_a_waiting_call_over_http_is_answered(setup: Setup, command: Commands, rules: Path):
+    """In both directions over HTTP as over pipes: call again, and after the grant the result."""
+    from mcp import Client  # noqa: PLC0415 -- see the support's
+
+    options = ("--rules", rules, "--timeout", 3, "--http", "0")
+    async with (
+        listening(setup) as (url, _),
+        served(setup, setup.proxy("--url", url, *options, server=False)) as (address, _),
+        asyncio.timeout(120),
+        Client(address, mode="legacy") as client,
+    ):
+        waiting = await client.call_tool("send", SEND)
+        assert waiting.is_error
+        found = re.search(r"waiting for approval (\S+);", waiting.content[0].text)
+        assert found is not None
+        assert (await command("approvals", "grant", found[1])).code == 0
+        sent = await client.call_tool("send", SEND)
+        assert sent.content[0].text == "sent to ada"
+    assert setup.effects() == ["ada: x"]
