@@ -25,6 +25,7 @@ UNRAISED = {
     "hansard.agents.memory": "`hansard memory`",
     "hansard.agents.opening": "the service, which was asked twice",
     "hansard.bus.access": "the service, whose server is not told yet",
+    "hansard.bus.repair": "`hansard repair`",
     "hansard.bus.whole_file": "commands",
     "hansard.bus.jetstream": "the log, which raises others in their place",
     "hansard.cli": "commands",

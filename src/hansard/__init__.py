@@ -348,6 +348,7 @@ if TYPE_CHECKING:
         NoRoom,
         Older,
         OtherLog,
+        PartialTables,
         ProjectionError,
         Unusable,
     )
@@ -684,6 +685,7 @@ _HOME = {
         "NoRoom",
         "Older",
         "OtherLog",
+        "PartialTables",
         "ProjectionError",
         "Unusable",
     ),
@@ -899,6 +901,7 @@ __all__ = [
     "PageGone",
     "PageMark",
     "Part",
+    "PartialTables",
     "Placeholders",
     "PlanOptions",
     "PlannedArm",

@@ -30,7 +30,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
 from hansard.bus.states.teams import tasks_of
-from hansard.domain import access, budget, principal, query
+from hansard.domain import access, budget, ids, principal, query
 from hansard.domain.approval import ApprovalRequested
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -257,8 +257,9 @@ async def test_a_question_is_answered_once(race: Race):
     """Who denies what another granted a moment ago is refused."""
     async with race.record.run("w", run="r", agent="ada"):
         pass
+    approval = ids.marked(race.record.workspace.clock.new_id(), "r")
     asked = ApprovalRequested(
-        approval="a1",
+        approval=approval,
         agent="ada",
         role="agent",
         step=1,
@@ -272,10 +273,10 @@ async def test_a_question_is_answered_once(race: Race):
     await Approvals(race.early.states, "r").record(asked, "ada")
 
     async def deny(workspace: Workspace) -> None:
-        await approvals.answer(workspace, "a1", granted=False, by="eve")
+        await approvals.answer(workspace, approval, granted=False, by="eve")
 
     async def grant(workspace: Workspace) -> None:
-        await approvals.answer(workspace, "a1", granted=True, by="bob")
+        await approvals.answer(workspace, approval, granted=True, by="bob")
 
     assert await race.lose(deny, grant) is hansard.Refused
     assert await race.tags(approvals.stream_of("r")) == [

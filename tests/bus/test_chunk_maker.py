@@ -74,7 +74,8 @@ async def by_writer(states: States, stream: AgentStream, numbers: set[int]) -> d
 async def work(session: Any, count: int, offset: int) -> None:
     """Calls of all kinds, alone and at once, that fail, that are counted; facts; shared state."""
 
-    @session.tool(effects="idempotent")
+    # Of another version where a session goes on with other calls: none repeats a recorded one.
+    @session.tool(effects="idempotent", version=f"from {offset}")
     async def effect(number: int, text: str) -> dict[str, Any]:
         session.usage(input_tokens=number, cost=0.5)
         return {"number": number, "text": text}

@@ -13,7 +13,7 @@ from hansard.bus.jetstream import push
 from hansard.client.opening import reading_raw
 from hansard.inspect import tables
 from hansard.inspect.tables import answering
-from hansard.projections.errors import Behind, Partial
+from hansard.projections.errors import Behind, PartialTables
 from hansard.projections.publish import snapshots
 from hansard.projections.table_files import TableFiles, WriteLock
 from hansard.settings import Settings
@@ -112,10 +112,10 @@ def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
     """
     monkeypatch.setattr(push, "SILENT_S_MAX", 1.0)
     settings = settings_of(server, tmp_path)
-    with pytest.raises(Partial, match=r"hold [\d,]+ of [\d,]+ positions") as lost:
+    with pytest.raises(PartialTables, match=r"hold [\d,]+ of [\d,]+ positions") as lost:
         ask(place, settings, server)
     assert 0 < lost.value.position < lost.value.wanted
-    with pytest.raises(Partial):
+    with pytest.raises(PartialTables):
         ask(place, settings)
     server.start()
     assert ask(place, settings) == (RUNS, [])

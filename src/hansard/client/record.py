@@ -182,7 +182,7 @@ class _OfWorkspace:
     _lent: Any = None
 
     @property
-    def redaction(self) -> Redaction | None:
+    def _redaction(self) -> Redaction | None:
         """What is taken out of all that is recorded here."""
         return self.workspace.redaction
 

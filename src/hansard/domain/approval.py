@@ -248,7 +248,7 @@ def _request(state: ApprovalsState, wanted: ApprovalRequested, now: int) -> Sequ
 
 def _answer(state: ApprovalsState, wanted: Answer, now: int) -> Sequence[ApprovalEvent]:
     ids.name("by", wanted.by)
-    values.plain(wanted.because, "because")
+    values.demand_text(wanted.because, "because")
     found = find(state, wanted.approval)
     if wanted.by == found.asked.agent:
         message = (

@@ -310,7 +310,7 @@ def check(plan: ExperimentRegistered) -> None:
     if plan.cluster:
         ids.name("cluster", plan.cluster)
     for kind in ("question", "salt", "because"):
-        values.plain(getattr(plan, kind), kind)
+        values.demand_text(getattr(plan, kind), kind)
     if not 0 < plan.alpha < 1:
         raise BadValue("alpha", f"{plan.alpha}", "give a number between 0 and 1, such as 0.05")
     for kind, count in (("planned", plan.planned), ("trials", plan.trials)):
@@ -323,7 +323,7 @@ def _check_arm(arm: PlannedArm) -> None:
         remedy = f"give 0 to {WEIGHT_MAX:,.0f}"
         raise BadValue(f"weight of arm {arm.name!r}", f"{arm.weight}", remedy)
     for kind in ("prompt", "model"):
-        values.plain(getattr(arm, kind), f"{kind} of arm {arm.name!r}")
+        values.demand_text(getattr(arm, kind), f"{kind} of arm {arm.name!r}")
     parameters = msgspec.json.decode(bytes(arm.parameters))
     if not isinstance(parameters, dict | None):
         where = f"parameters of arm {arm.name!r}"

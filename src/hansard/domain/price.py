@@ -79,5 +79,5 @@ def decide(state: PriceState, event: PriceStated) -> Sequence[PriceStated]:
     currency = event.currency
     if not (len(currency) == CURRENCY_LETTERS and currency.isascii() and currency.isupper()):
         raise BadValue("currency", f"{currency!r:.80}", "give its three capital letters: USD")
-    values.plain(event.source, "source")
+    values.demand_text(event.source, "source")
     return () if state.stated.get((event.usage, event.since)) == event else (event,)

@@ -172,7 +172,7 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
     """
     match event:
         case PrincipalRegistered():
-            values.plain(event.about, "about")
+            values.demand_text(event.about, "about")
             if state.kind is None:
                 return (event,)
             if state.kind is not event.kind:
@@ -185,7 +185,7 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
         case TokenIssued():
             return _issue(state, event)
         case TokenRevoked():
-            values.plain(event.because, "because")
+            values.demand_text(event.because, "because")
             found = state.tokens.get(event.token)
             if found is None:
                 message = f"it has no token {event.token!r:.80}: see 'hansard principals'"

@@ -210,7 +210,7 @@ def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
             return _aliased(state, event)
         case PromptFeedbackGiven():
             demand(state, event.version)
-            values.plain(event.text, "feedback")
+            values.demand_text(event.text, "feedback")
             rating = event.rating
             if rating is not None and not 0 <= rating <= 1:
                 raise BadValue("rating", f"{rating}", "give 0 (not at all) to 1 (fully), or none")
@@ -265,7 +265,7 @@ def _added(state: PromptState, event: PromptVersionAdded) -> Sequence[PromptEven
 
 def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
     check_alias(event.alias)
-    values.plain(event.because, "because")
+    values.demand_text(event.because, "because")
     stands = state.aliases.get(event.alias)
     if event.version is not None:
         demand_usable(state, event.version)
@@ -282,7 +282,7 @@ def _parents(state: PromptState, event: PromptVersionAdded) -> tuple[int, ...]:
 
 def _check_version(event: PromptVersionAdded) -> None:
     for kind, text in (("text", event.text), ("model", event.model), ("because", event.because)):
-        values.plain(text, kind)
+        values.demand_text(text, kind)
     size = len(msgspec.json.encode(event.text))
     if size > TEXT_BYTES_MAX:
         remedy = "give what is long to it as a variable, or split it into several prompts"

@@ -136,6 +136,14 @@ def plain(
     return _plain(value, where, _Walk(scrub, by_class), 0)
 
 
+def demand_text(text: str, where: str) -> None:
+    """Raise BadValue for a text that a field of an event cannot hold: one with lone surrogates,
+    which UTF-8 does not have, or one that is too large.
+    """
+    if not isinstance(plain(text, where), str):
+        raise BadValue(where, f"{text!r:.80}", "give a text without lone surrogates")
+
+
 def recorded(value: object, where: str = "value") -> tuple[Plain, bool]:
     """A value as by `plain`, and whether nothing in it took a tag: made again, that is the
     same. Most are so, and this takes half of what it takes to know the place of all that is in

@@ -17,7 +17,7 @@ from hansard.bus.errors import BrokerError, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Extent
 from hansard.domain.errors import Corrupt
-from hansard.projections.errors import Ahead, Behind, Held, Partial
+from hansard.projections.errors import Ahead, Behind, Held, PartialTables
 from hansard.projections.publish import snapshots as generations
 from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.reader import Reader
@@ -116,7 +116,7 @@ async def published(
     That position is fixed before the tables are brought there, and the generation is checked
     against it. Where the broker cannot be reached at all, it is the newest one, provided that it
     holds all that was known of the log when it was made, and `tell` is called. Raises NotFound,
-    Behind, Partial (the log was lost half-way), ProjectionError, BusError.
+    Behind, PartialTables (the log was lost half-way), ProjectionError, BusError.
     """
     least = await _brought(place, open_raw, tell, bar, wait_for)
     with generations.holding(place) as held:
@@ -142,7 +142,7 @@ async def _brought(
         if least is None:
             least = max(stands.head, wait_for or 0)
         if stands.position < least:
-            raise Partial(stands.position, least, error) from error
+            raise PartialTables(stands.position, least, error) from error
         tell(f"answered from what stands, since the log cannot be read: {error}")
     return least
 

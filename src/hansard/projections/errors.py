@@ -139,7 +139,7 @@ class Behind(ProjectionError):
         self.position = position
 
 
-class Partial(ProjectionError):
+class PartialTables(ProjectionError):
     """The log could not be read to its end, so the tables hold only a part of it."""
 
     def __init__(self, position: int, wanted: int, reason: Exception) -> None:

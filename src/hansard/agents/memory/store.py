@@ -90,7 +90,7 @@ class MemoryStore:
         self._workspace = workspace
         self._memories: Memories = workspace.memories
         self._validate = validate
-        self.redaction = workspace.redaction
+        self._redaction = workspace.redaction
 
     # ------------------------------------------------------------ reads
 
@@ -250,7 +250,7 @@ class MemoryStore:
                 state,
                 wanted,
                 state.refusals(actor.agent, ""),
-                self.redaction,
+                self._redaction,
                 self._validate,
             )
             if not events:

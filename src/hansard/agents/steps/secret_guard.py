@@ -32,7 +32,7 @@ def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
     """Return a class decorator that guards each public method.
 
     A guarded method refuses a secret in a name before it does anything, and takes secrets out of
-    the errors that it raises. The class has a `redaction`; errors name it as `called`.
+    the errors that it raises. The class has a `_redaction`; errors name it as `called`.
     """
 
     def guard(cls: type[C]) -> type[C]:
@@ -49,7 +49,7 @@ def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        redaction = self.redaction
+        redaction = self._redaction
         if redaction is None:
             return method(self, *args, **kwargs)
         with redaction.in_errors():
@@ -58,7 +58,7 @@ def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     async def guarded_async(self: Any, *args: Any, **kwargs: Any) -> Any:
-        redaction = self.redaction
+        redaction = self._redaction
         if redaction is None:
             return await method(self, *args, **kwargs)
         with redaction.in_errors():

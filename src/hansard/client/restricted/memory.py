@@ -43,7 +43,7 @@ class RemoteStore:
     def __init__(self, link: Link, space: str) -> None:
         self.space = space_name(space)
         self._link = link
-        self.redaction = link.redaction
+        self._redaction = link.redaction
 
     @property
     def pending(self) -> int:
@@ -96,12 +96,12 @@ class RemoteStore:
             each
             for op in ops
             for field in ("text", "old", "new")
-            for each in secrets(op["path"], op.get(field, ""), self.redaction)
+            for each in secrets(op["path"], op.get(field, ""), self._redaction)
         ]
         if bad:
             raise MemoryInvalid(self.space, bad)
         asked = [msgspec.convert(op, FileOp) for op in ops]
-        told = recordable(because, self.redaction)
+        told = recordable(because, self._redaction)
         await self._ask(RecordMemoryChange(self.space, asked, told, list(sources)))
         return 0
 
@@ -112,7 +112,8 @@ class RemoteStore:
     async def revert(self, change: str, by: Any, because: str = "") -> int:
         """Undo a change; 0."""
         self._demand_own(by)
-        await self._ask(RecordMemoryRevert(self.space, change, recordable(because, self.redaction)))
+        reason = recordable(because, self._redaction)
+        await self._ask(RecordMemoryRevert(self.space, change, reason))
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:

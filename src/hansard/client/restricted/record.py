@@ -255,7 +255,7 @@ class _OfRole(Lacking):
     _instead: ClassVar = {"workspace": TRUSTED}
 
     @property
-    def redaction(self) -> Redaction | None:
+    def _redaction(self) -> Redaction | None:
         """What may not leave this process."""
         return self._link.redaction
 
