@@ -28,7 +28,7 @@ FILES = {
         r"SKILL\.md:2: yaml\.tag: .*os\.system.*no tags",
     ),
     "JSON bomb": ("tools.json", b"[" * 200_000, r"tools\.json:1: json\.depth.*at most 32 levels"),
-    "case twin": ("Notes/A.md", b"x", r"'notes/a\.md' is there already.*case alone; use that one"),
+    "case twin": ("Notes/A.md", b"x", r"'notes' is there already.*case alone; use that one"),
     "backslash": ("a\\b.md", b"x", r"has a backslash; separate folders by /"),
     "newline": ("a\nb.md", b"x", r"control character.*leave it out"),
     "made of the log": ("runs/r/summary.md", b"x", r"made from the log.*write it elsewhere"),

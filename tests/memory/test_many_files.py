@@ -1,8 +1,15 @@
 """Spaces of thousands of files: a change costs the same however many others there are."""
 
+import asyncio
+import sys
+from collections.abc import Callable
+
 import pytest
 
+from hansard.agents.memory import drafts
+from hansard.agents.memory.store import MemoryStore
 from hansard.client.record_sync import Record
+from hansard.testing.memory import Memory, workspace_of
 
 pytestmark = pytest.mark.slow
 
@@ -15,3 +22,44 @@ def test_tables_of_thousands_of_files_are_made_within_their_bound(record: Record
             for number in range(begin, begin + 500):
                 change.create(f"notes/n{number}.md", f"note {number}\n" * 30)
     assert record.sql("SELECT count(*), max(version) FROM memory_files").rows == [(2_000, 4)]
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions are called, of Python or of C: a cost that no machine's load changes."""
+    count = 0
+
+    def counted(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def cost_of_a_change(files: int) -> int:
+    """The calls of one edit and one new file in a space of so many files."""
+    store = MemoryStore(workspace_of(Memory()), "org")
+    with asyncio.Runner() as runner:
+
+        def change(*ops: drafts.Op) -> None:
+            runner.run(store.change(ops, by="eve"))
+
+        for begin in range(0, files, 100):
+            change(
+                *(
+                    drafts.create(f"d{begin}/n{number}.md", f"note {number}\n")
+                    for number in range(begin, begin + 100)
+                )
+            )
+        edit = drafts.edit("d0/n7.md", "note", "a note")
+        return calls_of(lambda: change(edit, drafts.create("d0/new.md", "x\n")))
+
+
+def test_a_change_of_one_file_costs_the_same_beside_few_and_many_others():
+    """No step of a change goes through all files of its space."""
+    few, many = cost_of_a_change(100), cost_of_a_change(2_000)
+    assert many < few * 1.2, (few, many)

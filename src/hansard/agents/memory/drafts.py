@@ -101,9 +101,8 @@ class FileDraft:
     def __init__(self, name: str, state: MemoryState) -> None:
         self._name = name
         self._state = state
-        self._items = {
-            path: _Item(file.text, file.link, file) for path, file in state.files.items()
-        }
+        self._items: dict[str, _Item | None] = {}
+        """The files that were looked at, as they are now; None for no file."""
         self._touched: dict[str, None] = {}
         self.created: set[str] = set()
         """The paths that are given a whole text."""
@@ -122,13 +121,13 @@ class FileDraft:
                 self._rename(path, op["to"])
             case "delete":
                 self._item(path)
-                del self._items[path]
+                self._items[path] = None
                 self._touch(path)
             case "create":
                 self._create(path, op["text"], link=bool(op.get("link")))
             case "append":
                 at = self._end_of(path)
-                found = self._items.get(at)
+                found = self.item(at)
                 before = found.text if found is not None else ""
                 end = edits.line_end(before)
                 joint = "" if not before or before.endswith("\n") else end
@@ -146,20 +145,32 @@ class FileDraft:
                 raise BadValue("change", f"an operation {other!r:.40}", "use one that there is")
 
     def _end_of(self, path: str) -> str:
-        if path in self._items and not self._items[path].link:
+        found = self.item(path)
+        if found is not None and not found.link:
             return path
-        links = {at: item.text for at, item in self._items.items() if item.link}
+        links = dict(self._state.links)
+        for at, item in self._items.items():
+            links.pop(at, None)
+            if item is not None and item.link:
+                links[at] = item.text
         return paths.followed(path, links)
 
+    def item(self, path: str) -> _Item | None:
+        """The file at a path as the operations so far leave it; None for no file."""
+        if path not in self._items:
+            stood = self._state.files.get(path)
+            self._items[path] = _Item(stood.text, stood.link, stood) if stood is not None else None
+        return self._items[path]
+
     def _item(self, path: str) -> _Item:
-        found = self._items.get(path)
+        found = self.item(path)
         if found is None:
             raise NotFound(f"file {path!r} of {self._name}", SEE_LS)
         return found
 
     def _create(self, path: str, text: str, *, link: bool) -> None:
         at = path if link else self._end_of(path)
-        found = self._items.get(at)
+        found = self.item(at)
         origin = found.origin if found is not None else None
         if found is None and not self._moved(at):  # what was deleted and comes again is edited
             origin = self._state.files.get(at)
@@ -170,12 +181,12 @@ class FileDraft:
     def _moved(self, path: str) -> bool:
         """Whether the file that stood at a path stands at another one now."""
         return any(
-            item.origin is not None and item.origin.path == path and at != path
+            item is not None and item.origin is not None and item.origin.path == path and at != path
             for at, item in self._items.items()
         )
 
     def _put(self, path: str, text: str) -> None:
-        found = self._items.get(path)
+        found = self.item(path)
         if found is None:
             self._create(path, text, link=False)
         else:
@@ -205,10 +216,10 @@ class FileDraft:
 
     def _rename(self, path: str, to: str) -> None:
         item = self._item(path)
-        other = self._items.get(to)
+        other = self.item(to)
         if other is not None and to != path:
             raise MemoryConflict(self._name, to, "", item.text, self._state.files.get(to))
-        del self._items[path]
+        self._items[path] = None
         self._items[to] = item
         self._touch(path)
         self._touch(to)
@@ -219,10 +230,12 @@ class FileDraft:
 
     def changes(self) -> tuple[FileChange, ...]:
         """What became of each file, as one change says it."""
-        kept = {id(item.origin) for item in self._items.values() if item.origin is not None}
+        kept = {
+            id(item.origin) for item in self._items.values() if item is not None and item.origin
+        }
         found: list[FileChange] = []
         for path in self._touched:
-            item, stood = self._items.get(path), self._state.files.get(path)
+            item, stood = self.item(path), self._state.files.get(path)
             if item is not None:
                 change = space.change_of(path, item.origin, item.text, link=item.link)
             elif stood is not None and id(stood) not in kept:
@@ -260,7 +273,7 @@ def worked_out(
 
 
 def _text(draft: FileDraft, path: str) -> str:
-    item = draft._items.get(path)  # noqa: SLF001 -- of this module
+    item = draft.item(path)
     return item.text if item is not None else ""
 
 

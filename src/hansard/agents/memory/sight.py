@@ -59,13 +59,11 @@ class Sight:
         known = self._last.get(space)
         if known is not None and known[0] is state and known[1] is cleared:
             return known[2]
-        files = {  # others' changes are not counted
-            path: msgspec.structs.replace(file, version=0)
+        seen = state.limited_to(
+            msgspec.structs.replace(file, version=0)  # others' changes are not counted
             for path, file in state.files.items()
             if _flows(file.label, cleared) and self.sees(space, path)
-        }
-        size = sum(len(file.text) for file in files.values())
-        seen = msgspec.structs.replace(state, files=files, size=size)
+        )
         self._last[space] = state, cleared, seen
         return seen
 

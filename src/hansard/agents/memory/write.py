@@ -11,8 +11,7 @@ from hansard.agents.errors import Blocked
 from hansard.agents.memory import tool_lists
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.sight import Sight
-from hansard.agents.memory.validation.tree import problems
-from hansard.agents.memory.validation.trees import of_space
+from hansard.agents.memory.validation.tree import problems_of_change
 from hansard.agents.steps import payloads
 from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
@@ -83,7 +82,7 @@ def validated(
     """What is wrong with the files that a change leaves: see `hansard.agents.memory.validation`.
     `offered`: the tools of MCP servers, as they are on record.
     """
-    return problems(of_space(state.files), only=changed, offered=offered)
+    return problems_of_change(state, changed, offered)
 
 
 async def validating(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from hansard.domain.errors import BadValue
@@ -118,7 +118,7 @@ def target(path: str, link: str) -> str:
     return normal("/".join([*folder, *parts]))
 
 
-def followed(path: str, links: dict[str, str]) -> str:
+def followed(path: str, links: Mapping[str, str]) -> str:
     """The path at the end of a path's links; `links` are by their paths what each says. Links of
     folders are followed, too. Raises BadValue for a circle, or more than LINKS_MAX.
     """
@@ -136,24 +136,74 @@ def followed(path: str, links: dict[str, str]) -> str:
     raise BadValue(f"path {path!r:.120}", fact, "have a link lead to a file")
 
 
-def twin(path: str, others: Iterable[str]) -> tuple[str, str]:
-    """The first of some paths that cannot stand beside a path, and why; two empty texts where all
-    can. O(their number).
+class Names:
+    """The names of a tree's files and folders, to find those that a new path cannot stand beside.
+
+    Every operation costs one step a segment of its path, however many paths there are.
     """
-    folded = [segment.casefold() for segment in path.split("/")]
-    segments = path.split("/")
-    for other in others:
-        if other == path:
-            continue
-        theirs = other.split("/")
-        for index in range(min(len(segments), len(theirs))):
-            if segments[index] == theirs[index]:
-                if index == len(segments) - 1:
-                    return other, "it is a folder there"
-                if index == len(theirs) - 1:
-                    return other, "that is a file, and no folder"
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._counts: dict[str, int] = {}
+        """By file or folder, the files at or under it."""
+        self._spellings: dict[str, tuple[str, ...]] = {}
+        """By casefolded file or folder, the spellings that there are."""
+        for path in paths:
+            self.add(path)
+
+    def copy(self) -> Names:
+        """Return names that can be changed without changing these; O(paths), shallow."""
+        copied = Names()
+        copied._counts, copied._spellings = dict(self._counts), dict(self._spellings)
+        return copied
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._counts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self._counts == other._counts
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def add(self, path: str) -> None:
+        """Add the path of a file."""
+        for head in _heads(path):
+            count = self._counts.get(head, 0)
+            self._counts[head] = count + 1
+            if not count:
+                folded = head.casefold()
+                self._spellings[folded] = (*self._spellings.get(folded, ()), head)
+
+    def remove(self, path: str) -> None:
+        """Remove the path of a file, which was added."""
+        for head in _heads(path):
+            count = self._counts.pop(head) - 1
+            if count:
+                self._counts[head] = count
                 continue
-            if folded[index] == theirs[index].casefold():
-                return other, "they differ by case alone"
-            break
-    return "", ""
+            folded = head.casefold()
+            left = tuple(each for each in self._spellings.pop(folded) if each != head)
+            if left:
+                self._spellings[folded] = left
+
+    def twin(self, path: str, files: Container[str]) -> tuple[str, str]:
+        """Return a file or folder that a path cannot stand beside, and why; two empty texts where
+        there is none. files: the paths of the tree's files.
+        """
+        for head in _heads(path):
+            for spelling in self._spellings.get(head.casefold(), ()):
+                if spelling != head:
+                    return spelling, "they differ by case alone"
+            if head == path and self._counts.get(head, 0) > (path in files):
+                return head, "it is a folder there"
+            if head != path and head in files:
+                return head, "that is a file, and no folder"
+        return "", ""
+
+
+def _heads(path: str) -> Iterator[str]:
+    """The folders of a path, the outermost first, and the path itself."""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    yield path

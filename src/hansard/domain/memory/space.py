@@ -11,7 +11,7 @@ nothing, for every reader alike; `unfit` has it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -48,7 +48,7 @@ FILE_BYTES_MAX = 1024 * 1024
 FILES_MAX = 20_000
 """Most files of a space: every reader takes all of them."""
 
-SPACE_BYTES_MAX = 128 * 1024 * 1024
+SPACE_BYTES_MAX = 256 * 1024 * 1024
 """Most text of a space over all of its files, in characters."""
 
 CHANGE_FILES_MAX = 500
@@ -115,6 +115,8 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         refused: How often each writer was refused in a row, and in which run.
         unfit: Versions of events that change nothing, and why.
         reflected: The runs that were reflected on, each with the id of the event that says so.
+        links: The text of each link, by its path.
+        names: The names of the files and their folders.
     """
 
     version: int = 0
@@ -124,6 +126,8 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     refused: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
     unfit: list[tuple[int, str]] = msgspec.field(default_factory=list)
     reflected: dict[str, str] = msgspec.field(default_factory=dict)
+    links: dict[str, str] = msgspec.field(default_factory=dict)
+    names: paths.Names = msgspec.field(default_factory=paths.Names)
 
     def copy(self) -> MemoryState:
         """A state that can be folded on without changing this one; O(files), shallow."""
@@ -133,12 +137,32 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
             refused=dict(self.refused),
             unfit=list(self.unfit),
             reflected=dict(self.reflected),
+            links=dict(self.links),
+            names=self.names.copy(),
         )
 
-    @property
-    def links(self) -> dict[str, str]:
-        """What each link says, by its path."""
-        return {path: file.text for path, file in self.files.items() if file.link}
+    def limited_to(self, files: Iterable[MemoryFile]) -> MemoryState:
+        """Return the state with some of its files alone; O(those files)."""
+        state = msgspec.structs.replace(self, files={}, size=0, links={}, names=paths.Names())
+        for file in files:
+            state.put(file)
+        return state
+
+    def put(self, file: MemoryFile) -> None:
+        """Put a file at its path, where there is none. Only for who owns the state."""
+        self.files[file.path] = file
+        self.size += len(file.text)
+        self.names.add(file.path)
+        if file.link:
+            self.links[file.path] = file.text
+
+    def take(self, path: str) -> None:
+        """Take a file away, if there is one. Only for who owns the state."""
+        file = self.files.pop(path, None)
+        if file is not None:
+            self.size -= len(file.text)
+            self.names.remove(path)
+            self.links.pop(path, None)
 
     @property
     def tree(self) -> dict[str, bytes]:
@@ -288,10 +312,10 @@ def evolve(state: MemoryState, event: Event, by: By) -> None:
                 state.unfit.append((state.version, made))
                 return
             for change in event.files:  # all of them first: files may swap their paths
-                state.size -= _size(state.files.pop(change.was or change.path, None))
+                state.take(change.was or change.path)
             for file in made:
-                state.files[file.path] = file
-                state.size += len(file.text)
+                state.take(file.path)
+                state.put(file)
             state.refused.pop(by.author, None)
         case MemoryRejected():
             count = state.refusals(by.author, event.run)
@@ -305,10 +329,6 @@ def evolve(state: MemoryState, event: Event, by: By) -> None:
         case _:
             message = f"{event.tag} is not an event of a memory"
             raise Refused(message)
-
-
-def _size(file: MemoryFile | None) -> int:
-    return len(file.text) if file is not None else 0
 
 
 def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] | str:
@@ -444,13 +464,13 @@ def _mine(change: FileChange, stood: MemoryFile | None) -> str:
         return ""
 
 
-def _after(state: MemoryState, wanted: MemoryChanged) -> dict[str, MemoryFile]:
+def _after(state: MemoryState, wanted: MemoryChanged) -> MemoryState:
     after = state.copy()
     after.version, event = state.version, wanted
     evolve(after, event, By())
     if after.unfit != state.unfit:
         raise BadValue("change", after.unfit[-1][1], "make it anew from what stands")
-    return after.files
+    return after
 
 
 def _check_terms(space: str, wanted: MemoryChanged) -> None:
@@ -470,19 +490,17 @@ def _check_terms(space: str, wanted: MemoryChanged) -> None:
             raise BadValue(where, f"{twice!r:.120} stands there twice", "change a file once")
 
 
-def _check_after(
-    space: str, state: MemoryState, wanted: MemoryChanged, after: Mapping[str, MemoryFile]
-) -> None:
+def _check_after(space: str, state: MemoryState, wanted: MemoryChanged, after: MemoryState) -> None:
     """Raise BadValue for files that cannot stand there."""
-    if len(after) > FILES_MAX:
-        fact = f"{len(after):,} files, the limit is {FILES_MAX:,}"
+    if len(after.files) > FILES_MAX:
+        fact = f"{len(after.files):,} files, the limit is {FILES_MAX:,}"
         raise BadValue(space, fact, "delete some first")
-    if sum(len(file.text) for file in after.values()) > SPACE_BYTES_MAX:
+    if after.size > SPACE_BYTES_MAX:
         raise BadValue(space, f"more than {SPACE_BYTES_MAX:,} characters", "delete some first")
     for change in wanted.files:
         if change.op is FileOp.DELETED:
             continue
-        file = after[change.path]
+        file = after.files[change.path]
         if paths.normal(change.path) != change.path:
             fact = "it is not normalised"
             raise BadValue(f"path {change.path!r:.120}", fact, f"give {paths.normal(change.path)}")
@@ -493,11 +511,11 @@ def _check_after(
             paths.target(change.path, file.text)
 
 
-def _check_new(path: str, after: Mapping[str, MemoryFile]) -> None:
+def _check_new(path: str, after: MemoryState) -> None:
     if path.split("/", 1)[0].casefold() == paths.RUNS:
         fact = f"what is under {paths.RUNS}/ is made from the log when it is read"
         raise BadValue(f"path {path!r:.120}", fact, "write it elsewhere")
-    other, why = paths.twin(path, after)
+    other, why = after.names.twin(path, after.files)
     if other:
         fact = f"{other!r:.120} is there already, and {why}"
         raise BadValue(f"path {path!r:.120}", fact, "use that one, or rename it first")

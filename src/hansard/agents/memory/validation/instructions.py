@@ -50,15 +50,15 @@ def size_problems(path: str, content: bytes) -> list[Problem]:
     ]
 
 
-def import_problems(tree: Tree, only: Collection[str] | None) -> list[Problem]:
-    """Imports that lead out of the tree, and those that close a circle; with `only`, nothing where
-    none of those files imports any.
+def import_problems(tree: Tree, changed: Collection[str]) -> list[Problem]:
+    """Imports that lead out of the tree, and those that close a circle; nothing where none of the
+    changed files imports any.
     """
-    if only is not None and not any(_imports_of(tree, path) for path in only):
+    if not any(_imports_of(tree, path) for path in changed):
         return []
     edges: list[Edge] = []
     found: list[Problem] = []
-    waiting = deque(path for path in sorted(tree) if is_instructions(path))
+    waiting = deque(sorted(filter(is_instructions, tree)))
     seen = set(waiting)
     while waiting:
         path = waiting.popleft()

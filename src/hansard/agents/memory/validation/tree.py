@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
+from typing import cast
 
 from hansard.agents.memory.validation import (
     instructions,
@@ -12,11 +13,11 @@ from hansard.agents.memory.validation import (
     subagents,
     texts,
 )
-from hansard.agents.memory.validation.trees import Link, Tree, shown
+from hansard.agents.memory.validation.trees import Link, SpaceTree, Tree, shown
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import Problem
-from hansard.domain.memory.space import FILES_MAX
+from hansard.domain.memory.space import FILES_MAX, MemoryState
 
 _SUBAGENT = re.compile(r"(.*/)?(subagents|\.claude/agents)/[^/]+\.md")
 _SUBAGENT_FOLDER = re.compile(r"(.*/)?subagents/[^/]+/agent\.json")
@@ -41,20 +42,41 @@ def problems(
     if len(tree) > FILES_MAX:
         stood = f"{len(tree):,} files"
         return [Problem(".", 0, "tree.size", stood, f"at most {FILES_MAX:,} files")]
-    changed = sorted(tree if only is None else (path for path in only if path in tree))
+    changed = list(tree) if only is None else [path for path in only if path in tree]
+    links = {path: each.target for path, each in tree.items() if isinstance(each, Link)}
+    found = _problems(tree, changed, links, paths.Names(tree), offered)
+    return sorted([*found, *_twins(tree, set(changed))])
+
+
+def problems_of_change(
+    state: MemoryState,
+    changed: Collection[str],
+    offered: Mapping[str, Collection[str]] | None = None,
+) -> list[Problem]:
+    """What is wrong with the changed files of a space, and with its links. The cost does not depend
+    on the other files, unless a changed file of instructions imports some: the domain has checked
+    that all paths can stand beside one another. Else as `problems`.
+    """
+    return sorted(_problems(SpaceTree(state.files), changed, state.links, state.names, offered))
+
+
+def _problems(
+    tree: Tree,
+    changed: Collection[str],
+    links: Mapping[str, str],
+    names: Container[str],
+    offered: Mapping[str, Collection[str]] | None,
+) -> list[Problem]:
+    """What is wrong with changed files by themselves, and with all links."""
     found: list[Problem] = []
-    for path, content in tree.items():  # what a link leads to may be what changed
-        if isinstance(content, Link):
-            found += _link_problems(tree, path, content)
+    for path, to in links.items():  # what a link leads to may be what changed
+        found += _link_problems(path, to, links, names)
     for path in changed:
-        content = tree[path]
         if bad := list(_path_problems(path)):
             found += bad
-        elif not isinstance(content, Link):
-            found += _file_problems(path, content, offered)
-    found += _twins(tree, set(changed))
-    found += instructions.import_problems(tree, None if only is None else changed)
-    return sorted(found)
+        elif path not in links:
+            found += _file_problems(path, cast("bytes", tree[path]), offered)
+    return found + instructions.import_problems(tree, changed)
 
 
 def _file_problems(
@@ -87,20 +109,19 @@ def _path_problems(path: str) -> Iterator[Problem]:
         yield Problem(path, 0, "path.form", shown(path), f"the path as {normal!r}")
 
 
-def _link_problems(tree: Tree, path: str, link: Link) -> Iterator[Problem]:
-    links = {at: there.target for at, there in tree.items() if isinstance(there, Link)}
+def _link_problems(
+    path: str, to: str, links: Mapping[str, str], names: Container[str]
+) -> Iterator[Problem]:
     try:
-        paths.target(path, link.target)
+        paths.target(path, to)
         at = paths.followed(path, links)
     except BadValue as error:
-        yield Problem(path, 0, "link", shown(link.target), error.remedy)
+        yield Problem(path, 0, "link", shown(to), error.remedy)
         return
     if path == at or path.startswith(f"{at}/"):
-        yield Problem(path, 0, "link", shown(link.target), "no folder that holds the link")
-    elif at not in tree and not any(other.startswith(f"{at}/") for other in tree):
-        yield Problem(
-            path, 0, "link.dangling", shown(link.target), "a file or folder that is there"
-        )
+        yield Problem(path, 0, "link", shown(to), "no folder that holds the link")
+    elif at not in names:
+        yield Problem(path, 0, "link.dangling", shown(to), "a file or folder that is there")
 
 
 def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:

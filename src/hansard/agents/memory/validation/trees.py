@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,11 +24,29 @@ Tree = Mapping[str, bytes | Link]
 """A folder: relative paths with `/` between their parts, and what stands at each."""
 
 
+class SpaceTree(Mapping[str, bytes | Link]):
+    """The tree of a space's files, each encoded when it is asked for."""
+
+    def __init__(self, files: Mapping[str, MemoryFile]) -> None:
+        self._files = files
+
+    def __getitem__(self, path: str) -> bytes | Link:
+        file = self._files[path]
+        return Link(file.text) if file.link else file.text.encode()
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 def of_space(files: Mapping[str, MemoryFile]) -> dict[str, bytes | Link]:
-    """The tree of a space's files."""
-    return {
-        path: Link(file.text) if file.link else file.text.encode() for path, file in files.items()
-    }
+    """The tree of a space's files, in memory."""
+    return dict(SpaceTree(files))
 
 
 _PACKAGES = {"yaml": "PyYAML", "frontmatter": "python-frontmatter", "markdown_it": "markdown-it-py"}
