@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,60 @@ def test_a_decision_on_untrusted_input_is_a_finding(home: Path):
         assert fact["value"]["sources"] == ["fetch (ada#1)"]
         first = place.rows("SELECT decision FROM decisions ORDER BY position LIMIT 1")
         assert "untrusted" not in place.call("why", first[0]["decision"]).out
+
+
+def test_the_claims_of_a_submission_are_compared_with_the_runs(home: Path, tmp_path: Path):
+    """A submission of tau2-bench is imported as claims about an arm, before or after its runs. A
+    figure that its runs do not give is a finding; one that has no runs is listed as not checked.
+    """
+    place = Audited(home, "submission")
+
+    def simulation(task: int, trial: int, reward: float) -> dict[str, object]:
+        return {
+            "id": f"{task}.{trial}",
+            "task_id": task,
+            "trial": trial,
+            "messages": [{"role": "user", "content": f"task {task}"}],
+            "reward_info": {"reward": reward},
+            "agent_cost": 0.25 + task / 100,
+        }
+
+    rewards = [(1, 1), (1, 0), (0, 0)]
+    runs = [
+        simulation(task, trial, float(each[trial]))
+        for task, each in enumerate(rewards)
+        for trial in (0, 1)
+    ]
+    info = {"environment_info": {"domain_name": "airline"}}
+    honest_claims = {"pass_1": 50.0, "pass_2": 33.3, "pass_3": None, "cost": 0.26}
+    files = {
+        "runs": {"info": info, "simulations": runs},
+        "claims": {"model_name": "m", "results": {"airline": honest_claims}},
+        "forged": {"results": {"airline": {"pass_1": 52.0}, "retail": {"pass_1": 80.0}}},
+        "neither": {"info": info},
+    }
+    paths = {name: tmp_path / f"{name}.json" for name in files}
+    for name, content in files.items():
+        paths[name].write_text(json.dumps(content))
+    given = ("--experiment", "e", "--arm", "a")
+    with hansard.connect("submission", data_dir=home):
+        both = place.call("import", "tau2-bench", str(paths["claims"]), str(paths["runs"]), *given)
+        assert (both.code, "3 claimed figures" in both.out) == (0, True), both.err
+        *rows, summary = place.call("audit", "--json").lines
+        assert [row["what"] for row in rows if row["topic"] == "scores"] == []
+        assert any(
+            (row["looked"], row["what"]) == (3, "claimed means") for row in summary["looked"]
+        )
+        assert place.call("import", "tau2-bench", str(paths["forged"]), *given).code == 0
+        *rows, summary = place.call("audit", "--json").lines
+        [found] = [row for row in rows if row["topic"] == "scores"]
+        assert found["what"] == "claimed mean"
+        assert "claimed is a mean pass_1 of airline of 52.0 under arm a" in found["fact"]
+        assert "that of its 6 scored runs is 50.0" in found["fact"]
+        assert found["next"] == "hansard compare e --show arms"
+        assert any(
+            "pass_1 of retail, has no runs" in (row["why_not"] or "") for row in summary["looked"]
+        )
+        for name, reason in (("claims", "give --experiment"), ("neither", "neither simulations")):
+            done = place.call("import", "tau2-bench", str(paths[name]))
+            assert (done.code, reason in done.out + done.err) == (1, True)

@@ -168,6 +168,7 @@ def test_json_is_one_object_a_line(bring_in, tmp_path):
         "blobs": 0,
         "duplicates": 0,
         "unasked": 1,
+        "claims": 0,
         "assumed": {},
         "unanswered": 1,
         "stopped": False,

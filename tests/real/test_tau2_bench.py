@@ -8,6 +8,7 @@ import pytest
 
 from tests.real import chats, parsers
 from tests.real.chats import Source
+from tests.real.support import opened
 
 pytestmark = pytest.mark.real
 
@@ -65,6 +66,37 @@ def imported(tmp_path_factory, folder):
 @pytest.fixture(params=[OPUS, pytest.param(SONNET, marks=pytest.mark.thorough)])
 def _each(request, imported):
     return imported(request.param)
+
+
+@pytest.mark.parametrize(
+    ("arm", "submitted", "found"),
+    [
+        (OPUS, OPUS, set()),
+        (SONNET, SONNET, set()),
+        (SONNET, OPUS, {"cost", "pass_1"}),
+    ],
+)
+def test_the_audit_reads_what_a_submission_claims(tmp_path_factory, folder, arm, submitted, found):
+    """The published submission of each system holds for its runs, and that of the other does not;
+    what it claims of other domains is listed as not checked.
+    """
+    [source] = [source for source in SOURCES if source.arm == arm]
+    with opened(tmp_path_factory.mktemp("claims")) as place:
+        given = ("--experiment", "e", "--arm", arm)
+        files = (str(folder / source.file), str(folder / CLAIMS[submitted]))
+        done = place.call("import", "tau2-bench", *files, *given)
+        assert done.code == 0, done.err
+        *rows, summary = place.call("audit", "--kind", "scores", "--json").lines
+    assert {row["what"] for row in rows} == ({"claimed mean"} if found else set())
+    named = {
+        metric
+        for metric in ("pass_1", "cost")
+        for row in rows
+        if f"{metric} of airline" in row["fact"]
+    }
+    assert named == found
+    blind = [row["why_not"] for row in summary["looked"] if row["what"] == "claimed means"]
+    assert any("pass_1 of retail" in (why_not or "") for why_not in blind)
 
 
 @pytest.fixture

@@ -114,7 +114,8 @@ async def import_(
     Their ids derive from their content: importing again changes nothing, and a killed import goes
     on where it stood. Bad records are told with file, line and reason, and skipped; exits with 1
     where there were any. What was assumed is summed up at the end, and kept on record with what was
-    skipped (the table imports). `events` are the files of 'hansard export'.
+    skipped (the table imports). Of tau2-bench a submission may be among the files: hansard audit
+    compares its figures with the runs. `events` are the files of 'hansard export'.
     """
     paths = [_path(file) for file in files]
     if format_ == EVENTS and (experiment or arm):
@@ -226,6 +227,8 @@ def _summary(made: Imported, format_: str) -> str:
         said += f"; {counted(tally.duplicates, 'record')} there twice"
     if tally.unasked:
         said += f"; {counted(tally.unasked, 'result')} that no call asked for"
+    if tally.claims:
+        said += f"; {counted(tally.claims, 'claimed figure')}"
     if tally.unanswered:
         named = ", ".join(
             f"{call or 'no id'} of {run}" for run, call in tally.unanswered[:UNANSWERED_SHOWN_MAX]

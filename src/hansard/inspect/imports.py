@@ -36,6 +36,7 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
     blobs: int
     duplicates: int
     unasked: int
+    claims: int
     assumed: dict[str, int]
     unanswered: int
     stopped: bool

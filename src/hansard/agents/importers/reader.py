@@ -21,6 +21,7 @@ from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
 from hansard.agents.importers.mapping import Mapped, mapped, run_id
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
+from hansard.agents.importers.tau import Claims
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import Conflict
@@ -96,6 +97,7 @@ class Importer:
         self._no_guesses = no_guesses
         self._files: list[str] = []
         self._reasons: list[str] = []
+        self._claims: dict[str, dict[str, float]] = {}
         self._named: dict[_Name, set[str]] | None = None
         self._workspace = workspace
         self._format = format_
@@ -132,6 +134,9 @@ class Importer:
             for line, found in sources.records(self._format, path, self._given, self._watcher):
                 if isinstance(found, str):
                     self._bad(file, line, found)
+                elif isinstance(found, Claims):
+                    self._claims |= found.figures
+                    self.tally.claims += sum(map(len, found.figures.values()))
                 else:
                     await self._run(found, file, line)
                 if self._batch.is_full:
@@ -201,7 +206,7 @@ class Importer:
     async def _ended(self, *, stopped: bool) -> None:
         """Put on record what was read, skipped and assumed."""
         tally = self.tally
-        if not tally.runs:
+        if not tally.runs and not self._claims:
             return
         ended = ImportEnded(
             format=self._format,
@@ -215,6 +220,7 @@ class Importer:
             reasons=tuple(self._reasons),
             assumed=dict(sorted(tally.assumed.items())),
             stopped=stopped,
+            claims=dict(sorted(self._claims.items())),
         )
         stream = WorkspaceStream(KIND, uuid8(self._format, *self._files))
         await self._workspace.tell_lasting(

@@ -39,7 +39,8 @@ class Tally(msgspec.Struct):
     `runs`, `messages`, `calls`, `commits` and `events` are what was read and is on record now,
     `new` the commits of it that were not there before. `duplicates` are records that were read
     before in the same import; `unanswered` the ids of tool calls whose result the source does not
-    have, as run and call id; `unasked` counts results that no call of the source asked for.
+    have, as run and call id; `unasked` counts results that no call of the source asked for,
+    `claims` the figures that submissions claim.
     `assumed` counts what the source does not say and was taken for granted, by kind
     (`hansard.agents.importers.assumed`). `absent` are the large payloads, by hash, that the source
     could not read either.
@@ -55,6 +56,7 @@ class Tally(msgspec.Struct):
     blobs: int = 0
     duplicates: int = 0
     unasked: int = 0
+    claims: int = 0
     assumed: dict[str, int] = {}
     unanswered: list[tuple[str, str]] = []
     absent: list[str] = []

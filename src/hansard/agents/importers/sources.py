@@ -17,8 +17,8 @@ EVENTS = "events"
 
 SEE = "docs/chat-jsonl.md has the fields"
 
-Found = tuple[int, ChatRun | str]
-"""The number of a record, from 1, and its run, or why it is none."""
+Found = tuple[int, ChatRun | tau.Claims | str]
+"""The number of a record, from 1, and its run or claims, or why it is neither."""
 
 _decode = msgspec.json.Decoder().decode
 _taus = msgspec.json.Decoder(list[msgspec.Raw])
@@ -70,10 +70,30 @@ def _tau2_bench(path: Path | None, given: Given, watcher: Watcher) -> Generator[
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             yield 1, _no_document(data, error, tau.TAU2_BENCH)
             return
+        if whole.results is not None:
+            yield 1, _claims(whole.results, given)
+        if whole.simulations is msgspec.UNSET:
+            watcher.read(len(data))
+            if whole.results is None:
+                yield (
+                    1,
+                    f"it is not a {tau.TAU2_BENCH} file: it has neither simulations nor results",
+                )
+            return
         labels = tau.labels_of_file(whole.info)
         yield from _each(
             whole.simulations, lambda raw: tau.from_tau2(raw, given, labels), data, watcher
         )
+
+
+def _claims(results: dict[str, Any], given: Given) -> tau.Claims | str:
+    """Return what a submission claims, or why that is of no use."""
+    if not given.experiment:
+        return "its results are claims about an arm of an experiment: give --experiment and --arm"
+    try:
+        return tau.claims_of(results)
+    except CallerError as error:
+        return str(error)
 
 
 def _devtools(path: Path | None, given: Given, watcher: Watcher) -> Generator[Found]:

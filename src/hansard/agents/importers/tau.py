@@ -17,6 +17,7 @@ from hansard.agents.importers.chat import (
     metrics,
     text_of,
 )
+from hansard.domain import ids
 
 TAU_BENCH = "tau-bench"
 TAU2_BENCH = "tau2-bench"
@@ -76,10 +77,19 @@ class _Tau2Info(msgspec.Struct, frozen=True):
 
 
 class Tau2File(msgspec.Struct, frozen=True):
-    """A result file of tau2-bench; its simulations are decoded one by one."""
+    """A result file of tau2-bench, whose simulations are decoded one by one, or a submission, whose
+    `results` are the published figures by domain.
+    """
 
-    simulations: list[msgspec.Raw]
+    simulations: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
     info: _Tau2Info | None = None
+    results: dict[str, Any] | None = None
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """Figures by metric that a submission claims of an arm, by domain; "" where it names none."""
+
+    figures: dict[str, dict[str, float]]
 
 
 def from_tau(raw: Any, given: Given) -> ChatRun:
@@ -166,6 +176,19 @@ def from_tau2(raw: Any, given: Given, of_file: dict[str, str]) -> ChatRun:
         if ended
         else None,
     )
+
+
+def claims_of(results: dict[str, Any]) -> Claims:
+    """Return the numbers of a submission; what is no number is left out. Raises BadValue."""
+    figures: dict[str, dict[str, float]] = {}
+    of_none = {name: value for name, value in results.items() if not isinstance(value, dict)}
+    domains = {name: value for name, value in results.items() if isinstance(value, dict)}
+    for domain, values in ({"": of_none} | domains).items():
+        numbers = {name: value for name, value in values.items() if type(value) in {int, float}}
+        if numbers:
+            where = f"results.{domain}" if domain else "results"
+            figures[ids.name("domain", domain) if domain else ""] = metrics(numbers, where)
+    return Claims(figures)
 
 
 def _content(raw: Any, given: Given) -> Any:

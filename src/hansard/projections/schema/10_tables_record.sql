@@ -395,6 +395,7 @@ CREATE TABLE imports (
     skipped BIGINT NOT NULL,
     reasons VARCHAR[],
     assumed JSON,
+    claims JSON,
     stopped BOOLEAN NOT NULL,
     imported_at TIMESTAMP NOT NULL,
     position BIGINT NOT NULL

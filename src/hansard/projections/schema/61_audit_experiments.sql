@@ -149,6 +149,42 @@ CREATE MACRO claim_holds(claimed, value) AS abs(try_cast(claimed AS DOUBLE) - va
     <= if(contains(lower(claimed), 'e'), 0, 0.5 * 0.1 ** greatest(2, length(split_part(claimed, '.', 2)))) + 1e-9;
 COMMENT ON MACRO claim_holds IS 'Whether a claimed mean is a value, to the digits that are claimed, two at least: JSON keeps no last zero.';
 
+CREATE VIEW submitted_claims AS
+WITH claims AS (
+    SELECT i.experiment, i.arm, d.domain, m.metric, label_of(label_of(i.claims, d.domain), m.metric) AS claimed,
+        try_cast(regexp_extract(m.metric, '^pass_([1-9])$', 1) AS BIGINT) AS k
+    FROM (
+        SELECT experiment, coalesce(arm, '') AS arm, claims FROM imports WHERE json_type(claims) = 'OBJECT'
+        QUALIFY row_number() OVER (PARTITION BY experiment, coalesce(arm, '') ORDER BY position DESC) = 1
+    ) AS i, unnest(json_keys(i.claims)) AS d(domain), unnest(json_keys(label_of(i.claims, d.domain))) AS m(metric)
+), outcome AS (
+    SELECT run, arg_max(value, version) FILTER (metric = 'reward') AS reward, arg_max(value, version) FILTER (metric = 'agent_cost') AS cost
+    FROM outcomes GROUP BY run
+), per_task AS (
+    SELECT c.experiment, c.arm, c.domain, r.task, count(*) AS runs, count(*) FILTER (o.reward >= 1) AS solved, sum(o.cost) AS cost, count(o.cost) AS costed
+    FROM (SELECT DISTINCT experiment, arm, domain FROM claims) AS c
+    JOIN runs AS r ON r.experiment = c.experiment AND coalesce(r.arm, '') = c.arm AND r.parent IS NULL AND r.status <> 'open'
+        AND (c.domain = '' OR r.labels->>'domain' = c.domain)
+    LEFT JOIN outcome AS o ON o.run = r.run
+    GROUP BY c.experiment, c.arm, c.domain, r.task
+), measured AS (
+    SELECT
+        c.experiment, c.arm, c.domain, c.metric, c.claimed, sum(t.runs)::BIGINT AS runs,
+        CASE WHEN c.metric = 'cost' THEN sum(t.cost) / nullif(sum(t.costed), 0)
+            WHEN min(t.runs) >= c.k
+            THEN 100 * avg(list_product(list_transform(range(c.k), lambda i: greatest(t.solved - i, 0) / (t.runs - i)))) END AS value
+    FROM claims AS c
+    LEFT JOIN per_task AS t ON t.experiment = c.experiment AND t.arm = c.arm AND t.domain = c.domain
+        AND (c.metric = 'cost' OR c.k IS NOT NULL)
+    GROUP BY c.experiment, c.arm, c.domain, c.metric, c.claimed, c.k
+)
+SELECT
+    experiment, arm, domain, metric, claimed, value, runs,
+    abs(try_cast(claimed AS DOUBLE) - value)
+        <= if(contains(lower(claimed), 'e'), 0, 0.5 * 0.1 ** length(split_part(claimed, '.', 2))) + 1e-9 AS holds
+FROM measured;
+COMMENT ON VIEW submitted_claims IS 'One row a figure that a submission of tau2-bench claims of an arm, and the same of the runs on record: cost (the mean agent_cost) and pass_k (pass^k in percent; a run without a reward counts as a failure). A value of NULL: no such runs, too few trials, or another metric.';
+
 CREATE VIEW claimed_scores AS
 WITH said AS (
     SELECT r.run, r.experiment, r.arm, r.task, l.name, label_of(r.labels, l.name) AS claimed
@@ -195,7 +231,12 @@ SELECT
     NULL, c.experiment, c.arm, NULL, c.metric, c.claimed, c.value, NULL, c.runs, NULL, NULL, claim_holds(c.claimed, c.value), c.missing,
     CASE WHEN claim_holds(c.claimed, c.value) THEN NULL WHEN claim_holds(c.claimed, c.without) THEN c.without
         WHEN claim_holds(c.claimed, c.with_zeros) THEN c.with_zeros END
-FROM counted AS c;
+FROM counted AS c
+UNION ALL
+SELECT
+    NULL, c.experiment, c.arm, NULL, concat(c.metric, if(c.domain = '', '', ' of '), c.domain), c.claimed, c.value, NULL, c.runs, NULL, NULL, c.holds, 0, NULL
+FROM submitted_claims AS c
+WHERE c.value IS NOT NULL;
 COMMENT ON VIEW claimed_scores IS 'One row a score that a source claims of a run and that is on record, too, and one a mean that it claims of an arm: what is claimed, and what is on record. A run without a value counts in a mean as counted_value says, by the plan (failure, without a plan), as in arm_summary.';
 
 CREATE VIEW odd_scores AS

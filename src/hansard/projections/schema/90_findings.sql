@@ -162,6 +162,15 @@ CROSS JOIN LATERAL (VALUES
 ) AS v(topic, looked, why_not)
 WHERE v.looked BETWEEN 1 AND t.runs - 1 AND t.experiment IS NOT NULL
 UNION ALL
+SELECT 'scores', experiment, count(*), 'claimed means', NULL
+FROM claimed_scores WHERE run IS NULL AND of_run IS NULL GROUP BY experiment
+UNION ALL
+SELECT
+    'scores', experiment, 0, 'claimed means', concat(counted(count(*), 'claimed figure'), ' of arm ', arm, ', ',
+        array_to_string(list(concat(metric, if(domain = '', '', ' of '), domain) ORDER BY domain, metric)[:8], ', '), if(count(*) > 8, ' ...', ''),
+        if(count(*) = 1, ', has', ', have'), ' no runs, or too few trials, on record')
+FROM submitted_claims WHERE value IS NULL AND of_run IS NULL GROUP BY experiment, arm
+UNION ALL
 SELECT v.topic, NULL, 0, 'runs', CASE
     WHEN of_run IS NOT NULL THEN 'only runs of an experiment are compared with each other: leave out the run'
     WHEN t.runs IS NULL THEN 'no experiment is recorded'
