@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,27 @@ def test_the_help_of_a_group_has_the_line_of_each_command():
     assert [
         path for path, line in cli.COMMANDS.items() if not f"{_help(path)} ".startswith(f"{line} ")
     ] == []
+
+
+def test_the_help_lists_every_command_in_one_section(call: Call):
+    """Six sections hold each command and group once, and each has its line."""
+    shown = call("--help").out
+    sections = ("Run", "Inspect", "Ask", "Compare", "Share", "Administer")
+    starts = [shown.index(f"\n{section}:\n") for section in sections]
+    assert starts == sorted(starts)
+    listed = re.findall(r"^  ([a-z]+)  +[A-Z]", shown[starts[0] :], re.MULTILINE)
+    assert sorted(listed) == sorted(path for path in cli.COMMANDS if " " not in path)
+
+
+@pytest.mark.parametrize("group", ["", *cli.GROUPS])
+def test_the_help_cuts_no_description(call: Call, group: str):
+    """Each command of a group has its whole line, within 80 columns."""
+    shown = call(*group.split(), "--help").out.splitlines()
+    assert max(map(len, shown)) <= 80
+    for path, line in cli.COMMANDS.items():
+        above, _, name = path.rpartition(" ")
+        if above == group:
+            assert [each for each in shown if each.split()[:1] == [name] and each.endswith(line)]
 
 
 def _help(path: str) -> str:

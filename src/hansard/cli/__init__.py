@@ -43,170 +43,148 @@ VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replic
 FLAGS = {"--debug"}
 """The global options, with and without a value, which `hoisted` brings to the front."""
 
+SECTIONS = {
+    "Run": ("up", "demo", "run", "agent", "demonstrate", "mcp", "approvals", "savings"),
+    "Inspect": ("runs", "trail", "board", "team", "conversation", "memory", "knew"),
+    "Ask": ("why", "search", "sql", "audit"),
+    "Compare": ("experiment", "compare", "probe", "prompt", "price"),
+    "Share": ("export", "import", "schema", "actions", "experience", "reuse"),
+    "Administer": (
+        *("status", "health", "check", "repair", "rebuild", "roles", "principals"),
+        "credentials",
+    ),
+}
+"""The commands without a group, as `hansard --help` lists them."""
+
 COMMANDS = {
-    "up": "Hold the broker, project, serve restricted agents; show each commit as it is made.",
+    "up": "Run the broker, fill the tables and serve restricted agents.",
     "status": "Show the broker and what the workspace holds.",
-    "health": "Tell whether 'hansard up' watches the logs, and what it found.",
+    "health": "Show whether 'hansard up' is watching, and what it found.",
     "demo": "Watch three agents work, be killed, and resume.",
-    "check": "Recheck a whole workspace.",
-    "repair": "Restore the metadata of a workspace's streams that the embedded broker does not "
-    "offer.",
-    "runs": "List the runs, the newest first; those that are all that is asked for.",
+    "check": "Verify a whole workspace.",
+    "repair": "Restore lost metadata of a workspace's streams.",
+    "runs": "List runs, the most recently recorded first.",
     "import": "Import recorded runs.",
-    "export": "Write runs as JSON lines with their exact stored bytes, large payloads included.",
-    "rebuild": "Make the workspace's tables anew from its log.",
-    "sql": "Ask the record in SQL, read-only.",
-    "savings": "Show what resumes and forks were answered from the record.",
-    "why": "Show why something was decided.",
-    "audit": "Look for what is missing or odd.",
-    "trail": "Show what happened in a run, one line an event that matters, in words.",
-    "board": "Show the state that a run's agents share, now or at any point.",
-    "memory": "Look at files that outlive runs, follow them back, put them right.",
+    "export": "Export runs as JSON lines with their exact stored bytes.",
+    "rebuild": "Rebuild the workspace's tables from its log.",
+    "sql": "Query the record in SQL, read-only.",
+    "savings": "Show what resumes and forks answered from the record.",
+    "why": "Show why a decision was made.",
+    "audit": "Find what is missing or odd in the record.",
+    "trail": "Show what happened in a run, one line an event.",
+    "board": "Show the state that a run's agents share.",
+    "memory": "Read, change and restore files that outlive runs.",
     "memory ls": "List the files of memory, now or at any point.",
     "memory show": "Print a file, as it is or as it was.",
-    "memory log": "List the changes of a file, or of all files of a space, the newest first.",
-    "memory diff": "Show what became of files between two points, in git's unified format.",
+    "memory log": "List the changes of a file or a space, newest first.",
+    "memory diff": "Show changes of files between two points as a git diff.",
     "memory blame": "Show which change brought each line of a file.",
-    "memory revert": "Undo a change, all of its files or none; what was changed since in other "
-    "lines stays.",
-    "memory remember": "Add a line to a space's instructions, or propose what a run has to teach.",
-    "memory proposals": "List what reflections and compactions propose for a space, each with its "
-    "diff.",
-    "memory apply": "Have a proposal be a change; refused where a file of it has changed since.",
-    "memory glob": "List the files whose path matches: * stays within a folder, ** goes through "
-    "folders.",
-    "memory grep": "List the lines that match a regular expression, in time linear in the text.",
-    "memory search": "Rank files by what is asked: by their words, and with --meaning by both, "
-    "fused.",
-    "memory compact": "Find what could be shorter, and what refuses a proposal; nothing is changed "
-    "but by --apply.",
-    "memory reflect": "Reflect on the runs that have ended since the last reflection, each once; "
-    "no file changes.",
-    "memory judge": "Hold what a reflection proposed against a key: missed, spurious, misplaced, "
-    "too specific.",
-    "memory policy": "Show whether agents' changes of a space wait for a person's word, or say so.",
-    "memory export": "Write a space's files to a new folder, where a harness looks for them.",
-    "memory import": "Bring a folder, or a history of git, into a space.",
-    "memory checkout": "Make a folder of a space, to be worked on by whatever wants real files.",
-    "memory commit": "Make a change of what became of a checkout, then have the folder as the "
-    "space is.",
-    "memory validate": "Check a folder, or a space: skills, subagents, tools, instructions, "
-    "links and paths.",
-    "agent": "Run an agent that is a folder, every action on record.",
-    "agent run": "Have an agent that is a folder do something, through deepagents "
-    "(hansard[agent]).",
+    "memory revert": "Undo a change, all of its files or none.",
+    "memory remember": "Add a line to instructions, or propose a run's lessons.",
+    "memory proposals": "List proposed changes of a space, each with its diff.",
+    "memory apply": "Apply a proposal as a change.",
+    "memory glob": "List files whose path matches a pattern.",
+    "memory grep": "List lines that match a regular expression.",
+    "memory search": "Rank files by a query, by words or also by meaning.",
+    "memory compact": "Find what could be shorter.",
+    "memory reflect": "Reflect on runs that ended since the last reflection.",
+    "memory judge": "Compare what a reflection proposed with an answer key.",
+    "memory policy": "Show or set whether agents' changes need approval.",
+    "memory export": "Write a space's files to a new folder.",
+    "memory import": "Import a folder or a git history into a space.",
+    "memory checkout": "Write a space to a folder to be edited as real files.",
+    "memory commit": "Record the edits of a checkout as one change.",
+    "memory validate": "Validate a folder or a space.",
+    "agent": "Run agents that are folders, every action on record.",
+    "agent run": "Run an agent from its folder, through deepagents.",
     "compare": "Compare the arms of an experiment.",
-    "probe": "Find whether runs decide otherwise where a value that they decided from is another.",
-    "actions": "Do again, without a model, what a run did.",
-    "actions show": "Print the action cache of a run: what it did to pages and by tools, and "
-    "succeeded with.",
-    "actions run": "Do the actions of a file again in chromium, as a new run; no model is asked.",
-    "actions script": "Write a program that does the actions of a file, and needs no Hansard.",
-    "actions revert": "Go back to what a file said at an earlier version; that is the next version "
-    "of it.",
-    "reuse": "Look at answers that calls of later runs are given, and declare some stale.",
-    "reuse list": "List the answers that later runs may be given, the newest of each key.",
-    "reuse used": "List the calls that were given an answer of an earlier run, and what that "
-    "saved.",
-    "reuse invalidate": "Declare answers stale: those on record, and those of calls that are under "
-    "way.",
-    "actions keep": "Keep a file of actions in the record by a name, as its next version.",
-    "actions list": "List the action caches that are kept, and how many heals nobody has looked "
-    "at.",
-    "actions log": "List the versions of an action cache that is kept: who changed what, when and "
-    "why.",
-    "actions export": "Print a version of an action cache that is kept, as a file.",
-    "actions restore": "Go back to an earlier version of an action cache that is kept; that is the "
-    "next version.",
-    "actions look-at": "State that you looked at an action cache's versions up to one, and let "
-    "them stand.",
-    "search": "Search what events say, the best fit first.",
-    "schema": "Print a JSON Schema: of snapshots, of stored events, of what is exported.",
-    "credentials": "Make a login that reaches the service in one role, and nothing else.",
-    "team": "Show a run's agents and tasks: who does what, what waits, whose lease runs out.",
-    "knew": "Show what an agent knew when it decided: its state, and what its role could see.",
-    "approvals": "List what agents ask before a call runs, and grant or deny it.",
-    "experiment": "Register what is compared before the data, and look at how it stands.",
-    "experiment register": "Register an experiment: its arms, its metrics and how it is judged.",
+    "probe": "Test whether another input value changes runs' decisions.",
+    "actions": "Replay a run's actions without a model.",
+    "actions show": "Print the action cache of a run.",
+    "actions run": "Replay a file's actions in Chromium as a new run.",
+    "actions script": "Write a program that does a file's actions without Hansard.",
+    "actions revert": "Restore an earlier version of a file as its next version.",
+    "reuse": "List answers reused across runs, and invalidate them.",
+    "reuse list": "List answers that later runs may reuse, newest of each key.",
+    "reuse used": "List calls answered from earlier runs, and what that saved.",
+    "reuse invalidate": "Declare answers stale, recorded ones and those of open calls.",
+    "actions keep": "Save a file of actions in the record as a new version.",
+    "actions list": "List saved action caches, and heals not yet reviewed.",
+    "actions log": "List versions of a saved action cache: who, when and why.",
+    "actions export": "Print a version of a saved action cache as a file.",
+    "actions restore": "Restore an earlier version of a saved cache as its next.",
+    "actions look-at": "Mark a saved cache's versions as reviewed, up to one.",
+    "search": "Search the text of events, best match first.",
+    "schema": "Print a JSON Schema of snapshots, events or exports.",
+    "credentials": "Create a login that reaches the service in one role.",
+    "team": "Show a run's agents and tasks.",
+    "knew": "Show what an agent knew when it decided.",
+    "approvals": "List calls that wait for approval; grant or deny them.",
+    "experiment": "Register experiments and show their state.",
+    "experiment register": "Register an experiment: arms, metrics, and how it is judged.",
     "experiment list": "List experiments, registered or met in runs.",
-    "experiment show": "Show a plan, whether it stood before the data, and the runs by arm.",
-    "experiment stop": "Assign no run to an experiment any more.",
+    "experiment show": "Show a plan, whether it predates the data, and runs by arm.",
+    "experiment stop": "Stop assigning runs to an experiment.",
     "experiment assign": "Print the arm that a unit has by its hash; nothing is recorded.",
-    "price": "State what a model's use costs from a day on. A recorded cost is never changed by "
-    "it.",
+    "price": "State what models cost from a day on.",
     "price state": "State what one million of each usage of a model costs.",
-    "price list": "List the prices as they are stated; of several for one day the newest.",
-    "prompt": "Keep versions of prompts, and see how each did.",
+    "price list": "List stated prices; of several for one day, the newest.",
+    "prompt": "Keep versions of prompts, and compare how they did.",
     "prompt list": "List the prompts, and what their aliases name.",
-    "prompt show": "Show a version of a prompt: its text, its parents, what was said of it.",
-    "prompt log": "Show the versions of a prompt, what their runs came to, and the history of its "
-    "aliases.",
+    "prompt show": "Show a version: its text, its parents and its feedback.",
+    "prompt log": "Show a prompt's versions, their results and its aliases.",
     "prompt diff": "Show what two versions differ by, or a version and its parent.",
     "prompt add": "Add a version to a prompt; what changes nothing makes none.",
-    "prompt alias": "Have an alias name a version; what it named before stays in its history.",
-    "prompt feedback": "Put on record what somebody says of a version.",
-    "prompt evolve": "Add the version that answers what was said of one, by rules on its text.",
-    "prompt retire": "Have a version not be used any more; it can still be read.",
-    "prompt report": "Show how versions of prompts did: completion, tokens, scores, satisfaction.",
-    "prompt promote": "Move an alias to a version that an experiment says is better than the one "
-    "it names.",
-    "prompt optimize": "Look for a better version on some tasks, judge it on others, move the "
-    "alias.",
-    "prompt import": "Import versions with what they were made of; importing again adds nothing.",
-    "principals": "Show who may log in with which token, and take that away.",
-    "roles": "Say what each role sees and may do, deny by default, and ask why.",
+    "prompt alias": "Point an alias to a version.",
+    "prompt feedback": "Record feedback on a version.",
+    "prompt evolve": "Add a version that answers feedback, by rules on its text.",
+    "prompt retire": "Retire a version; it can still be read.",
+    "prompt report": "Show completion, tokens, scores, satisfaction by version.",
+    "prompt promote": "Move an alias to a version that an experiment found better.",
+    "prompt optimize": "Search for a better version, judge it, and move the alias.",
+    "prompt import": "Import versions with their origins.",
+    "principals": "List who may log in with which token; revoke access.",
+    "roles": "Set, show and explain what each role may see and do.",
     "roles apply": "Give the roles of a file their rules, each as a whole.",
-    "roles show": "Show a role's rules as a file that can be applied again, or list the roles.",
-    "roles explain": "Tell whether a role sees an event: which rule decides, and what each other "
-    "rule lacks.",
-    "roles withdraw": "Take a role's rules away: from here on it sees nothing and may do nothing.",
-    "roles view": "Show what a role may see of a run: now, or at a point by its rules as they "
-    "stood then.",
-    "run": "Look at one run, replay it, resume it, fork it, settle its doubts, end it.",
+    "roles show": "Print a role's rules as a file, or list the roles.",
+    "roles explain": "Explain which rule lets a role see an event, or why none.",
+    "roles withdraw": "Withdraw a role's rules.",
+    "roles view": "Show what a role may see of a run.",
+    "run": "Show, replay, resume, fork, settle or end one run.",
     "run show": "Show the state of a run, now or at any point.",
     "run trace": "List the steps of a run, nested as they ran.",
     "run replay": "Replay a run: no tool runs.",
-    "run resume": "Go on with a run: run its program again.",
-    "run fork": "Begin a new run where another stood; prints its id.",
-    "run settle": "Say what is true of a step in doubt or diverged.",
-    "run reopen": "Have a task that failed be done after all: it may be claimed again.",
-    "run finish": "Say that a run has ended as it should, whoever has not left it.",
-    "run cancel": "Say that a run is cancelled, whoever has not left it; it stops nobody.",
-    "run score": "Put on record what came of a run.",
+    "run resume": "Resume a run: run its program again.",
+    "run fork": "Start a new run from a point of another; print its id.",
+    "run settle": "State the outcome of a step in doubt or diverged.",
+    "run reopen": "Let a failed task be claimed again.",
+    "run finish": "Mark a run as completed.",
+    "run cancel": "Mark a run as cancelled.",
+    "run score": "Record a score of a run.",
     "run diff": "Compare two runs step by step.",
-    "run context": "Show the context window of a run's agents as it stood at a point.",
-    "run left": "Show what went out of a run: to models, pages and tools, in order.",
-    "run state": "Show the whole state of a run at a point, or what changed between two.",
+    "run context": "Show the context window of a run's agents at a point.",
+    "run left": "Show what a run sent to models, pages and tools, in order.",
+    "run state": "Show a run's whole state at a point, or changes between two.",
     "run html": "Write a run as one HTML file that needs no server.",
-    "mcp": "Record other people's clients and servers, over the Model Context Protocol.",
-    "mcp proxy": "Stand between an MCP client and a server, and record each call.",
-    "mcp serve": "Serve the record to MCP clients: its runs, shared state, tasks and questions.",
-    "mcp install": "Have an MCP client of a project use the record.",
-    "conversation": "Look at what continues over several runs.",
+    "mcp": "Record MCP clients and servers; serve the record over MCP.",
+    "mcp proxy": "Record the calls between an MCP client and a server.",
+    "mcp serve": "Serve the record to MCP clients.",
+    "mcp install": "Configure an MCP client of a project to use the record.",
+    "conversation": "Show conversations that continue over several runs.",
     "conversation show": "Show a conversation's runs and messages.",
-    "demonstrate": "Record what you do in a window, until you close it or press Ctrl-C, as a new "
-    "run.",
-    "experience": "Learn from runs, and do it again under check functions.",
-    "experience distil": "Learn from runs of one kind of task, without a model: the next version "
-    "of an experience.",
-    "experience show": "Print an experience: its task, its plan, the checks that guard it, and "
-    "what is on record.",
+    "demonstrate": "Record what you do in a browser window as a new run.",
+    "experience": "Learn plans from runs, and replay them under checks.",
+    "experience distil": "Learn the next version of an experience from runs.",
+    "experience show": "Print an experience: task, plan, checks and record.",
     "experience diff": "Print how the files of two versions differ.",
-    "experience list": "List the experiences that are kept: what they may be used for, and how "
-    "replays ended.",
-    "experience find": "Find the experiences that fit a task, and say why: wording, words, "
-    "success, cost.",
-    "experience confirm": "State that its checks are right: with them it may act, as the next "
-    "version.",
-    "experience retire": "Have an experience not be used any more, until a version is confirmed "
-    "again.",
-    "experience publish": "Write a version as one file for others; secrets and personal values in "
-    "it are refused.",
-    "experience verify": "Say whether a bundle is whole and who signed it; takes no record, and "
-    "runs nothing of it.",
-    "experience install": "Keep a bundle, untrusted: nothing is done by it until a person "
-    "confirms its digest.",
-    "experience run": "Do a task in chromium by what was learned, as a new run; no model is asked.",
+    "experience list": "List experiences: permitted use, and how replays ended.",
+    "experience find": "Rank experiences that fit a task, and say why.",
+    "experience confirm": "Confirm an experience's checks, so that it may act.",
+    "experience retire": "Retire an experience until a version is confirmed again.",
+    "experience publish": "Write a version as one bundle file for others.",
+    "experience verify": "Check that a bundle is whole, and who signed it.",
+    "experience install": "Save a bundle as untrusted.",
+    "experience run": "Replay an experience in Chromium as a new run.",
 }
 """Each command and group, in the order of the help, with the first sentence of its help: the help
 of the group that it stands in loads no module.
@@ -245,6 +223,23 @@ MODULES = {
 """Where a command stands that is in no module of its own, or of its group's, name."""
 
 
+class Root(TyperGroup):
+    """All commands; the help lists them by section."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- typer calls it so
+        """Write each section as a list whose columns are those of the others."""
+        width = max(map(len, self.commands))
+        limit = formatter.width - 6 - width
+        for section, names in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl(
+                    [
+                        (f"{name:{width}}", self.commands[name].get_short_help_str(limit))
+                        for name in names
+                    ]
+                )
+
+
 class Later(TyperCommand):
     """A command whose module is loaded when it is called, or asked for its own help."""
 
@@ -277,7 +272,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(cls=Root)
 def _globals(
     workspace: Annotated[
         str | None, typer.Option("--workspace", "-w", help="The workspace [HANSARD_WORKSPACE].")

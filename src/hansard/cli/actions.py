@@ -75,7 +75,10 @@ async def show(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Print the action cache of a run: what it did to pages and by tools, and succeeded with."""
+    """Print the action cache of a run.
+
+    What it did to pages and by tools, and succeeded with.
+    """
     from hansard.client.browser.replay import saved
     from hansard.domain.actions.cache import encode
     from hansard.domain.actions.slots import compared, with_slots
@@ -130,7 +133,10 @@ async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parame
     debug: Annotated[bool, typer.Option("--attempts", help="Tell every look (--json).")] = False,
     json: Json = False,
 ) -> int:
-    """Do the actions of a file again in chromium, as a new run; no model is asked."""
+    """Replay a file's actions in Chromium as a new run.
+
+    No model is asked.
+    """
     import hansard
     from hansard.client.browser.replay import Once, opened
     from hansard.integrations.browser import chromium
@@ -175,7 +181,7 @@ async def script(
     ] = "",
     output: Output = None,
 ) -> None:
-    """Write a program that does the actions of a file, and needs no Hansard."""
+    """Write a program that does a file's actions without Hansard."""
     from hansard.bus.whole_file import write_whole
     from hansard.client.browser.replay import opened
     from hansard.inspect.action_scripts import script as written
@@ -196,7 +202,7 @@ async def revert(
     by: By = OS_USER,
     because: Because = "",
 ) -> None:
-    """Go back to what a file said at an earlier version; that is the next version of it."""
+    """Restore an earlier version of a file as its next version."""
     from hansard.client.browser.replay import opened, saved
     from hansard.domain.actions.cache import reverted
 
@@ -212,7 +218,7 @@ async def revert(
 async def keep(
     file: File, name: Name, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
-    """Keep a file of actions in the record by a name, as its next version."""
+    """Save a file of actions in the record as a new version."""
     from hansard.agents.actions import store, versions
     from hansard.client.browser.replay import opened
 
@@ -227,7 +233,7 @@ async def keep(
 @app.command("list")
 @work
 async def list_(json: Json = False) -> None:
-    """List the action caches that are kept, and how many heals nobody has looked at."""
+    """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
         found = kept_actions.caches(reader)
     shown.show(found, _listed, json=json)
@@ -236,7 +242,7 @@ async def list_(json: Json = False) -> None:
 @app.command()
 @work
 async def log(name: Name, json: Json = False) -> None:
-    """List the versions of an action cache that is kept: who changed what, when and why."""
+    """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
         found = kept_actions.log(reader, name)
     shown.show(found, _logged, json=json)
@@ -250,7 +256,7 @@ async def export(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Print a version of an action cache that is kept, as a file."""
+    """Print a version of a saved action cache as a file."""
     from hansard.agents.actions import store
     from hansard.client.browser.replay import saved
     from hansard.domain.actions.cache import encode
@@ -272,7 +278,7 @@ async def restore(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Go back to an earlier version of an action cache that is kept; that is the next version."""
+    """Restore an earlier version of a saved cache as its next."""
     from hansard.agents.actions import store
 
     async with reading() as workspace:
@@ -290,7 +296,7 @@ async def look_at(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """State that you looked at an action cache's versions up to one, and let them stand."""
+    """Mark a saved cache's versions as reviewed, up to one."""
     from hansard.agents.actions import store
 
     async with reading() as workspace:

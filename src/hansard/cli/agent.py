@@ -44,10 +44,11 @@ async def run(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Have an agent that is a folder do something, through deepagents (hansard[agent]).
+    """Run an agent from its folder, through deepagents.
 
-    The first start brings the folder into its memory, the space agent/NAME, which counts from then
-    on. Killed, it is started again with --run: what is on record is not paid for again.
+    Needs hansard[agent]. The first start brings the folder into its memory, the space
+    agent/NAME, which counts from then on. Killed, it is started again with --run: what is on
+    record is not paid for again.
     """
     imported("deepagents", "'hansard agent run'", "deepagents", "agent")
     told = rule_files.load(rules) if rules is not None else None

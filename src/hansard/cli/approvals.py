@@ -20,7 +20,7 @@ from hansard.inspect.payloads import recorded
 
 app = noun(
     name="approvals",
-    help="List what agents ask before a call runs, and grant or deny it.",
+    help="List calls that wait for approval; grant or deny them.",
     invoke_without_command=True,
 )
 

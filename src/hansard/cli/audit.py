@@ -52,7 +52,7 @@ async def audit(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Look for what is missing or odd.
+    """Find what is missing or odd in the record.
 
     Intents without an outcome, refused calls that ran all the same, retry storms, decisions that
     nearly went the other way or rest on untrusted input, costs that do not add up, models, scores,
@@ -71,7 +71,10 @@ async def audit(
 @app.command()
 @work
 async def trail(run: Run, json: Json = False) -> None:
-    """Show what happened in a run, one line an event that matters, in words."""
+    """Show what happened in a run, one line an event.
+
+    Only events that matter, in words.
+    """
     async with answering() as reader:
         made = reads.trail(reader, find_run(reader, run))
     output.show(made, _events, json=json)

@@ -33,7 +33,10 @@ async def board(
     at: At = None,
     json: Json = False,
 ) -> None:
-    """Show the state that a run's agents share, now or at any point."""
+    """Show the state that a run's agents share.
+
+    Now, or at any point (--at).
+    """
     async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         if key is None:

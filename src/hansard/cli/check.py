@@ -26,7 +26,7 @@ PROGRESS_EVERY = 500
 @app.command()
 @work
 async def check(json: Json = False) -> int:
-    """Recheck a whole workspace.
+    """Verify a whole workspace.
 
     Holes in positions and versions, bodies against subjects, transactions, epochs, references
     between events, and every blob; and the whole log beside what was known of it: the broker's

@@ -44,10 +44,10 @@ async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are it
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Make a login that reaches the service in one role, and nothing else.
+    """Create a login that reaches the service in one role.
 
-    The file is private to its owner. Run again after an error or a kill, it finishes what was
-    begun; what is there and valid stays.
+    It reaches nothing else. The file is private to its owner. Run again after an error or a
+    kill, it finishes what was begun; what is there and valid stays.
     """
     wanted = Wanted(
         role=role,

@@ -31,11 +31,12 @@ async def demonstrate(
     agent: Annotated[str, typer.Option(help="Who does it, and its role.")] = "person",
     json: Json = False,
 ) -> None:
-    """Record what you do in a window, until you close it or press Ctrl-C, as a new run.
+    """Record what you do in a browser window as a new run.
 
-    Each click, text, key and choice is a step, as 'session.browser' records it, so that 'hansard
-    actions' and 'hansard experience' take the run. What a password field holds stays in the page:
-    it is a secret by the field's name.
+    Recording ends when you close the window or press Ctrl-C. Each click, text, key and choice
+    is a step, as 'session.browser' records it, so that 'hansard actions' and 'hansard
+    experience' take the run. What a password field holds stays in the page: it is a secret by
+    the field's name.
     """
     import hansard
     from hansard.integrations.browser import chromium

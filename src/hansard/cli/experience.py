@@ -101,7 +101,10 @@ async def distil(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Learn from runs of one kind of task, without a model: the next version of an experience."""
+    """Learn the next version of an experience from runs.
+
+    The runs do one kind of task; no model is asked.
+    """
     from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import write_folder
     from hansard.agents.actions.versions import label_of_runs
@@ -139,7 +142,7 @@ async def show(
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Print an experience: its task, its plan, the checks that guard it, and what is on record."""
+    """Print an experience: task, plan, checks and record."""
     from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import read_folder, write_folder
 
@@ -183,7 +186,7 @@ async def diff(
 @app.command("list")
 @work
 async def list_(json: Json = False) -> None:
-    """List the experiences that are kept: what they may be used for, and how replays ended."""
+    """List experiences: permitted use, and how replays ended."""
     async with answering() as reader:
         found = inspected.experiences(reader)
     shown.show(found, _listed, json=json)
@@ -201,7 +204,10 @@ async def find(
     every: Annotated[bool, typer.Option("--all", help="Also those that are retired.")] = False,
     json: Json = False,
 ) -> None:
-    """Find the experiences that fit a task, and say why: wording, words, success, cost."""
+    """Rank experiences that fit a task, and say why.
+
+    By wording, words, success and cost.
+    """
     from hansard.projections.search.files import FileWords
 
     wanted = inspected.Wanted(
@@ -228,7 +234,10 @@ async def confirm(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """State that its checks are right: with them it may act, as the next version."""
+    """Confirm an experience's checks, so that it may act.
+
+    The confirmed version is its next version.
+    """
     from hansard.agents.actions import experience_folder as folders
     from hansard.agents.actions import kept_experiences as kept
 
@@ -246,7 +255,7 @@ async def confirm(
 @app.command()
 @work
 async def retire(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
-    """Have an experience not be used any more, until a version is confirmed again."""
+    """Retire an experience until a version is confirmed again."""
     from hansard.agents.actions import kept_experiences as kept
 
     async with beginning() as workspace:
@@ -276,7 +285,10 @@ async def publish(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Write a version as one file for others; secrets and personal values in it are refused."""
+    """Write a version as one bundle file for others.
+
+    Secrets and personal values in it are refused.
+    """
     from hansard.agents.actions.experience_bundles import Publishing
     from hansard.agents.actions.experience_bundles import publish as published
 
@@ -292,7 +304,10 @@ def verify(
     key: PublicKey = None,
     json: Json = False,
 ) -> None:
-    """Say whether a bundle is whole and who signed it; takes no record, and runs nothing of it."""
+    """Check that a bundle is whole, and who signed it.
+
+    Takes no record, and runs nothing of it.
+    """
     from hansard.agents.actions.experience_bundles import verify as verified
 
     shown.show(verified(file, key), _verified, json=json)
@@ -308,7 +323,10 @@ async def install(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Keep a bundle, untrusted: nothing is done by it until a person confirms its digest."""
+    """Save a bundle as untrusted.
+
+    Nothing is done by it until a person confirms its digest.
+    """
     from hansard.agents.actions.experience_bundles import Installing
     from hansard.agents.actions.experience_bundles import install as installed
 
@@ -334,7 +352,10 @@ async def run(
     workflow: Annotated[str, typer.Option(help="Of the new run.")] = "experience",
     json: Json = False,
 ) -> int:
-    """Do a task in chromium by what was learned, as a new run; no model is asked."""
+    """Replay an experience in Chromium as a new run.
+
+    No model is asked.
+    """
     import hansard
     from hansard.agents.actions.experience_folder import read_folder
     from hansard.client.browser.replay import Once

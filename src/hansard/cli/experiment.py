@@ -67,7 +67,7 @@ async def register(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Register an experiment: its arms, its metrics and how it is judged.
+    """Register an experiment: arms, metrics, and how it is judged.
 
     Registering the same one again changes nothing. A plan may be replaced before its first run,
     and not after: both plans stay on record.
@@ -95,7 +95,7 @@ async def register(
 @app.command()
 @work
 async def stop(name: Name, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
-    """Assign no run to an experiment any more."""
+    """Stop assigning runs to an experiment."""
     async with reading() as workspace:
         is_new = await experiments.stop(workspace, name, because=because, by=by)
     said = "is stopped: no run is assigned any more" if is_new else "is stopped already"
@@ -160,7 +160,7 @@ def _listed(found: list[Listed]) -> list[Part]:
 @app.command()
 @work
 async def show(name: Name, json: Json = False) -> None:
-    """Show a plan, whether it stood before the data, and the runs by arm."""
+    """Show a plan, whether it predates the data, and runs by arm."""
     async with answering() as reader:
         found = experiment(reader, name)
     output.show(found, _people, json=json)

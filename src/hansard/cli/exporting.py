@@ -44,10 +44,10 @@ async def export(
         Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")
     ] = None,
 ) -> int:
-    """Write runs as JSON lines with their exact stored bytes, large payloads included.
+    """Export runs as JSON lines with their exact stored bytes.
 
-    A fork brings its parents, a run of a conversation the runs before it. 'hansard import events'
-    reads the file.
+    Large payloads are included. A fork brings its parents, a run of a conversation the runs
+    before it. 'hansard import events' reads the file.
     """
     async with reading() as workspace:
         known = set(await workspace.log.runs())

@@ -18,7 +18,7 @@ app = noun()
 @app.command(name="health")
 @work
 async def check_health(json: Json = False) -> int:
-    """Tell whether 'hansard up' watches the logs, and what it found.
+    """Show whether 'hansard up' is watching, and what it found.
 
     Reads one file of the data directory and asks no broker. Exits with 1 where no 'hansard up'
     watches, where it could not compare a log for 30 s, and where it found one damaged or forged

@@ -132,7 +132,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         float, typer.Option(min=0.1, help="Seconds that a call may take.")
     ] = TIMEOUT_S,
 ) -> None:
-    """Stand between an MCP client and a server, and record each call.
+    """Record the calls between an MCP client and a server.
 
     The client is at stdin: in its configuration 'hansard mcp proxy --' goes before the server's
     command, or 'hansard mcp proxy --url URL' into the place of its address. With --http any number
@@ -215,12 +215,12 @@ async def serve_record(
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
 ) -> None:
-    """Serve the record to MCP clients: its runs, shared state, tasks and questions.
+    """Serve the record to MCP clients.
 
-    Over stdio to one client, which is one agent in one role; with --http to all that send a token,
-    each of which is of one agent in one role. Calls are recorded in the run that they name, or in
-    a run of the agent's own (workflow 'mcp'). Runs that it began go on after it: only leave_run
-    ends its work in one.
+    Its runs, shared state, tasks and questions. Over stdio to one client, which is one agent in
+    one role; with --http to all that send a token, each of which is of one agent in one role.
+    Calls are recorded in the run that they name, or in a run of the agent's own (workflow
+    'mcp'). Runs that it began go on after it: only leave_run ends its work in one.
     """
     opened = _opening(http, as_, token_file, allow_host)
     with until_told() as stop:
@@ -319,7 +319,7 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     undo: Annotated[bool, typer.Option("--undo", help="Take back what it did.")] = False,
     json: Json = False,
 ) -> None:
-    """Have an MCP client of a project use the record.
+    """Configure an MCP client of a project to use the record.
 
     Without NAME its configuration gets a server 'hansard', which is 'hansard mcp serve'; with the
     NAME of a server that it has, 'hansard mcp proxy' is put before that server's command or

@@ -136,7 +136,7 @@ async def show(space: Space, path: Path, at: Point = None, json: Json = False) -
 @app.command("log")
 @work
 async def show_log(space: Space, path: SomePath = None, json: Json = False) -> None:
-    """List the changes of a file, or of all files of a space, the newest first."""
+    """List the changes of a file or a space, newest first."""
     async with reading() as workspace:
         found = await memory.log(workspace, space, path)
     output.show(found, _log, json=json)
@@ -153,7 +153,7 @@ async def diff(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show what became of files between two points, in git's unified format."""
+    """Show changes of files between two points as a git diff."""
     async with reading() as workspace:
         found = await memory.diff(workspace, space, path, before, after)
     output.show(found, _diff, json=json)
@@ -179,7 +179,10 @@ async def revert(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Undo a change, all of its files or none; what was changed since in other lines stays."""
+    """Undo a change, all of its files or none.
+
+    Later changes of other lines are kept.
+    """
     async with reading() as workspace:
         version = await MemoryStore(workspace, space).revert(change, by, because)
     told = MemoryChangeMade(space=space, version=version, changed=True)
@@ -204,7 +207,7 @@ async def remember(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Add a line to a space's instructions, or propose what a run has to teach.
+    """Add a line to instructions, or propose a run's lessons.
 
     Of a run what its users asked for by /remember is proposed, or what the function of --with
     makes of it; 'hansard memory apply' has it be so.
@@ -227,7 +230,10 @@ async def remember(
 @app.command()
 @work
 async def proposals(space: Space, json: Json = False) -> None:
-    """List what reflections and compactions propose for a space, each with its diff."""
+    """List proposed changes of a space, each with its diff.
+
+    Reflections and compactions make proposals.
+    """
     async with reading() as workspace:
         found = await memory.proposals(workspace, space)
     output.show(found, _proposals, json=json)
@@ -246,7 +252,10 @@ async def apply(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Have a proposal be a change; refused where a file of it has changed since."""
+    """Apply a proposal as a change.
+
+    Refused if a file of it has changed since.
+    """
     async with reading() as workspace:
         version, diff = await made(workspace, space_name(space), proposal, path or [], by)
     told = MemoryProposalMade(space=space, version=version, diff=diff)
@@ -274,7 +283,7 @@ async def policy(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Show whether agents' changes of a space wait for a person's word, or say so."""
+    """Show or set whether agents' changes need approval."""
     async with reading() as workspace:
         if approval is None:
             output.show(await _standing(workspace, space), _policy, json=json)
@@ -304,7 +313,10 @@ async def glob(
     pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Such as 'skills/*/SKILL.md'.")],
     json: Json = False,
 ) -> None:
-    """List the files whose path matches: * stays within a folder, ** goes through folders."""
+    """List files whose path matches a pattern.
+
+    * stays within a folder, ** goes through folders.
+    """
     async with reading() as workspace:
         found = await memory_search.glob(workspace, space, pattern)
     output.show(found, _paths, json=json)
@@ -321,7 +333,10 @@ async def grep(
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="As it says.")] = False,
     json: Json = False,
 ) -> None:
-    """List the lines that match a regular expression, in time linear in the text."""
+    """List lines that match a regular expression.
+
+    The time is linear in the text.
+    """
     async with reading() as workspace:
         found = await memory_search.grep(
             workspace, space, pattern, glob=within, ignore_case=ignore_case
@@ -343,7 +358,10 @@ async def search_files(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Rank files by what is asked: by their words, and with --meaning by both, fused."""
+    """Rank files by a query, by words or also by meaning.
+
+    With --meaning both rankings are fused.
+    """
     embedder = StaticVectors() if meaning else None
     async with reading() as workspace:
         found = await memory_search.search(
@@ -380,10 +398,11 @@ async def compact(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Find what could be shorter, and what refuses a proposal; nothing is changed but by --apply.
+    """Find what could be shorter.
 
-    Without --with, lines that have the very words of others go. What is written meanwhile survives:
-    a file that was changed since it was read is a conflict, and nothing is made then.
+    Also shows what refuses a proposal. Nothing is changed except by --apply. Without --with,
+    lines that have the very words of others go. What is written meanwhile survives: a file that
+    was changed since it was read is a conflict, and nothing is made then.
     """
     async with answering() as reader:
         reads = memory_search.reads(reader, space)
@@ -420,7 +439,10 @@ async def reflect(
     limit: Annotated[int, typer.Option(metavar="N", help="Runs at most.")] = RUNS_MAX,
     json: Json = False,
 ) -> None:
-    """Reflect on the runs that have ended since the last reflection, each once; no file changes."""
+    """Reflect on runs that ended since the last reflection.
+
+    Each run once; no file changes.
+    """
     if function is not None and ask is not None:
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
     propose = named(function) if function is not None else asked_for
@@ -442,9 +464,10 @@ async def judge(
     by: By = "answer key",
     json: Json = False,
 ) -> None:
-    """Hold what a reflection proposed against a key: missed, spurious, misplaced, too specific.
+    """Compare what a reflection proposed with an answer key.
 
-    In SQL 'FROM remembering()' sums it per version of the prompt 'memory-remember'.
+    Lists what is missed, spurious, misplaced or too specific. In SQL 'FROM remembering()' sums
+    it per version of the prompt 'memory-remember'.
     """
     wanted = _key(key)
     async with connect_async(**connecting()) as record:

@@ -51,9 +51,10 @@ async def export(
     at: Annotated[str | None, typer.Option(metavar="POINT", help=AT)] = None,
     json: Json = False,
 ) -> None:
-    """Write a space's files to a new folder, where a harness looks for them.
+    """Write a space's files to a new folder.
 
-    The folder is there whole or not at all. What the harness has no word for is told.
+    Files are put where a harness looks for them. The folder is there whole or not at all. What
+    the harness has no word for is told.
     """
     async with reading() as workspace:
         state = await workspace.memories.at(space_name(space), at)
@@ -93,7 +94,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Bring a folder, or a history of git, into a space.
+    """Import a folder or a git history into a space.
 
     All is checked before anything is written. A commit's author and time are on record as it claims
     them; what is imported already is left as it is.
@@ -136,7 +137,7 @@ async def checkout(
     space: Space = ORG,
     json: Json = False,
 ) -> None:
-    """Make a folder of a space, to be worked on by whatever wants real files.
+    """Write a space to a folder to be edited as real files.
 
     'hansard memory commit DIR' then makes a change of what became of it.
     """
@@ -152,10 +153,11 @@ async def checkout(
 async def commit(
     folder: Folder, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> int:
-    """Make a change of what became of a checkout, then have the folder as the space is.
+    """Record the edits of a checkout as one change.
 
-    Goes by the digests of what was checked out: where another changed the same file, nothing is
-    written, and both texts are told (exit code 1).
+    Afterwards the folder has the space's current files. Goes by the digests of what was checked
+    out: where another changed the same file, nothing is written, and both texts are told (exit
+    code 1).
     """
     async with beginning() as workspace:
         try:
@@ -194,9 +196,10 @@ async def validate(
     space: Space = ORG,
     json: Json = False,
 ) -> int:
-    """Check a folder, or a space: skills, subagents, tools, instructions, links and paths.
+    """Validate a folder or a space.
 
-    Exit code 1 tells of problems.
+    Checks skills, subagents, tools, instructions, links and paths. Exit code 1 tells of
+    problems.
     """
     if folder is not None:
         files = folders.read(folder, leave_out=[checkouts.MARK])

@@ -82,7 +82,7 @@ async def list_prices(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the prices as they are stated; of several for one day the newest."""
+    """List stated prices; of several for one day, the newest."""
     async with answering() as reader:
         found = experiments.list_prices(reader, model)
     output.show(found, _listed, json=json)

@@ -19,7 +19,7 @@ from hansard.inspect.principals import Standing, list_logins
 
 app = noun(
     name="principals",
-    help="Show who may log in with which token, and take that away.",
+    help="List who may log in with which token; revoke access.",
     invoke_without_command=True,
 )
 

@@ -132,7 +132,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
     by: By = OS_USER,
     json: Json = False,
 ) -> int:
-    """Find whether runs decide otherwise where a value that they decided from is another.
+    """Test whether another input value changes runs' decisions.
 
     Forks each run before the call that gave the value, once for each value, answers that call with
     it, and runs the program again: pure calls run, calls of a model are answered from the record,

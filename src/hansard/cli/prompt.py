@@ -127,7 +127,7 @@ def _listed(found: list[ListedPrompt]) -> list[Part]:
 @app.command()
 @work
 async def show(reference: Reference, json: Json = False) -> None:
-    """Show a version of a prompt: its text, its parents, what was said of it."""
+    """Show a version: its text, its parents and its feedback."""
     async with reading() as workspace:
         found = await inspected.show(workspace, reference)
     output.show(found, _shown, json=json)
@@ -163,7 +163,7 @@ def _said(each: dict[str, Any]) -> str:
 @app.command("log")
 @work
 async def log_(name: Name, json: Json = False) -> None:
-    """Show the versions of a prompt, what their runs came to, and the history of its aliases."""
+    """Show a prompt's versions, their results and its aliases."""
     async with answering() as reader:
         found = inspected.log(reader, name)
     output.show(found, _logged, json=json)
@@ -276,7 +276,10 @@ async def alias(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Have an alias name a version; what it named before stays in its history."""
+    """Point an alias to a version.
+
+    The version that it named before stays in its history.
+    """
     move = Move(
         alias=name,
         take_away=remove,
@@ -306,7 +309,7 @@ async def feedback(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Put on record what somebody says of a version."""
+    """Record feedback on a version."""
     async with reading() as workspace:
         version = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
     name, _ = prompts.split(reference)
@@ -326,7 +329,7 @@ async def evolve(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Add the version that answers what was said of one, by rules on its text."""
+    """Add a version that answers feedback, by rules on its text."""
     told = evolving.told(said)
     async with reading() as workspace:
         before = after = await store.get(workspace, reference)
@@ -349,7 +352,7 @@ def _rule(feedback: str) -> str:
 async def retire(
     reference: Reference, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
-    """Have a version not be used any more; it can still be read."""
+    """Retire a version; it can still be read."""
     async with reading() as workspace:
         is_new = await store.retire(workspace, reference, because=because, by=by)
         found = await store.get(workspace, reference)
@@ -369,7 +372,7 @@ async def report(
     ] = ALPHA,
     json: Json = False,
 ) -> None:
-    """Show how versions of prompts did: completion, tokens, scores, satisfaction."""
+    """Show completion, tokens, scores, satisfaction by version."""
     async with answering() as reader:
         found = inspected.report(reader, name, alpha)
     output.show(found, _reported, json=json)
@@ -391,7 +394,7 @@ async def promote_(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Move an alias to a version that an experiment says is better than the one it names."""
+    """Move an alias to a version that an experiment found better."""
 
     async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
         async with answering() as reader:
@@ -432,7 +435,10 @@ async def optimize(
     by: By = "optimizer",
     json: Json = False,
 ) -> None:
-    """Look for a better version on some tasks, judge it on others, move the alias."""
+    """Search for a better version, judge it, and move the alias.
+
+    The search and the judgement use different tasks.
+    """
     names = _program(file)
     given = settings()
     options: OptimizeOptions = {
@@ -502,7 +508,10 @@ async def import_(
     by: By = "import",
     json: Json = False,
 ) -> None:
-    """Import versions with what they were made of; importing again adds nothing."""
+    """Import versions with their origins.
+
+    Importing again adds nothing.
+    """
     candidates = importing.read_file(file)
     prompt = prompts.check_name(name if name is not None else file.stem)
     async with beginning() as workspace:

@@ -30,7 +30,7 @@ async def rebuild(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Make the workspace's tables anew from its log.
+    """Rebuild the workspace's tables from its log.
 
     They are made beside the old ones and then put in their place. With --verify, they are made up
     to where the old ones stand, compared table by table, and thrown away; exits with 1 where any

@@ -28,12 +28,13 @@ COLUMNS = (
 @app.command()
 @work
 async def repair(json: Json = False) -> None:
-    """Restore the metadata of a workspace's streams that the embedded broker does not offer.
+    """Restore lost metadata of a workspace's streams.
 
-    For a workspace whose messages are there, and which is refused because 'meta.inf' or 'meta.sum'
-    of a stream is damaged or gone, as after a power cut. The files of an empty stream of the same
-    name replace them; what they replace is kept in 'repaired' of the data directory. Messages are
-    not changed. Not while other processes use the data directory.
+    For streams that the embedded broker does not offer. For a workspace whose messages are
+    there, and which is refused because 'meta.inf' or 'meta.sum' of a stream is damaged or gone,
+    as after a power cut. The files of an empty stream of the same name replace them; what they
+    replace is kept in 'repaired' of the data directory. Messages are not changed. Not while
+    other processes use the data directory.
     """
     given = settings()
     if given.nats_url is not None:

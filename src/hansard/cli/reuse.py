@@ -47,7 +47,7 @@ USED = (
 @app.command("list")
 @work
 async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
-    """List the answers that later runs may be given, the newest of each key."""
+    """List answers that later runs may reuse, newest of each key."""
     async with answering() as reader:
         of = find_run(reader, run) if run is not None else None
         found = inspected.offered(reader, tool, of)
@@ -57,7 +57,7 @@ async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
 @app.command()
 @work
 async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
-    """List the calls that were given an answer of an earlier run, and what that saved."""
+    """List calls answered from earlier runs, and what that saved."""
     async with answering() as reader:
         of = find_run(reader, run) if run is not None else None
         found = inspected.reused(reader, tool, of)
@@ -74,7 +74,7 @@ async def invalidate(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Declare answers stale: those on record, and those of calls that are under way."""
+    """Declare answers stale, recorded ones and those of open calls."""
     from hansard.agents.steps import reused as reusing
 
     told = AnswersInvalidated(tool=tool, run=run, key=key, because=because)

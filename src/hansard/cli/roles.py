@@ -59,7 +59,10 @@ async def apply(
 @app.command()
 @work
 async def withdraw(role: Role, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
-    """Take a role's rules away: from here on it sees nothing and may do nothing."""
+    """Withdraw a role's rules.
+
+    From here on it sees nothing and may do nothing.
+    """
     async with reading() as workspace:
         is_new = await roles.withdraw(workspace, role, because=because, by=by)
     said = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
@@ -75,7 +78,10 @@ async def show(
     at: RoleAt = None,
     json: Json = False,
 ) -> None:
-    """Show a role's rules as a file that can be applied again, or list the roles."""
+    """Print a role's rules as a file, or list the roles.
+
+    The file can be applied again.
+    """
     names = [role] if role is not None else []
     if role is None:
         async with answering() as reader:
@@ -127,7 +133,10 @@ async def explain(
     at: RoleAt = None,
     json: Json = False,
 ) -> None:
-    """Tell whether a role sees an event: which rule decides, and what each other rule lacks."""
+    """Explain which rule lets a role see an event, or why none.
+
+    Also shows what each other rule lacks.
+    """
     ids.name("role", role)
     address = await address_of(event)
     async with reading() as workspace:

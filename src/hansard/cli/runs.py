@@ -55,7 +55,9 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
     json: Json = False,
 ) -> None:
-    """List runs, the most recently recorded first. Filters combine with AND.
+    """List runs, the most recently recorded first.
+
+    Filters combine with AND.
 
     When a run began is the time that its source claims for an imported run, shown with
     (occurred_at), else the log's. Where the source gives no time, none is shown, and --since and

@@ -44,7 +44,7 @@ async def savings(
     ] = "run",
     json: Json = False,
 ) -> None:
-    """Show what resumes and forks were answered from the record.
+    """Show what resumes and forks answered from the record.
 
     Calls, tokens, money, seconds, and effects not repeated, as the recorded calls had used them.
     What is not recorded is unknown, never 0; a session that was killed has not told.

@@ -27,7 +27,7 @@ async def show(
     ],
     json: Json = False,
 ) -> None:
-    """Print a JSON Schema: of snapshots, of stored events, of what is exported."""
+    """Print a JSON Schema of snapshots, events or exports."""
     made = schema(which)
     pretty = msgspec.json.format(msgspec.json.encode(made), indent=2).decode()
     output.show(made, pretty, json=json)

@@ -58,7 +58,7 @@ async def search(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Search what events say, the best fit first.
+    """Search the text of events, best match first.
 
     Searched are all texts and keys in the events' data, without regard to case and accents; of
     what is kept apart for its size, the reference. The index is brought up to the newest event

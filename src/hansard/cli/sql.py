@@ -124,7 +124,7 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     csv_formulas: CsvFormulas = False,
     json: Json = False,
 ) -> int:
-    """Ask the record in SQL, read-only.
+    """Query the record in SQL, read-only.
 
     Answered from the tables as they are published, in a process that sees nothing else and is
     stopped when it takes too much. 'SHOW TABLES' and 'DESCRIBE runs' say what there is. The

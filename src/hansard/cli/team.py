@@ -77,7 +77,10 @@ async def team(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show a run's agents and tasks: who does what, what waits, whose lease runs out."""
+    """Show a run's agents and tasks.
+
+    Who does what, which tasks wait, and whose lease runs out.
+    """
     async with reading_run(which) as (workspace, run):
         found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
         output.show(found, _people, json=json)

@@ -59,11 +59,11 @@ async def up(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Hold the broker, project, serve restricted agents; show each commit as it is made.
+    """Run the broker, fill the tables and serve restricted agents.
 
-    Serves and shows all workspaces that are there, and those begun meanwhile; with --workspace that
-    one alone, which is made if it is missing (all are projected). Each log is watched for damage:
-    see 'hansard health'.
+    Shows each commit as it is made. Serves and shows all workspaces that are there, and those
+    begun meanwhile; with --workspace that one alone, which is made if it is missing (all are
+    projected). Each log is watched for damage: see 'hansard health'.
     """
     given = settings()
     private_copy.refuse(data_dir_of(given))

@@ -64,9 +64,10 @@ async def view(
     follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
     json: Json = False,
 ) -> None:
-    """Show what a role may see of a run: now, or at a point by its rules as they stood then.
+    """Show what a role may see of a run.
 
-    Events have the role's own numbers. That it was looked at is put on record.
+    Now, or at a point by the rules of that time. Events have the role's own numbers. That it
+    was looked at is put on record.
     """
     secret = _key(key)
     if follow and at is not None:
@@ -141,9 +142,10 @@ async def knew(
     key: HashKey = None,
     json: Json = False,
 ) -> None:
-    """Show what an agent knew when it decided: its state, and what its role could see.
+    """Show what an agent knew when it decided.
 
-    The events have the role's own numbers; what was served to the agent before is listed with it.
+    Its state, and what its role could see. The events have the role's own numbers; what was
+    served to the agent before is listed with it.
     """
     secret = _key(key)
     async with reading() as workspace:

@@ -56,7 +56,7 @@ async def why(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show why something was decided.
+    """Show why a decision was made.
 
     What was asked and chosen, from which inputs, what its agent had been given by then, what else
     could have been chosen and how near it was, what the gate said, under which versions of prompts,

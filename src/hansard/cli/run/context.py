@@ -34,7 +34,7 @@ async def context(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show the context window of a run's agents as it stood at a point.
+    """Show the context window of a run's agents at a point.
 
     Agent by agent; with --team as one conversation, each message with its agent.
     """

@@ -30,7 +30,7 @@ COLUMNS = (
 @app.command()
 @work
 async def left(which: Run, json: Json = False) -> None:
-    """Show what went out of a run: to models, pages and tools, in order.
+    """Show what a run sent to models, pages and tools, in order.
 
     Each call that was made, or may have been (its status is `requested` or `in_doubt`), with what
     it was given, as it is on record: a secret by its name.

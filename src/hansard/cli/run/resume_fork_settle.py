@@ -53,7 +53,7 @@ def verdict_of(
 @app.command()
 @work
 async def resume(which: Run, command: Command = None) -> int:
-    """Go on with a run: run its program again.
+    """Resume a run: run its program again.
 
     Nothing recorded is ever executed: without a command it says how to go on. At a terminal it asks
     what is true of a step in doubt, where the program has no policy for that (HANSARD_SETTLE). It
@@ -85,7 +85,7 @@ async def fork(
     ] = "shadow",
     json: Json = False,
 ) -> None:
-    """Begin a new run where another stood; prints its id."""
+    """Start a new run from a point of another; print its id."""
     chosen = ForkEffects(effects)
     async with reading_run(which) as (workspace, run):
         child = await actions.fork(workspace, run, at, chosen)
@@ -128,7 +128,7 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Say what is true of a step in doubt or diverged."""
+    """State the outcome of a step in doubt or diverged."""
     verdict = verdict_of(happened, did_not_happen=did_not_happen, reuse=reuse, run_again=run_again)
     result = result_from(happened) if happened is not None else None
     async with reading_run(which) as (workspace, run):
@@ -152,7 +152,7 @@ async def reopen(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Have a task that failed be done after all: it may be claimed again."""
+    """Let a failed task be claimed again."""
     async with reading_run(which) as (workspace, run):
         is_new = await actions.reopen(workspace, run, task, by=by, because=because)
     text = "is open again" if is_new else "is not over: nothing was written"
@@ -165,14 +165,20 @@ async def reopen(
 @app.command()
 @work
 async def finish(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
-    """Say that a run has ended as it should, whoever has not left it."""
+    """Mark a run as completed.
+
+    Also where agents have not left it.
+    """
     await _end(which, actions.finish, because, by, json=json)
 
 
 @app.command()
 @work
 async def cancel(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
-    """Say that a run is cancelled, whoever has not left it; it stops nobody."""
+    """Mark a run as cancelled.
+
+    Also where agents have not left it; no agent is stopped.
+    """
     await _end(which, actions.cancel, because, by, json=json)
 
 

@@ -28,7 +28,7 @@ async def score(
     because: Because = "",
     json: Json = False,
 ) -> None:
-    """Put on record what came of a run."""
+    """Record a score of a run."""
     given = numbers(metrics)
     async with reading_run(which) as (workspace, run):
         is_new = await scoring.score(workspace, run, given, by=by, because=because)

@@ -39,7 +39,7 @@ async def state(
     agent: Agent = None,
     json: Json = False,
 ) -> None:
-    """Show the whole state of a run at a point, or what changed between two."""
+    """Show a run's whole state at a point, or changes between two."""
     if at is not None and diff is not None:
         raise TwoPoints
     async with reading_run(which) as (workspace, run):
