@@ -152,3 +152,9 @@ def test_each_commit_of_a_history_is_a_change(call, record, tmp_path):
     ).rows
     assert "2026-01-01T10:00:00" in str(events[0])
     assert "Ann <ann@example.org>" in str(events[0])
+    [first, *_] = versions
+    [line] = record.memory("org").blame("AGENTS.md")
+    [file] = record.sql("SELECT author, changed_at FROM memory_files").rows
+    assert (first.author, first.at[:19]) == ("Ann <ann@example.org>", "2026-01-01T10:00:00")
+    assert (line.author, line.at[:19]) == ("Ann <ann@example.org>", "2026-01-04T10:00:00")
+    assert (file[0], str(file[1])[:19]) == ("Ann <ann@example.org>", "2026-01-04 10:00:00")

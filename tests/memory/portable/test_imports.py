@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from hansard.agents.memory.portable import changes, imports
+from hansard.agents.memory.store import MemoryStore
 from hansard.testing.memory import Memory, workspace_of
 
 FILES = 700
@@ -156,3 +157,13 @@ def test_more_of_a_shallow_history_is_not_made_over_what_followed(repository, wo
         assert await texts(workspace) == {"notes.md": "two"}
 
     ran(work())
+
+
+def test_an_imported_line_has_the_author_that_its_commit_claims(repository, workspace):
+    """Log and blame name the author of a commit, not whoever imported it."""
+    repository.commit(AGENTS="Bullets.")
+    ran(imports.import_git(workspace, "org", repository.folder, by="eve"))
+    store = MemoryStore(workspace, "org")
+    [version], [line] = ran(store.versions("AGENTS.md")), ran(store.blame("AGENTS.md"))
+    assert version.author == line.author == "Ann <ann@example.org>"
+    assert version.at == line.at

@@ -62,8 +62,8 @@ class MemoryVersion(Brief, msgspec.Struct, frozen=True):
         path: The path that it had then.
         version: The version of its space.
         op: What happened: created, edited, renamed or deleted.
-        author: Who did it.
-        at: When, by the log's time: ISO 8601 in UTC.
+        author: Who did it; of an imported change the author that its source claims.
+        at: When, by the log's time, or as the source of an imported change claims: ISO 8601.
         because: Why.
         event: The id of the change.
         digest: Of its text then; empty where it was deleted.
@@ -134,8 +134,8 @@ def versions_of(
                     path=file.path,
                     version=each.version,
                     op=file.op.value,
-                    author=each.stored.commit.actor.agent,
-                    at=each.stored.time.isoformat(),
+                    author=each.author,
+                    at=each.at,
                     because=each.event.because,
                     event=each.id,
                     digest=file.after,

@@ -58,8 +58,8 @@ class BlamedLine(Brief, msgspec.Struct, frozen=True):
         line: From 1.
         text: The line, without its end.
         version: The version of the space that brought it.
-        author: Who did.
-        at: When, by the log's time: ISO 8601 in UTC.
+        author: Who did; of an imported change the author that its source claims.
+        at: When, by the log's time, or as the source of an imported change claims: ISO 8601.
         event: The id of the change.
         because: Why.
     """
@@ -181,8 +181,8 @@ class MemoryStore:
                     line=number,
                     text=line.removesuffix("\n"),
                     version=0 if self._sight.is_limited else change.version,
-                    author=change.stored.commit.actor.agent,
-                    at=change.stored.time.isoformat(),
+                    author=change.author,
+                    at=change.at,
                     event=change.id,
                     because=event.because if isinstance(event, MemoryChanged) else "",
                 )

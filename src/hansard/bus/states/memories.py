@@ -23,7 +23,7 @@ from hansard.bus.log import EventLog, Kind, Stored
 from hansard.bus.states.aggregates import commits_until, in_full, point_in
 from hansard.domain.board import By
 from hansard.domain.errors import HansardError
-from hansard.domain.events import Event
+from hansard.domain.events import Commit, Event
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
@@ -56,6 +56,27 @@ class MemoryEventAt(msgspec.Struct, frozen=True):
     version: int
     id: str
     event: Event
+
+    @property
+    def author(self) -> str:
+        """Who made the change; of an imported one the author that its source claims."""
+        return author_of(self.stored.commit, self.id)
+
+    @property
+    def at(self) -> str:
+        """When it was made; of an imported change when its source claims. ISO 8601."""
+        return _claimed_at(self.stored.commit, self.id) or self.stored.time.isoformat()
+
+
+def _claimed_at(commit: Commit, event_id: str) -> str | None:
+    return next((each.occurred_at for each in commit.events if each.id == event_id), None)
+
+
+def author_of(commit: Commit, event_id: str) -> str:
+    """The author of an event; of one that was imported the author that its source claims."""
+    actor = commit.actor
+    is_imported = bool(actor.on_behalf_of) and _claimed_at(commit, event_id) is not None
+    return actor.on_behalf_of[0] if is_imported else actor.agent
 
 
 class _Read(msgspec.Struct, eq=False):
@@ -270,4 +291,5 @@ class Memories:
 
 def by_of(stored: Stored, event_id: str) -> By:
     """What the commit around an event says."""
-    return By(stored.commit.actor.agent, stored.stamp, event_id, stored.commit.label)
+    author = author_of(stored.commit, event_id)
+    return By(author, stored.stamp, event_id, stored.commit.label)

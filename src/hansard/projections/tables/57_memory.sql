@@ -17,7 +17,8 @@ FROM (
     FROM (
         SELECT
             b.lasting AS space, b.version, b.data->>'because' AS because, b.data->'sources' AS sources,
-            i.actor AS author, b.data->>'role' AS role, b.data->>'run' AS run,
+            if(i.occurred_at IS NULL, i.actor, coalesce(i.on_behalf_of[1], i.actor)) AS author,
+            b.data->>'role' AS role, b.data->>'run' AS run,
             try_cast(b.data->>'step' AS BIGINT) AS step, i.label, b.id AS event, b.position,
             coalesce(t.position, b.position) AS counts_from, b.happened_at,
             from_json(b.data->'files', '[{"path": "VARCHAR", "op": "VARCHAR", "before": "VARCHAR",
