@@ -1,10 +1,23 @@
 """HTTP listeners: by which names they answer, and how soon."""
 
+import asyncio
+import contextlib
+import re
 import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
-from hansard.client.listening import LOCAL, Address, foreign
+from hansard.client import listening as module
+from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
+
+WAIT_S = 30.0
+WHOLE = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
 
 
 def test_an_answer_waits_for_no_acknowledgement():
@@ -43,3 +56,102 @@ def test_a_request_names_the_server_and_nothing_else(
     headers = {"host": host} | ({} if origin is None else {"origin": origin})
     refused = foreign(headers, LOCAL)
     assert (None if refused is None else refused[0]) == status
+
+
+async def _echo(request: Request) -> PlainTextResponse:
+    try:
+        body = await request.body()
+    except ClientDisconnect:
+        body = b""
+    return PlainTextResponse(body, headers=CLOSE if request.url.path == "/refused" else None)
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+Send = Callable[[bytes], Awaitable[Connection]]
+
+
+@contextlib.asynccontextmanager
+async def _serving() -> AsyncIterator[Send]:
+    """A listener that answers with each request's body, and what sends it bytes on a new
+    connection.
+    """
+    urls: asyncio.Queue[str] = asyncio.Queue()
+    app = Starlette(routes=[Route(path, _echo, methods=["POST"]) for path in ("/", "/refused")])
+    task = asyncio.create_task(listen(app, Address.of("0"), "/", urls.put_nowait))
+    found = re.search(r":(\d+)/", await asyncio.wait_for(urls.get(), WAIT_S))
+    assert found is not None
+    writers: list[asyncio.StreamWriter] = []
+
+    async def send(begun: bytes) -> Connection:
+        reader, writer = await asyncio.open_connection("127.0.0.1", found[1])
+        writers.append(writer)
+        writer.write(begun)
+        await writer.drain()
+        return reader, writer
+
+    try:
+        yield send
+    finally:
+        for each in writers:
+            each.close()
+        await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _is_answered(connection: Connection) -> bool:
+    """Whether the answer to WHOLE comes, and not the connection's end."""
+    head = await asyncio.wait_for(connection[0].readuntil(b"\r\n\r\n"), WAIT_S)
+    assert await connection[0].readexactly(1) == b"x"
+    return head.startswith(b"HTTP/1.1 200")
+
+
+async def _ended(connection: Connection) -> bytes:
+    """What comes until the connection's end; empty where it was reset."""
+    with contextlib.suppress(ConnectionResetError):
+        return await asyncio.wait_for(connection[0].read(), WAIT_S)
+    return b""
+
+
+@pytest.mark.slow
+async def test_a_request_has_a_deadline_for_its_head_and_its_body(monkeypatch: pytest.MonkeyPatch):
+    """A client that sends byte by byte is cut off, also after a request that was whole; one that
+    sent its request whole may wait for its answer.
+    """
+    monkeypatch.setattr(module, "HEAD_S", 0.5)
+    monkeypatch.setattr(module, "BODY_S", 0.5)
+    async with _serving() as send:
+        slow = [await send(begun) for begun in (b"", WHOLE[:20], WHOLE[:-1])]
+        again = await send(WHOLE)
+        assert await _is_answered(again)
+        began = time.monotonic()
+        again[1].write(WHOLE[:20])
+        for each in (*slow, again):
+            assert await _ended(each) == b""
+        assert time.monotonic() - began < WAIT_S / 2
+        assert await _is_answered(await send(WHOLE))
+
+
+@pytest.mark.slow
+async def test_connections_without_a_request_do_not_keep_others_out(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Of many the oldest is closed; a whole request is answered at once."""
+    monkeypatch.setattr(module, "HEADLESS_MAX", 10)
+    async with _serving() as send:
+        slow = [await send(WHOLE[:20]) for _ in range(30)]
+        assert await _is_answered(await send(WHOLE))
+        for each in slow[:20]:
+            assert await _ended(each) == b""
+        slow[-1][1].write(WHOLE[20:])
+        assert await _is_answered(slow[-1])
+
+
+@pytest.mark.slow
+async def test_a_refused_client_holds_no_connection():
+    """A refusal closes the connection, whatever of the body has not come."""
+    async with _serving() as send:
+        refused = await send(WHOLE.replace(b"/ ", b"/refused "))
+        assert (await _ended(refused)).endswith(b"x")

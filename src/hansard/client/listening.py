@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
+from typing import Any
 
+import h11
 import msgspec
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hansard.domain.errors import BadValue
 
@@ -22,6 +27,20 @@ LOCAL = (LOOPBACK, "localhost", "::1")
 
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(r"https?://(?P<host>.+)")
+
+HEAD_S, BODY_S = 10.0, 60.0
+"""Seconds within which the head of a request, and then its body, must have arrived."""
+
+HEADLESS_MAX = 100
+"""Connections whose first request's head has not arrived; for one more the oldest is closed."""
+
+CONNECTIONS_MAX = 2_000
+"""Connections in all, at most half of the files that the process may open; beyond that requests
+are answered 503.
+"""
+
+CLOSE = {"Connection": "close"}
+"""Header of a refusal: whoever has not authenticated holds no connection."""
 
 CLOSING_S = 3
 """How long answers that are under way are waited for at the end; streams are then cut."""
@@ -89,6 +108,59 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Protocol(H11Protocol):
+    """HTTP/1.1 with a deadline for the head and the body of each request.
+
+    uvicorn's own timeout is about connections between two requests. `headless` are the connections
+    of the listener whose first head has not arrived, oldest first.
+    """
+
+    def __init__(self, headless: dict[_Protocol, None], **options: Any) -> None:
+        super().__init__(**options)
+        self._headless = headless
+        self._phase: object = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """Start the deadline of the first head."""
+        super().connection_made(transport)
+        self._headless[self] = None
+        if len(self._headless) > HEADLESS_MAX:
+            next(iter(self._headless)).drop()
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Start or stop the deadline of what is being received."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the deadline."""
+        super().connection_lost(exc)
+        self._headless.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        self._headless.pop(self, None)
+        self.transport.abort()
+
+    def _watch(self) -> None:
+        state = self.conn.their_state
+        if state is not h11.IDLE:
+            self._headless.pop(self, None)
+        phase = state if state in (h11.IDLE, h11.SEND_BODY) else None
+        if phase is self._phase:
+            return
+        self._phase = phase
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if phase is not None:
+            wait_s = HEAD_S if phase is h11.IDLE else BODY_S
+            self._deadline = self.loop.call_later(wait_s, self.drop)
+
+
 async def listen(
     app: ASGIApp,
     address: Address,
@@ -102,6 +174,8 @@ async def listen(
     with contextlib.closing(address.bound()) as listening:
         config = uvicorn.Config(
             app,
+            http=partial(_Protocol, {}),  # type: ignore[arg-type] # called as the class is
+            limit_concurrency=min(CONNECTIONS_MAX, _files_max() // 2),
             lifespan="off",
             ws="none",
             log_config=None,
@@ -119,6 +193,11 @@ async def listen(
             server.should_exit = True
             await running
             raise
+
+
+def _files_max() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2 * CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 def _url(listening: socket.socket, path: str) -> str:

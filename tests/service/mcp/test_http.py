@@ -219,3 +219,32 @@ def test_what_is_no_address_is_refused(text: str):
     """With what to give."""
     with pytest.raises(BadValue, match="PORT"):
         Address.of(text)
+
+
+@pytest.mark.slow
+async def test_a_token_has_a_bounded_number_of_sessions(setup: Setup, tmp_path: Path):
+    """One more than the bound is refused, and room is made by ending one."""
+    import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
+
+    from hansard.service.mcp.http import SESSIONS_OF_TOKEN_MAX  # noqa: PLC0415 -- it is of an extra
+
+    params = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
+    async with (
+        asyncio.timeout(SCENARIO_S),
+        serving(setup, "--token-file", given(tmp_path)) as (url, _),
+        httpx2.AsyncClient(timeout=WAIT_S, headers=headers, verify=NO_TLS) as http,
+    ):
+        sessions: list[str] = []
+        for _ in range(SESSIONS_OF_TOKEN_MAX):
+            answer = await http.post(url, json=begin)
+            assert answer.status_code == 200
+            sessions.append(answer.headers["mcp-session-id"])
+        assert (await http.post(url, json=begin)).status_code == 503
+        await http.delete(url, headers={"mcp-session-id": sessions[0]})
+        assert (await http.post(url, json=begin)).status_code == 200

@@ -15,13 +15,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hansard.client.listening import LOCAL, Address, foreign, listen
+from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
 from hansard.domain.errors import BadValue
 from hansard.service.mcp.server import PATH, app_of
 from hansard.service.mcp.sessions import Sessions
 
 TOKEN_LENGTH_MIN = 16
 """Shortest token, in characters: one that can be guessed is none."""
+
+SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
+"""Open sessions of the protocol in all, shared out evenly, and of a token; one more gets 503."""
 
 BEARER = "bearer "
 
@@ -65,7 +68,7 @@ class _Door:
         refused_name = foreign(headers, self._hosts)
         if refused_name is not None:
             status, message = refused_name
-            answer = JSONResponse({"error": "refused", "message": message}, status)
+            answer = JSONResponse({"error": "refused", "message": message}, status, CLOSE)
             await answer(scope, receive, send)
             return
         said = headers.get("authorization", "")
@@ -92,7 +95,7 @@ class _Door:
 
 def _unauthorized(why: str) -> JSONResponse:
     told = {"error": "unauthorized", "message": why}
-    return JSONResponse(told, 401, headers={"WWW-Authenticate": "Bearer"})
+    return JSONResponse(told, 401, headers={"WWW-Authenticate": "Bearer", **CLOSE})
 
 
 async def serve_http(
@@ -113,11 +116,12 @@ async def serve_http(
 
 @contextlib.asynccontextmanager
 async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Served]]:
+    of_each = min(SESSIONS_OF_TOKEN_MAX, max(1, SESSIONS_MAX // max(1, len(clients))))
     async with contextlib.AsyncExitStack() as stack:
         yield {
             _digest(client.token): _Served(
                 client.sessions,
-                await stack.enter_async_context(app_of(client.sessions)),
+                await stack.enter_async_context(app_of(client.sessions, of_each)),
             )
             for client in clients
         }

@@ -444,14 +444,16 @@ async def serve_stdio(sessions: Sessions) -> None:
 
 
 @contextlib.asynccontextmanager
-async def app_of(sessions: Sessions) -> AsyncGenerator[Starlette]:
-    """Serve one client over streamable HTTP, both eras of it, while this is open. The caller has
-    checked `Host` and `Origin`; the SDK's own check compares prefixes (`127.0.0.1:1@evil`).
+async def app_of(sessions: Sessions, sessions_max: int) -> AsyncGenerator[Starlette]:
+    """Serve one client over streamable HTTP, both eras of it, while this is open, in at most
+    `sessions_max` sessions of the protocol. The caller has checked `Host` and `Origin`; the SDK's
+    own check compares prefixes (`127.0.0.1:1@evil`).
     """
     server, watched = serving(sessions)
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(streamable_http_path=PATH, transport_security=security)
     try:
+        server.session_manager.max_sessions = sessions_max
         async with server.session_manager.run():
             yield app
     finally:

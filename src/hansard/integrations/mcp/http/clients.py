@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hansard.client.listening import LOCAL, foreign
+from hansard.client.listening import CLOSE, LOCAL, foreign
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.http.proxy import HttpProxy
@@ -75,7 +75,7 @@ class _Door:
 
 def _refused(status: HTTPStatus, message: str) -> Response:
     told = {"code": frames.INVALID_REQUEST, "message": message}
-    headers = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else None
+    headers = CLOSE | ({"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {})
     answer = {"jsonrpc": "2.0", "id": None, "error": told}
     return JSONResponse(answer, status_code=status, headers=headers)
 
