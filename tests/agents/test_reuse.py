@@ -440,7 +440,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     assert (used["run"], used["from_run"], used["source_on_record"]) == ("b", "a", True)
     assert (total["calls"], total["cost_saved"]) == (1, None)
     assert "1 call answered by earlier runs" in call("reuse", "used", "--run", "b").out
-    assert "no call was given" in call("reuse", "used", "--tool", "none").out
+    assert "no call of tool 'none' was given" in call("reuse", "used", "--tool", "none").out
     said = call("reuse", "invalidate", "--key", answer["key"], "--because", "new index")
     assert "are stale" in said.out
     assert call("reuse", "invalidate").code == 2

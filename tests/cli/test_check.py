@@ -1,6 +1,7 @@
 """`hansard check` finds what is wrong with a workspace, and nothing in one where nothing is."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,15 @@ def test_a_sound_workspace_has_no_finding(call: Call, runs: Runs):
     assert summary["blob_bytes"] > 100_000
     assert summary["commits"] == summary["position"]
     assert "nothing is wrong" in call("check").out
+
+
+def test_what_the_log_was_not_compared_with_is_named(home: Path, workspace: str, call: Call):
+    """Without tables "nothing is wrong" says that the log was not compared with any."""
+    plant(home, workspace, *begun())
+    told = call("check", workspace=workspace).out
+    assert re.search(
+        r"; not compared with (the broker's mark and )?the tables: not available", told
+    )
 
 
 def test_what_is_planted_in_these_tests_is_sound_to_begin_with(findings):

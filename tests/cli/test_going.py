@@ -84,6 +84,8 @@ def test_a_killed_program_is_resumed(
     assert (row["of"], row["calls"], row["effects"], row["cost"]) == (run, 2, 1, None)
     shown = call("savings", run).out
     assert saved in shown
+    other = call("savings", run, "--month", "2001-01").out
+    assert f"no session of run '{run}', month '2001-01' went on with a run" in other
     assert f"as of position {end['position']}" in shown
     assert effects.read_text() == "first@example.org\n"
     state, worker = call("run", "show", run, "--json").lines

@@ -14,8 +14,11 @@ from hansard.bus.os_user import OS_USER
 from hansard.bus.server import lease as server
 from hansard.client import opening
 from hansard.domain.agent import Moment
+from hansard.domain.ids import RunStream
+from hansard.domain.run import RunCompleted
 from hansard.domain.snapshot import Snapshot
 from hansard.settings import load
+from tests.cli.planting import commit, plant
 from tests.cli.support import BIG, Call, Runs
 
 pytestmark = pytest.mark.later
@@ -69,6 +72,18 @@ def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
     table = call("runs", "--since", began, "--until", began).out
     assert runs.team in table
     assert runs.failed not in table
+
+
+@pytest.mark.slow
+def test_runs_that_cannot_be_read_are_counted_where_a_filter_leaves_them_out(
+    call: Call, record: hansard.Record, home: Path
+):
+    """A run whose life is damaged may be one that is asked for, so the list says that it exists."""
+    with hansard.connect(workspace="cut", data_dir=home):
+        plant(home, "cut", (RunStream("cut"), commit(3, RunCompleted(), epoch=0)))
+        filtered = call("runs", "--status", "completed", workspace="cut")
+        assert "1 run could not be read and may match" in filtered.err
+        assert "cut" in call("runs", workspace="cut").out
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])

@@ -136,7 +136,12 @@ def test_an_empty_log_has_nothing(home: Path, workspace: str, call: Call):
     """No hits, no error; a workspace that does not exist is one."""
     nothing = call("anything")
     assert (nothing.code, nothing.out) == (0, "")
-    assert nothing.err == "nothing was found\nas of position 0\n"
+    assert nothing.err == (
+        "nothing was found in the texts of events: payloads over 64 KiB, which are kept apart, are "
+        "not searched\nas of position 0\n"
+    )
+    narrow = call("anything", "--agent", "ada", "--type", "decision.made")
+    assert "in the texts of events of agent 'ada', type 'decision.made':" in narrow.err
     assert call("anything", "-w", "nowhere").code == 2
     assert not place_of(home, "nowhere").path.exists()
 

@@ -13,7 +13,7 @@ from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading_raw, settings
 from hansard.client.opening import data_dir_of
-from hansard.domain.counted import counted
+from hansard.domain.counted import counted, listed
 from hansard.inspect import evidence
 from hansard.inspect.check import Checked, Found
 
@@ -67,6 +67,9 @@ def _words(summary: Summary) -> str:
     )
     beside = ", ".join(f"{who} (position {at})" for who, at in summary.marks.items())
     compared = f"; compared with {beside}" if beside else ""
+    missing = [who for who in ("the broker's mark", "the tables") if who not in summary.marks]
+    if missing:
+        compared = f"; not compared with {listed(missing)}: not available{compared}"
     if summary.wrong:
         return f"checked {read}{compared}: {summary.wrong} wrong"
     return f"checked {read}{compared}: nothing is wrong"

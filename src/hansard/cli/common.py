@@ -53,6 +53,12 @@ def noun(**said: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, **said)
 
 
+def within(**filters: str | None) -> str:
+    """Return the filters that an empty answer holds for, as a part of a sentence; "" for none."""
+    given = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
+    return f" of {', '.join(given)}" if given else ""
+
+
 def work(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
     """A command that is run to its end, and left with the exit code it returns (None is 0)."""
     return _run(function, service=False)

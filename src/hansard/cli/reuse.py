@@ -10,7 +10,7 @@ import typer
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.answers import answering
-from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.common import Because, By, Json, noun, within, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.counted import counted
@@ -61,7 +61,7 @@ async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
     async with answering() as reader:
         of = find_run(reader, run) if run is not None else None
         found = inspected.reused(reader, tool, of)
-    output.show(found, _used, json=json)
+    output.show(found, lambda found: _used(found, within(tool=tool, run=of)), json=json)
 
 
 @app.command()
@@ -95,7 +95,7 @@ def _listed(found: OfferedAnswers) -> Iterator[Part]:
     yield f"{counted(len(found.answers), 'answer')}, as of position {found.position}"
 
 
-def _used(found: ReusedAnswers) -> Iterator[Part]:
+def _used(found: ReusedAnswers, asked: str) -> Iterator[Part]:
     if found.reused:
         yield output.listing(USED, found.reused)
-    yield f"{found.line()}, as of position {found.position}"
+    yield f"{found.line(asked)}, as of position {found.position}"

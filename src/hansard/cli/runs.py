@@ -81,6 +81,9 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     if made.undated:
         undated = counted(made.undated, "run")
         output.hint(f"{undated} left out by --since or --until: the source gives no time")
+    if made.unread:
+        unread = counted(made.unread, "run")
+        output.hint(f"{unread} could not be read and may match: 'hansard runs' lists them")
     if not made.found and not made.probed:
         asked = (
             f" of {made.all} is: {wanted}" if made.all and str(wanted) else "s in this workspace"

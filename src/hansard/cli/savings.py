@@ -9,7 +9,7 @@ import typer
 
 from hansard.cli import output
 from hansard.cli.answers import answering
-from hansard.cli.common import Json, noun, work
+from hansard.cli.common import Json, noun, within, work
 from hansard.cli.output import Column, Part
 from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.savings import SAVINGS, SavingsAnswer, Wanted, added, savings_of
@@ -53,17 +53,18 @@ async def savings(
         of = find_run(reader, run) if run is not None else None
         rows = reader.rows(SAVINGS, Wanted(of, workflow, month, by).parameters)
         found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
-    output.show(found, _listed, json=json)
+    asked = within(run=of, workflow=workflow, month=month)
+    output.show(found, lambda found: _listed(found, asked), json=json)
 
 
 def _known(amount: float | None, form: str) -> str:
     return "unknown" if amount is None else form.format(amount)
 
 
-def _listed(found: SavingsAnswer) -> Iterator[Part]:
+def _listed(found: SavingsAnswer, asked: str) -> Iterator[Part]:
     if found.rows:
         yield output.listing(COLUMNS, found.rows)
         yield f"in all: {added(found.rows).line()}"
     else:
-        yield "no session went on with a run: nothing was answered from the record"
+        yield f"no session{asked} went on with a run: nothing was answered from the record"
     yield f"as of position {found.position}"

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Agent, Json, noun, work
+from hansard.cli.common import Agent, Json, noun, within, work
 from hansard.cli.opening import reading_raw, reading_run, settings
 from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
@@ -86,7 +86,11 @@ async def search(
         output.hint(f"{by} is indexing: this answers from what it has indexed")
     output.show(Hits(found), lambda _: _people(found), json=json)
     if not found.hits:
-        output.hint("nothing was found")
+        of = within(run=run, agent=agent, type=type_)
+        output.hint(
+            f"nothing was found in the texts of events{of}: payloads over 64 KiB, which are "
+            "kept apart, are not searched"
+        )
     if found.more:
         output.hint(f"more than {len(found.hits)} were found: see --limit")
     output.hint(f"as of position {found.position}")

@@ -100,10 +100,10 @@ class ReusedAnswers(Answer):
             "position": self.position,
         }
 
-    def line(self) -> str:
-        """What they saved, in words: what is not known is in no sum."""
+    def line(self, asked: str = "") -> str:
+        """What they saved, in words: what is not known is in no sum. `asked` names the filters."""
         if not self.reused:
-            return "no call was given an answer of an earlier run"
+            return f"no call{asked} was given an answer of an earlier run"
         said = f"{counted(len(self.reused), 'call')} answered by earlier runs"
         seconds = [each.seconds_saved for each in self.reused if each.seconds_saved is not None]
         costs = [each.cost_saved for each in self.reused if each.cost_saved is not None]

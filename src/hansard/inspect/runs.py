@@ -49,8 +49,9 @@ class Run(msgspec.Struct, kw_only=True):
 class Runs(Answer):
     """The runs that were asked for, the newest first: at most so many of those `found`, of `all`
     that there are. `probed` more would be among them, and are forks of probes; `undated` more match
-    everything but the span of time, since their sources give no time. `lost` are those
-    whose life could not be read; `unknown` says what was asked for that no run has.
+    everything but the span of time, since their sources give no time; `unread` more could not be
+    read and are left out by a filter. `lost` are those whose life could not be read; `unknown` says
+    what was asked for that no run has.
     """
 
     runs: list[Run]
@@ -58,6 +59,7 @@ class Runs(Answer):
     all: int
     probed: int
     undated: int
+    unread: int
     lost: set[str]
     unknown: list[str]
 
@@ -82,6 +84,7 @@ async def list_runs(
         all=len(lives),
         probed=len(taken) - len(found),
         undated=sum(map(wanted.leaves_out_undated, lives)),
+        unread=sum(life.error is not None and not wanted.takes(life) for life in lives),
         lost={life.run for life in given if life.problem},
         unknown=list(wanted.unknown(lives)) if not found else [],
     )
