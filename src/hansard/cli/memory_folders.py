@@ -88,7 +88,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         bool, typer.Option("--replace", help="Delete what the folder does not have.")
     ] = False,
     skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out files of commits that are not valid.")
+        bool, typer.Option("--skip-invalid", help="Leave out files that are not valid.")
     ] = False,
     because: Because = "",
     by: By = OS_USER,
@@ -109,6 +109,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 folder,
                 harness,
                 replace=replace,
+                leave_out=skip_invalid,
                 because=because or f"import of {folder.name}",
                 by=by,
             )
@@ -127,6 +128,8 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
 def _imported(told: Imported) -> Iterator[Part]:
     made = f"{counted(told.changes, 'change')} of {counted(len(told.files), 'file')}"
     yield from _said(f"{made} in {told.space}, which is at version {told.version}", told.left_out)
+    for each in told.warnings:
+        yield Hint(f"kept: {each}")
 
 
 @app.command()

@@ -5,8 +5,9 @@ import subprocess
 
 import pytest
 
-from hansard.agents.memory.portable import changes, imports
+from hansard.agents.memory.portable import changes, folders, imports
 from hansard.agents.memory.store import MemoryStore
+from hansard.domain.memory.space import FILE_BYTES_MAX
 from hansard.testing.memory import Memory, workspace_of
 
 FILES = 700
@@ -167,3 +168,41 @@ def test_an_imported_line_has_the_author_that_its_commit_claims(repository, work
     [version], [line] = ran(store.versions("AGENTS.md")), ran(store.blame("AGENTS.md"))
     assert version.author == line.author == "Ann <ann@example.org>"
     assert version.at == line.at
+
+
+SKILL = b"---\nname: x\ndescription: d\n---\nhi\n"
+
+
+def test_fields_of_another_harness_are_kept_and_warned_of(tmp_path, workspace):
+    """A field that the format does not name refuses no file, and no byte of it is changed."""
+    path = "skills/x/SKILL.md"
+    skill = SKILL.replace(b"d\n", b"d\ndisable-model-invocation: true\n")
+    folders.write(tmp_path / "in", {path: skill})
+    made = ran(imports.import_folder(workspace, "org", tmp_path / "in"))
+    assert (made.changes, made.left_out) == (1, [])
+    assert [each.split(";")[0] for each in made.warnings] == [
+        "skills/x/SKILL.md:4: skill.field: 'disable-model-invocation' stands there"
+    ]
+    assert ran(texts(workspace))[path] == skill.decode().strip()
+
+
+def test_one_invalid_file_of_a_folder_refuses_the_others_only_unless_it_is_left_out(
+    tmp_path, workspace
+):
+    """Whether a file is no text, too large or invalid; each that is left out is named."""
+    folders.write(
+        tmp_path / "in",
+        {
+            "AGENTS.md": b"hi\n",
+            "skills/x/SKILL.md": SKILL,
+            "skills/x/icon.png": b"\x89PNG\0",
+            "skills/y/SKILL.md": b"no front matter",
+            "large.md": b"x" * (FILE_BYTES_MAX + 1),
+        },
+    )
+    with pytest.raises(folders.BadFolder, match=r"large\.md"):
+        ran(imports.import_folder(workspace, "org", tmp_path / "in"))
+    made = ran(imports.import_folder(workspace, "org", tmp_path / "in", leave_out=True))
+    assert sorted(ran(texts(workspace))) == made.files == ["AGENTS.md", "skills/x/SKILL.md"]
+    named = "\n".join(made.left_out)
+    assert all(path in named for path in ("icon.png", "skills/y/SKILL.md", "large.md"))

@@ -112,6 +112,7 @@ def _demand_valid(space: str, state: MemoryState, wanted: Wanted) -> None:
         if content is not None:
             after[path] = content
     found = validation.problems(after, only=[path for path in wanted if path in after])
+    found = validation.faults(found)
     if found:
         raise MemoryInvalid(space, found)
 

@@ -59,9 +59,12 @@ def is_left_out(path: str) -> bool:
     return is_mark(path) or any(n in NAMES_LEFT_OUT or n.endswith(PARTIAL) for n in names)
 
 
-def read(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, bytes | Link]:
+def read(
+    folder: Path, *, leave_out: Collection[str] = (), unread: list[str] | None = None
+) -> dict[str, bytes | Link]:
     """What stands in a folder, links as links, but what `is_left_out`, and those paths of it that
-    are named. Raises BadFolder.
+    are named. Raises BadFolder; for a file that cannot be read only without `unread`, which else
+    gets a sentence of each.
     """
     if not folder.is_dir():
         raise BadFolder(folder, "is no folder", "name one that is there")
@@ -87,8 +90,14 @@ def read(folder: Path, *, leave_out: Collection[str] = ()) -> dict[str, bytes | 
             elif entry.is_dir(follow_symlinks=False):
                 waiting.append((Path(entry.path), f"{path}/"))
             else:
-                content = found[path] = _content(Path(entry.path))
-                size += len(content)
+                try:
+                    content = found[path] = _content(Path(entry.path))
+                except BadFolder as error:
+                    if unread is None:
+                        raise
+                    unread.append(str(error))
+                else:
+                    size += len(content)
             if len(found) > FILES_MAX or size > TREE_BYTES_MAX:
                 raise BadFolder(
                     folder,

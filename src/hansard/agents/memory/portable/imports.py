@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 
 from hansard.agents.memory.portable import folders, git, harnesses
-from hansard.agents.memory.portable.changes import Claimed, change, difference
+from hansard.agents.memory.portable.changes import Claimed, Wanted, change, difference
 from hansard.agents.memory.portable.folders import BadFolder
-from hansard.agents.memory.portable.git import GitChange
 from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.validation.tree import problems
+from hansard.agents.memory.validation.tree import WARNINGS, faults, problems
 from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
@@ -37,6 +36,7 @@ class Imported(msgspec.Struct, frozen=True):
         changes: How many changes were made.
         files: The paths that changed, sorted.
         left_out: What was not valid and left out, each a sentence.
+        warnings: What was kept though the format does not name it, each a sentence.
     """
 
     space: str
@@ -44,6 +44,7 @@ class Imported(msgspec.Struct, frozen=True):
     changes: int
     files: list[str]
     left_out: list[str]
+    warnings: list[str] = []
 
 
 async def import_folder(
@@ -53,23 +54,33 @@ async def import_folder(
     harness: Harness = Harness.AGENTS_MD,
     *,
     replace: bool = False,
+    leave_out: bool = False,
     because: str = "",
     by: str = OS_USER,
 ) -> Imported:
     """Have a space have the files of a harness's folder, as one change; with `replace` no others
-    but those that no folder shows (`folders.is_left_out`).
+    but those that no folder shows (`folders.is_left_out`). `leave_out`: files that cannot be read
+    or are not valid stay as they were, or away; else the whole folder is refused.
 
     Raises BadFolder, MemoryInvalid, MemoryConflict, BadValue, ExtraMissing.
     """
-    found = folders.read(folder)
+    left_out: list[str] = []
+    found = folders.read(folder, unread=left_out if leave_out else None)
     state = await workspace.memories.state(space)
     base = of_space(state.files)
     wanted = difference(base, harnesses.imported(found, harness, base))
     if not replace:
         wanted = {path: content for path, content in wanted.items() if content is not None}
+    if leave_out:
+        wanted, invalid = _checked(wanted, dict(base))
+        left_out += invalid
+    after = {**base, **{path: content for path, content in wanted.items() if content is not None}}
+    warnings = [str(each) for each in problems(after, only=wanted) if each.rule in WARNINGS]
     seen = {path: file.digest for path, file in state.files.items()}
     version = await change(workspace, space, wanted, seen=seen, because=because, by=by)
-    return Imported(space, version, int(version != state.version), sorted(wanted), [])
+    return Imported(
+        space, version, int(version != state.version), sorted(wanted), left_out, warnings
+    )
 
 
 async def import_git(
@@ -98,7 +109,7 @@ async def import_git(
     tree = of_space(state.files)
     left_out: list[str] = []
     for each in git.changes(repository, revision, done=done):
-        _, told = _checked(each, tree)
+        _, told = _checked(each.files, tree, each.commit)
         left_out += told
     if left_out and not leave_out:
         more = f" (and {len(left_out) - TOLD_MAX:,} more)" if len(left_out) > TOLD_MAX else ""
@@ -121,7 +132,7 @@ async def _make(
     files: set[str] = set()
     changes = 0
     for each in git.changes(repository, revision, done=done):
-        wanted, _ = _checked(each, tree)
+        wanted, _ = _checked(each.files, tree)
         after = await change(
             workspace,
             space,
@@ -147,24 +158,25 @@ async def _done(workspace: Workspace, space: str) -> set[str]:
 
 
 def _checked(
-    made: GitChange, tree: dict[str, bytes | Link]
+    files: Wanted, tree: dict[str, bytes | Link], commit: str = ""
 ) -> tuple[dict[str, bytes | Link | None], list[str]]:
-    """What of a commit may be made of a tree, which is so afterwards; and what is left out."""
-    wanted = {path: content for path, content in made.files.items() if content is not None}
-    gone = [path for path, content in made.files.items() if content is None and path in tree]
+    """The changes that may be made of a tree, which has them afterwards, and what is left out."""
+    wanted = {path: content for path, content in files.items() if content is not None}
+    gone = [path for path, content in files.items() if content is None and path in tree]
+    where = f"commit {commit[:12]}: " if commit else ""
     told: list[str] = []
     for path in gone:
         tree.pop(path)
     stood = {path: tree.get(path) for path in wanted}
     tree |= wanted
-    while found := problems(tree, only=list(wanted)):
-        told += [f"commit {made.commit[:12]}: {problem}" for problem in found]
+    while found := faults(problems(tree, only=list(wanted))):
+        told += [f"{where}{problem}" for problem in found]
         for path in {problem.path for problem in found}:
             before = stood[path] if wanted.pop(path, None) is not None else None
             tree.pop(path, None)
             if before is not None:
                 tree[path] = before
-            elif path not in made.files:  # a link to what this commit took away
+            elif path not in files:  # a link to what this commit took away
                 gone.append(path)
     return {**dict.fromkeys(gone), **wanted}, told
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import cast
 
 from hansard.agents.memory.validation import (
@@ -22,6 +22,16 @@ from hansard.domain.memory.space import FILES_MAX, MemoryState
 _SUBAGENT = re.compile(r"(.*/)?(subagents|\.claude/agents)/[^/]+\.md")
 _SUBAGENT_FOLDER = re.compile(r"(.*/)?subagents/[^/]+/agent\.json")
 _AGENT_FOLDER = "agent.json"
+
+WARNINGS = frozenset({"skill.field", "subagent.field"})
+"""Rules that refuse no file: a field that the format does not name is another harness's."""
+
+
+def faults(found: Iterable[Problem]) -> list[Problem]:
+    """Those of some problems that refuse a file, with all others of that file."""
+    found = list(found)
+    paths_refused = {each.path for each in found if each.rule not in WARNINGS}
+    return [each for each in found if each.path in paths_refused]
 
 
 def problems(
@@ -53,11 +63,12 @@ def problems_of_change(
     changed: Collection[str],
     offered: Mapping[str, Collection[str]] | None = None,
 ) -> list[Problem]:
-    """What is wrong with the changed files of a space, and with its links. The cost does not depend
-    on the other files, unless a changed file of instructions imports some: the domain has checked
+    """The faults of the changed files of a space, and of its links. The cost does not depend on
+    the other files, unless a changed file of instructions imports some: the domain has checked
     that all paths can stand beside one another. Else as `problems`.
     """
-    return sorted(_problems(SpaceTree(state.files), changed, state.links, state.names, offered))
+    tree = SpaceTree(state.files)
+    return faults(sorted(_problems(tree, changed, state.links, state.names, offered)))
 
 
 def _problems(
