@@ -207,6 +207,19 @@ def test_a_secret_is_written_nowhere(ada: Record):
     assert all(b"s3cr3t" not in body for body in bodies)
 
 
+@pytest.mark.parametrize(
+    "path", [".claude/settings.json", "web/.mcp.json", ".Claude/hooks/x.sh", ".gitattributes"]
+)
+def test_an_agent_writes_nothing_that_configures_its_harness(session: Session, path: str):
+    """Neither a new file nor a moved one; a person may."""
+    with pytest.raises(hansard.MemoryInvalid, match=r"path\.settings"):
+        session.memory.create(path, "{}\n")
+    session.memory.create("notes.md", "{}\n")
+    with pytest.raises(hansard.MemoryInvalid, match=r"path\.settings"):
+        session.memory.rename("notes.md", path)
+    assert session.memory.ls() == ["notes.md"]
+
+
 def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
     """Answer the one question that waits; its arguments as JSON."""
     for _ in range(tries):

@@ -49,6 +49,10 @@ async def export(
     harness: As = Harness.AGENTS_MD,
     space: Space = ORG,
     at: Annotated[str | None, typer.Option(metavar="POINT", help=AT)] = None,
+    settings: Annotated[
+        bool,
+        typer.Option("--settings", help="Export files that configure the harness itself, too."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write a space's files to a new folder.
@@ -58,7 +62,7 @@ async def export(
     """
     async with reading() as workspace:
         state = await workspace.memories.at(space_name(space), at)
-    made = harnesses.exported(of_space(state.files), harness)
+    made = harnesses.exported(of_space(state.files), harness, settings=settings)
     folders.write(folder, made.tree)
     told = MemoryExported(
         space=space,

@@ -34,7 +34,7 @@ SPACE: dict[str, bytes | Link] = {
 
 def test_each_harness_finds_what_it_looks_for():
     """Instructions, skills and subagents, each under the name that the harness reads."""
-    made = {kind: harnesses.exported(SPACE, kind).tree for kind in Harness}
+    made = {kind: harnesses.exported(SPACE, kind, settings=True).tree for kind in Harness}
     assert made[Harness.AGENTS_MD] == SPACE
     claude = made[Harness.CLAUDE_CODE]
     assert claude["CLAUDE.md"] == claude["web/CLAUDE.md"] == Link("AGENTS.md")
@@ -54,7 +54,7 @@ def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
     front = yaml.safe_load(bytes(text).split(b"---\n")[1])  # type: ignore[arg-type]  # it is no link
     rules = [(rule["action"], rule["effect"]) for rule in front["permissions"]]
     assert rules == [("*", "deny"), ("read", "allow"), ("grep", "allow"), ("fleet_find", "allow")]
-    made = harnesses.exported(SPACE, Harness.CODEX).tree
+    made = harnesses.exported(SPACE, Harness.CODEX, settings=True).tree
     agent = tomllib.loads(bytes(made[".codex/agents/review.toml"]).decode())  # type: ignore[arg-type]  # it is no link
     assert agent["sandbox_mode"] == "read-only"
     assert agent["developer_instructions"] == 'Look \\ """ twice.\n'
@@ -157,3 +157,18 @@ def test_whatever_a_space_has_comes_back(space, harness):
     """Valid or not, whatever stands beside what."""
     made = harnesses.exported(space, harness).tree
     assert harnesses.imported(made, harness, space) == space
+
+
+def test_what_configures_a_harness_is_exported_only_when_it_is_asked_for():
+    """Each such file is named; a folder without it does not delete it, and a folder's own stays."""
+    own = {".claude/settings.json": b"{}\n", "web/.gitattributes": b"*.md text\n"}
+    space = SPACE | own
+    made = harnesses.exported(space, Harness.CLAUDE_CODE)
+    settings = {*own, ".mcp.json"}
+    assert not settings & set(made.tree)
+    assert {note.split()[0] for note in made.notes if "--settings" in note} == settings
+    assert settings <= set(harnesses.exported(space, Harness.CLAUDE_CODE, settings=True).tree)
+    assert harnesses.imported(made.tree, Harness.CLAUDE_CODE, space) == space
+    changed = {**made.tree, ".claude/settings.json": b'{"a": 1}\n'}
+    back = harnesses.imported(changed, Harness.CLAUDE_CODE, space)
+    assert back[".claude/settings.json"] == b'{"a": 1}\n'

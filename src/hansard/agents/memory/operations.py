@@ -537,7 +537,9 @@ class MemoryFlows(JointSteps):
         """Raise what a change is refused for, before a person is asked about it."""
         engine, space = self.engine, wanted.space
         whole: MemoryState = yield Io(functools.partial(self._memories.state, space))
-        change = MemoryChanged(files=changes, because=wanted.because, sources=wanted.sources)
+        change = MemoryChanged(
+            files=changes, because=wanted.because, sources=wanted.sources, run=engine.stream.run
+        )
         refusals = whole.refusals(engine.stream.agent, engine.stream.run)
         scrub = engine.settings.scrub
         yield Io(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -23,6 +23,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.events import Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
+from hansard.domain.memory import paths
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import (
     FileChange,
@@ -112,6 +113,8 @@ async def checked(
 ) -> Sequence[MemoryEvent]:
     """Return the events of a change, after every check; none where it changes nothing.
 
+    An agent, or another writer of limited sight, may write no settings of a harness.
+
     A writer of limited sight is told of a conflict with a file that it does not see only that
     there is one.
 
@@ -133,10 +136,12 @@ async def checked(
         validate = await validating(workspace, state, wanted.files)
     named = [path for each in wanted.files for path in (each.path, each.was)]
     check_names("memory", {"path": named}, scrub)
+    changed = [each.path for each in wanted.files if each.after]
+    if (wanted.run or sight.is_limited) and (bad := list(_settings(changed))):
+        raise MemoryInvalid(name, bad, refusals + 1)
     events = spaces.decide(name, state, wanted)
     if events and validate is not None:
         after = spaces.fold(state, events)
-        changed = [each.path for each in wanted.files if each.after]
         hidden = [each for path in changed for each in secrets(path, after.files[path].text, scrub)]
         bad = [*hidden, *validate(after, changed)]
         if bad:
@@ -148,6 +153,16 @@ async def checked(
             fact = "its files cannot stand there so"
             raise BadValue(f"change of {name}", fact, "use other paths, or less text") from None
     return events
+
+
+def _settings(changed: Iterable[str]) -> Iterator[Problem]:
+    """The files that configure a harness, which no agent may write."""
+    allowed = "another path: a person writes what configures a harness ('hansard memory import')"
+    return (
+        Problem(path, 0, "path.settings", "", allowed)
+        for path in changed
+        if paths.configures_harness(path)
+    )
 
 
 def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:
@@ -258,8 +273,8 @@ class MemoryWrite(JointWrite):
 
     def _demand_unasked(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
         """Raise Blocked where the space asks about changes from a moment ago on."""
-        paths = [path for each in changes for path in (each.path, each.was) if path]
-        if changes and state.asks(self._policy_at, self.label, paths):
+        changed = [path for each in changes for path in (each.path, each.was) if path]
+        if changes and state.asks(self._policy_at, self.label, changed):
             reason = f"changes of {self._wanted.space} are asked about since a moment ago"
             raise Blocked(RULE, f"{reason}; try again", self._call.spec.name)
 

@@ -33,6 +33,12 @@ TOOLS = "tools.json"
 SUBAGENTS, SKILLS, RUNS = "subagents", "skills", "runs"
 """Folders that have a meaning."""
 
+_SETTINGS = re.compile(
+    r"(.*/)?(\.mcp\.json|opencode\.jsonc?|\.git(attributes|config|modules)|"
+    r"\.claude/(settings(\.local)?\.json|hooks/.*)|\.(cursor|vscode)/.*\.json|"
+    r"\.codex/(config\.toml|hooks(\.json|/.*)|rules/.*)|\.gemini/settings\.json)",
+    re.IGNORECASE | re.DOTALL,
+)
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -134,6 +140,13 @@ def followed(path: str, links: Mapping[str, str]) -> str:
             return found
     fact = f"more than {LINKS_MAX} links follow on one another, or they lead in a circle"
     raise BadValue(f"path {path!r:.120}", fact, "have a link lead to a file")
+
+
+def configures_harness(path: str) -> bool:
+    """Whether a harness, an editor or git takes a file for its own settings: what it may run, whom
+    it asks, which servers it starts. No agent may write one.
+    """
+    return _SETTINGS.fullmatch(path) is not None
 
 
 class Names:

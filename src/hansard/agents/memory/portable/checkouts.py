@@ -27,6 +27,7 @@ from hansard.agents.memory.validation.trees import Link, Tree, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
 from hansard.bus.os_user import OS_USER
+from hansard.domain.memory.paths import configures_harness
 from hansard.domain.memory.space import MemoryState
 
 MARK = folders.MARK
@@ -155,7 +156,9 @@ def _bring(
     left: list[str] = []
     tree = harnesses.exported(of_space(now.files), harness).tree
     wanted = {path: content for path, content in tree.items() if not folders.is_left_out(path)}
-    changes = difference(stands, wanted)
+    # Settings are not brought, so a person's own are not taken away either.
+    own = {path: content for path, content in stands.items() if configures_harness(path)}
+    changes = difference(stands, own | wanted)
     for path in sorted(changes, key=lambda path: (changes[path] is not None, path)):
         content = changes[path]
         place = folder / path

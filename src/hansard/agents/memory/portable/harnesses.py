@@ -10,7 +10,8 @@
 A space's tree is made of *units*: some files of the space, and what a harness is given of them.
 Importing takes a unit that is as it was made back to the very files that it was made of; what is
 new or changed is mapped by name alone, and stays where it stands if there is no exact way back.
-What a folder does not show (`folders.is_left_out`) is taken to be as it was made. So nothing is
+What a folder does not show (`folders.is_left_out`, settings of the harness that are missing) is
+taken to be as it was made. So nothing is
 lost in either direction, whatever a harness cannot say; what it cannot is told.
 """
 
@@ -28,6 +29,7 @@ from hansard.agents.memory.portable import folders, subagent_forms
 from hansard.agents.memory.portable.subagent_forms import Subagent
 from hansard.agents.memory.validation.json_files import tools_of
 from hansard.agents.memory.validation.trees import Link, Tree
+from hansard.domain.memory import paths
 
 AGENTS, CLAUDE, TOOLS = "AGENTS.md", "CLAUDE.md", "tools.json"
 
@@ -74,12 +76,17 @@ _SUBAGENT = re.compile(r"subagents/([^/]+)\.md")
 _SUBAGENT_FOLDER = re.compile(r"subagents/([^/]+)/(agent\.json|AGENTS\.md)")
 
 
-def exported(space: Tree, harness: Harness) -> Exported:
-    """A space's tree as a harness has it. Raises ExtraMissing."""
+def exported(space: Tree, harness: Harness, *, settings: bool = False) -> Exported:
+    """A space's tree as a harness has it; files that configure the harness itself only with
+    `settings`. Raises ExtraMissing.
+    """
     notes: list[str] = []
     tree: dict[str, bytes | Link] = {}
     for unit in _units(space, harness, notes):
         tree |= unit.made
+    for path in () if settings else sorted(filter(paths.configures_harness, tree)):
+        del tree[path]
+        notes.append(f"{path} configures the harness and is left out: export it with --settings")
     return Exported(tree, notes)
 
 
@@ -91,7 +98,9 @@ def imported(folder: Tree, harness: Harness, space: Tree | None = None) -> Tree:
     rest = dict(folder)
     for unit in _units(space or {}, harness, []):
         if all(
-            folders.is_left_out(path) or folder.get(path) == made
+            folders.is_left_out(path)
+            or folder.get(path) == made
+            or (path not in folder and paths.configures_harness(path))
             for path, made in unit.made.items()
         ):
             found |= unit.of
