@@ -259,6 +259,19 @@ def test_a_run_lists_its_decisions(told: Told):
     assert "3 decisions of run run-1" in told.place.call("why", "run-1").out
 
 
+def test_a_run_with_one_decision_explains_it(told: Told):
+    """No list of one: the answer is that of the decision's own id."""
+    with (
+        hansard.connect("why", data_dir=told.place.home) as record,
+        record.run("deciding", run="one-decision", agent="ann") as session,
+    ):
+        session.decide("go?", selected="yes")
+    assert "go?" in told.place.call("why", "one-decision").out
+    *facts, last = told.place.call("why", "one-decision", "--json").lines
+    assert last["kind"] == "explained"
+    assert told.place.call("why", last["decision"], "--json").lines == [*facts, last]
+
+
 def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
     """Unknown, another event, not there, several."""
     done = told.place.call("why", "zzz")

@@ -401,6 +401,27 @@ def test_a_fork_knew_what_its_parent_was_shown(decided):
 
 
 @pytest.mark.slow
+def test_knew_takes_a_run_as_its_newest_decision_or_else_its_end(data_dir, call):
+    """`last` and a run's id name what `why` would list; a run without a decision has its end."""
+    workspace = f"knew-{os.getpid()}"
+    call = functools.partial(call, "-w", workspace)
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        with record.run("r", run="undecided", agent="ann") as session:
+            session.message("user", "hello")
+        end = call("knew", "last", "--json").lines[0]
+        assert (end["run"], end["agent"], end["type"]) == ("undecided", "ann", None)
+        with record.run("r", run="twice", agent="ann") as session:
+            session.decide("first?", selected="yes")
+            session.decide("second?", selected="no")
+            session.message("user", "bye")
+    for name in ("last", "twice"):
+        lines = call("knew", name, "--json").lines
+        assert (lines[0]["run"], lines[0]["type"]) == ("twice", "decision.made.v1")
+        [agent] = [line for line in lines if line["kind"] == "agent"]
+        assert len(agent["decisions"]) == 1
+
+
+@pytest.mark.slow
 def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     """By id, by address and by a point of the run; as another role; by other rules."""
     _, place, run, decision = decided
@@ -425,6 +446,7 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
     none = call("knew", decision, "--rules", "0", "--json").lines
     assert (none[0]["events"], none[0]["rules"]) == (0, None)
     assert call("knew", decision, "--rules", "now", "--json").lines[0]["events"] == head["events"]
+    assert call("knew", run, "--json").lines == lines
     text = call("knew", decision)
     assert "decision.made.v1 at" in text.out
     assert "draft" in text.out

@@ -112,6 +112,8 @@ def _people(made: Runs) -> list[Part]:
         Column("at work", short=True),
         Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),
         Column("open", lambda run: str(run.open_steps or ""), right=True),
+        Column("in doubt", lambda run: str(run.in_doubt_steps or ""), right=True),
+        Column("failed", lambda run: str(run.failed_steps or ""), right=True),
         Column("began", lambda run: _time(run.began), whole=True),
         Column("last", lambda run: _time(run.last), whole=True),
     )

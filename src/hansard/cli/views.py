@@ -124,9 +124,10 @@ async def knew(
     moment: Annotated[
         str,
         typer.Argument(
-            metavar="DECISION|EVENT|RUN@POINT",
-            help="An event's id or its address (position.index): as its agent stood before it. Or "
-            "a run and a point of it (last@1234): the agent that acted last.",
+            metavar="DECISION|EVENT|RUN[@POINT]",
+            help="An event's id or its address (position.index): the agent before it. A run's "
+            "id, or 'last': before its newest decision, or else at its end. With a point of the "
+            "run (last@1234): the agent that acted last.",
         ),
     ],
     role: Annotated[
@@ -158,6 +159,9 @@ async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
     run, is_point, point = text.partition("@")
     if is_point:
         return await role_views.at_point(workspace, await find_run(workspace, run), point, role)
+    if text == "last" or text in await workspace.log.runs():
+        run = await find_run(workspace, text)
+        return await role_views.before_newest_decision(workspace, run, role)
     return await role_views.before_event(workspace, text, await address_of(text), role)
 
 

@@ -44,7 +44,7 @@ async def why(
         typer.Argument(
             metavar="DECISION",
             help="An event's id or a prefix no other has, its address (position.index), or a run: "
-            "its decisions are listed.",
+            "its only decision, or the list of its decisions.",
         ),
     ],
     html: Annotated[

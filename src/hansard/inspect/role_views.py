@@ -11,9 +11,12 @@ import msgspec
 from hansard.agents.access import views
 from hansard.agents.access.views import Derived, OnRecord
 from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive
 from hansard.bus.commits import until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
+from hansard.bus.times import own
+from hansard.domain.agent import DecisionMade
 from hansard.domain.errors import Refused
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
@@ -214,7 +217,18 @@ def _version(history: Sequence[Stored], agent: str) -> int:
     return own[-1].commit.last_version if own else 0
 
 
-async def at_point(workspace: Workspace, run: str, point: str, role: str | None) -> Moment:
+async def before_newest_decision(workspace: Workspace, run: str, role: str | None) -> Moment:
+    """The moment before the newest decision of a run; of a run without one, its end."""
+    for stored in reversed(own(run, await workspace.states.history(run))):
+        for index, each in reversed(list(enumerate(stored.commit.events))):
+            if isinstance(revive(each), DecisionMade):
+                address = (stored.position, index)
+                text = f"{stored.position}.{index}"
+                return await before_event(workspace, text, address, role)
+    return await at_point(workspace, run, None, role)
+
+
+async def at_point(workspace: Workspace, run: str, point: str | None, role: str | None) -> Moment:
     """The agent that acted last by a point, of a role where one is given. Raises NotFound."""
     position = await workspace.log.end(await workspace.points.up_to(run, point))
     history = until(await workspace.states.history(run, AtPosition(position)), position)
@@ -224,7 +238,7 @@ async def at_point(workspace: Workspace, run: str, point: str, role: str | None)
             version = stored.commit.last_version
             return Moment(run, stream.agent, stream.role, version, history, position)
     if role is None:
-        raise NotFound(f"an agent of run {run} at {point}", "give a later point")
+        raise NotFound(f"an agent of run {run} at {point or NOW}", "give a later point")
     return Moment(run, "", role, 0, history, position)
 
 

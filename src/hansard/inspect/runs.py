@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,7 +14,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.states.replay import fold_agent
 from hansard.bus.times import Time, last, own
 from hansard.domain.errors import HansardError
-from hansard.domain.steps import Failure
+from hansard.domain.steps import Failure, StepStatus
 from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
 
@@ -34,6 +35,8 @@ class Run(msgspec.Struct, kw_only=True):
     at_work: list[str]
     steps: int | None = None
     open_steps: int | None = None
+    in_doubt_steps: int | None = None
+    failed_steps: int | None = None
     began: Time | None
     last: Time | None = None
     position: int | None = None
@@ -127,6 +130,9 @@ async def _run(workspace: Workspace, life: RunLife) -> Run:
         made.problem = life.problem or str(error)
         return made
     made.steps = len(steps)
+    statuses = Counter(step.status for step in steps)
     made.open_steps = sum(step.is_open for step in steps)
+    made.in_doubt_steps = statuses[StepStatus.IN_DOUBT]
+    made.failed_steps = statuses[StepStatus.FAILED]
     made.last, made.position = last(own(life.run, commits)).time, commits[-1].position
     return made
