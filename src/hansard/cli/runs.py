@@ -85,12 +85,15 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         unread = counted(made.unread, "run")
         output.hint(f"{unread} could not be read and may match: 'hansard runs' lists them")
     if not made.found and not made.probed:
-        asked = (
-            f" of {made.all} is: {wanted}" if made.all and str(wanted) else "s in this workspace"
-        )
-        output.hint(f"no run{asked}")
-        for unknown in made.unknown:
-            output.hint(unknown)
+        _explain_absence(made, str(wanted))
+
+
+def _explain_absence(made: Runs, filters: str) -> None:
+    """Say that no run was found, and which filters no run can meet."""
+    matching = f" of {made.all} is: {filters}" if made.all and filters else "s in this workspace"
+    output.hint(f"no run{matching}")
+    for unknown in made.unknown:
+        output.hint(unknown)
 
 
 def _time(time: Time | None) -> str:
