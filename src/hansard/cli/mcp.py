@@ -10,7 +10,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -214,6 +214,18 @@ async def serve_record(
     ] = None,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP|TOOL",
+            help="Which tools to offer: default, run, board, team, memory, ask, actions, "
+            "experiences, harness, all, or a tool's name. Repeatable.",
+            show_default="default",
+        ),
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option(metavar="NAME", help="Put NAME_ before the name of each tool.")
+    ] = "",
 ) -> None:
     """Serve the record to MCP clients.
 
@@ -222,7 +234,7 @@ async def serve_record(
     Calls are recorded in the run that they name, or in a run of the agent's own (workflow
     'mcp'). Runs that it began go on after it: only leave_run ends its work in one.
     """
-    opened = _opening(http, as_, token_file, allow_host)
+    opened = _opening(tools or ["default"], prefix, http, as_, token_file, allow_host)
     with until_told() as stop:
         async with contextlib.AsyncExitStack() as stack:
             if http is None:
@@ -278,15 +290,23 @@ def _token(file: Path | None) -> str:
         raise BadValue("--token-file", f"{error}", "name another file") from error
 
 
-def _opening(http: str | None, *of_http: object) -> type[Sessions]:
-    """What a client's sessions are made by; it takes long to import. Raises NotInstalled."""
+def _opening(
+    tools: Sequence[str], prefix: str, http: str | None, *of_http: object
+) -> Callable[[Any, str | None, str | None], Sessions]:
+    """Return what makes a client's sessions; it takes long to import.
+
+    Raises NotInstalled, and BadValue for tools or a prefix that there cannot be.
+    """
     _demand_http(http, *of_http)
     try:
         importlib.import_module("hansard.service.mcp.http")
+        from hansard.service.mcp.offers import offers
         from hansard.service.mcp.sessions import Sessions
     except ModuleNotFoundError as error:
         raise NotInstalled("hansard mcp serve", error.name or "mcp") from None
-    return Sessions
+    wanted = [name for each in tools for name in each.split(",")]
+    offers(wanted, prefix)
+    return partial(Sessions, tools=wanted, prefix=prefix)
 
 
 @app.command()

@@ -719,7 +719,7 @@ class LatestCheckpoint(Ask, frozen=True, tag="facts.latest_checkpoint"):
 
 @_operation(needs=_states(DecisionMade.tag), place=ChainKind.FACT)
 class Decide(Ask, frozen=True, tag="facts.decide"):
-    """State a decision."""
+    """Record a decision: what was chosen, from what, and why."""
 
     question: Text
     selected: Text

@@ -13,7 +13,7 @@ from tests.integrations.mcp.support import Setup, wire
 
 pytestmark = pytest.mark.slow
 
-SERVE = ["mcp", "serve", "--agent", "ada", "--role", "ada"]
+SERVE = ["mcp", "serve", "--tools", "all", "--agent", "ada", "--role", "ada"]
 SPACE = "agent/ada"
 LAST = 60
 """Points at which it may be killed: some six contexts."""

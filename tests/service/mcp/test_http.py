@@ -31,7 +31,7 @@ def serving(
     setup: Setup, *options: object
 ) -> AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
     """The server, and its address once it listens; it is told to end, and ends."""
-    command = [python(), "-m", "hansard", "mcp", "serve", "--http", "0"]
+    command = [python(), "-m", "hansard", "mcp", "serve", "--tools", "all", "--http", "0"]
     return served(setup, [*command, *map(str, options)])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,12 @@ import pytest
 import hansard
 from hansard.client.operations import OPERATIONS
 from hansard.domain.actions.cache import encode
+from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
 from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
 from hansard.service.mcp.prompts import PROMPTS
 from hansard.service.mcp.resources import TEMPLATES
+from hansard.service.mcp.tools import GROUPS, PREFIXED
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 from tests.experience import journeys
@@ -32,6 +35,7 @@ if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
 
+SERVE = ["mcp", "serve", "--tools", "all"]
 SCHEMAS = {each.name: each.gives for each in offers().values()}
 """Of what each tool gives."""
 
@@ -67,7 +71,8 @@ class Team:
 
 def command(agent: str) -> list[str]:
     """The server's, for one agent."""
-    return [python(), "-m", "hansard", "mcp", "serve", "--agent", agent, "--role", agent]
+    serve = ["mcp", "serve", "--tools", "all", "--agent", agent, "--role", agent]
+    return [python(), "-m", "hansard", *serve]
 
 
 @asynccontextmanager
@@ -115,6 +120,55 @@ def test_each_operation_of_a_session_is_a_tool_with_schemas():
     reads = {name for name, each in found.items() if each.reads}
     assert {"sql", "why", "board_entry", "team_tasks"} <= reads
     assert not reads & {"decide", "board_put", "team_claim", "leave_run"}
+
+
+def test_each_parameter_of_each_tool_is_described():
+    """A model knows what to give; no sentence is repeated in all descriptions."""
+    found = offers()
+    for name, each in found.items():
+        for parameter, schema in each.takes["properties"].items():
+            assert schema["description"], f"{name}({parameter})"
+    last = Counter(each.does.rpartition(". ")[2] for each in found.values())
+    assert max(last.values()) == 1
+
+
+def test_a_client_is_offered_the_tools_that_were_chosen():
+    """By group and by name; the default is small, and whatever names a run can begin one."""
+    everything = set(offers())
+    default = offers(["default"])
+    assert len(default) <= 20
+    assert {"start_run", "leave_run", "decide", "board_put", "team_claim"} <= set(default)
+    assert set(offers(["memory"])) - {"start_run", "resume_run", "leave_run"} == {
+        each for each in everything if each.startswith("memory_")
+    }
+    assert list(offers(["sql"])) == ["sql"]
+    assert set(offers(["all"], "lab")) == {f"lab_{each}" for each in everything}
+    reached = set().union(*(offers([each]) for each in (*GROUPS, *PREFIXED)))
+    assert reached == everything
+    with pytest.raises(BadValue, match="did you mean 'memory'"):
+        offers(["memroy"])
+    with pytest.raises(BadValue, match="prefix"):
+        offers(["all"], "No Prefix")
+
+
+@pytest.mark.slow
+async def test_chosen_tools_have_their_prefix_and_errors_name_them(setup: Setup):
+    """Only these can be called; an error names a tool that there is, not a method or a command."""
+    options = ["--tools", "run,memory", "--prefix", "lab"]
+    serve = [python(), "-m", "hansard", "mcp", "serve", *options]
+    async with wire(setup, serve) as client:
+        instructions = (await client.greet())["result"]["instructions"]
+        assert "lab_start_run" in instructions
+        assert "board_put" not in instructions
+        listed = (await client.ask("tools/list"))["result"]["tools"]
+        assert {each["name"].partition("_")[0] for each in listed} == {"lab"}
+        run = (await client.call("lab_start_run"))["structuredContent"]["result"]["run_id"]
+        missing = text(await client.call("lab_memory_entry", run_id=run, path="none.md"))
+        assert "lab_memory_ls" in missing
+        assert "ls()" not in missing
+        role = {"run_id": run, "role": "wizard", "content": "x"}
+        assert "'wizard' is not one of" in text(await client.call("lab_message", **role))
+        assert "no tool 'lab_sql'" in text(await client.call("lab_sql", query="SELECT 1"))
 
 
 @pytest.mark.slow
@@ -307,7 +361,7 @@ async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(se
         ]
         failed = [step for step in mine if step.status is StepStatus.FAILED]
         assert [step.tool for step in failed] == ["mcp:sql", "mcp:tools/call", "mcp:tools/call"]
-        assert "there is no tool 'no_such_tool'" in str(failed[-1].error)
+        assert "there is no tool 'no_such_tool' among" in str(failed[-1].error)
         head = await record.workspace.log.head()
     for each in (asked["sql"], asked["why"]):
         assert ends[6] <= each["position"] <= head
@@ -409,7 +463,7 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
 
     async with AsyncExitStack() as stack:
         run = await asyncio.to_thread(begin)
-        program = [python(), "-m", "hansard", "mcp", "serve"]
+        program = [python(), "-m", "hansard", "mcp", "serve", "--tools", "all"]
         restricted = Setup(house.data_dir, house.workspace, setup.sent)
         where = ["env", f"HANSARD_CREDENTIALS={login}", *program]
         client = await stack.enter_async_context(wire(restricted, where))
@@ -467,7 +521,7 @@ async def test_a_role_whose_rules_change_goes_by_the_new_ones_at_once(setup: Set
     await asyncio.to_thread(house.apply, ROLES)
     login = await asyncio.to_thread(house.login, "rob", "reader")
     restricted = Setup(house.data_dir, house.workspace, setup.sent)
-    where = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", "mcp", "serve"]
+    where = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", *SERVE]
     wider = ROLES.replace('"findings/**"', '"findings/**", "drafts/**"')
     async with wire(restricted, where) as client:
         await client.greet()
@@ -570,7 +624,7 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
             assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     async with wire(
         there,
-        ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", "mcp", "serve"],
+        ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", *SERVE],
     ) as rob:
         await rob.greet()
         listed = (await rob.ask("prompts/list"))["result"]["prompts"]
@@ -631,7 +685,7 @@ async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setu
     login = await asyncio.to_thread(house.login, "rob", "reader")
     there = Setup(house.data_dir, house.workspace, setup.sent)
     program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
-    async with wire(there, [*program, "mcp", "serve"]) as rob:
+    async with wire(there, [*program, *SERVE]) as rob:
         await rob.greet()
         assert not await offered(rob, TRACE, "run", "hid")
         assert not await offered(rob, TRACE, "run", "op")  # where it is not at work

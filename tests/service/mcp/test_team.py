@@ -236,7 +236,17 @@ async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: Hous
     found = await asyncio.to_thread(programs, folder)
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
-    command = [sys.executable, "-m", "hansard", "mcp", "serve", "--http", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "hansard",
+        "mcp",
+        "serve",
+        "--tools",
+        "all",
+        "--http",
+        str(port),
+    ]
     command += ["--token-file", str(given(tmp_path))]
     command += [part for file in files for part in ("--as", str(file))]
     home = Setup(house.data_dir, house.workspace, setup.sent)

@@ -395,7 +395,9 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         for name, role in (("eva", "editor"), ("rob", "reader")):
             login = await asyncio.to_thread(house.login, name, role)
             program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
-            client = await stack.enter_async_context(wire(home, [*program, "mcp", "serve"]))
+            client = await stack.enter_async_context(
+                wire(home, [*program, "mcp", "serve", "--tools", "all"])
+            )
             await client.greet()
             assert await listed(client) == set(PROMPTS)
             asking[name] = client

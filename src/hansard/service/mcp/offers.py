@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import types
 import typing
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Union, get_type_hints
 
@@ -32,6 +32,7 @@ from hansard.domain.run import ForkEffects
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
 from hansard.service.mcp import memory
 from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
+from hansard.service.mcp.tools import ALL, IN_A_RUN, chosen, described, prefixed
 from hansard.service.operations import given, run
 
 _log = logger(__name__)
@@ -138,8 +139,8 @@ def _offer(each: Operation) -> Offer:
     required = [_shown(name) for name in each.fields if _demanded(each, name)]
     return Offer(
         name=name,
-        does=f"{each.request.__doc__} In a run of the record.",
-        takes=_object({"run_id": RUN_ID, **fields}, ["run_id", *required]),
+        does=" ".join((each.request.__doc__ or "").split()),
+        takes=described(name, _object({"run_id": RUN_ID, **fields}, ["run_id", *required])),
         gives=_given_schema(each.result),
         reads=each.name in READS,
         destroys=each.name in ("board.remove", "board.discard", "memory.delete"),
@@ -723,7 +724,7 @@ def own() -> Iterator[Offer]:
         yield Offer(
             name=name,
             does=does,
-            takes=takes | {"additionalProperties": False},
+            takes=described(name, takes | {"additionalProperties": False}),
             gives=each.gives,
             reads=each.reads,
             destroys=each.destroys,
@@ -811,7 +812,13 @@ async def refused(sessions: Sessions, method: str, asked: dict[str, Any], why: s
     return None
 
 
-def offers() -> dict[str, Offer]:
-    """All tools, by name, in an order that does not change."""
-    found = [*own(), *registered()]
-    return {each.name: each for each in found}
+def offers(wanted: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Offer]:
+    """Return the tools of some groups and names, by their names under a prefix, in a fixed order.
+
+    Tools that take a `run_id` bring those that begin and end a run. Raises BadValue.
+    """
+    known = {each.name: each for each in (*own(), *registered())}
+    names = chosen(wanted, known)
+    if any("run_id" in known[name].takes["properties"] for name in names):
+        names = [name for name in known if name in {*names, *IN_A_RUN}]
+    return {prefixed(prefix, name): known[name] for name in names}

@@ -40,6 +40,7 @@ from hansard.service.mcp.progress import Report, reporting
 from hansard.service.mcp.prompt_updates import PromptUpdates
 from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions, Work
+from hansard.service.mcp.tools import for_client
 from hansard.service.mcp.updates import WATCHED_MAX, Updates
 
 _log = logger(__name__)
@@ -55,12 +56,17 @@ WATCHED = "hansard/watched"
 """Under which a connection keeps what it is subscribed to."""
 
 
-INSTRUCTIONS = (
-    "Hansard records what agents do. Begin with start_run, or resume_run after a crash, and give "
-    "its run_id to the other tools. State shared by a run's agents is board_*, its tasks and "
-    "messages are team_*; say what you decide with decide, and how far you are with checkpoint. "
-    "What others did is asked with sql, why and compare."
-)
+INSTRUCTIONS = {
+    "start_run": "Begin with {start_run}, or {resume_run} after a crash, and give its run_id to "
+    "the other tools.",
+    "board_put": "Share state with the run's other agents with {board_put}.",
+    "team_claim": "Take tasks with {team_claim}.",
+    "memory_remember": "Keep what is to hold in later runs with {memory_remember}.",
+    "decide": "Record decisions with {decide}.",
+    "checkpoint": "Record progress with {checkpoint}.",
+    "sql": "Query what others did with {sql}.",
+}
+"""What a client is told about the tools that it is offered."""
 
 
 class _Server(Server[Any]):
@@ -92,11 +98,14 @@ class _Server(Server[Any]):
 def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
     """A server of the record, for one client, and what that client watches."""
     watched = _Subscriptions(sessions)
-    asked = _Requests(sessions, offers(), watched)
+    tools = offers(sessions.tools, sessions.prefix)
+    asked = _Requests(sessions, tools, watched)
+    names = {each.name: name for name, each in tools.items()}
+    told = [text.format_map(names) for tool, text in INSTRUCTIONS.items() if tool in names]
     server = _Server(
         "hansard",
         version=__version__,
-        instructions=INSTRUCTIONS,
+        instructions=" ".join(["Hansard records what agents do.", *told]),
         on_list_tools=asked.list_tools,
         on_call_tool=asked.call_tool,
         on_list_resources=asked.list_resources,
@@ -122,7 +131,10 @@ class _Requests:
         self._sessions = sessions
         self._tools = tools
         self._watched = watched
-        self._listed = types.ListToolsResult(tools=[_tool(each) for each in tools.values()])
+        self._names = {each.name: name for name, each in tools.items()}
+        self._listed = types.ListToolsResult(
+            tools=[_tool(name, each) for name, each in tools.items()]
+        )
 
     async def list_tools(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -139,10 +151,10 @@ class _Requests:
         arguments = params.arguments or {}
         if offer is None:
             known = ", ".join(self._tools)
-            why = f"there is no tool {params.name!r:.80}: there are {known}"
+            why = f"there is no tool {params.name!r:.80} among those offered: {known}"
             return _refused(why, await _noted(self._sessions, params.name, arguments, why))
         async with reporting(self._sessions, offer.name, arguments, _report(context)):
-            return await _called(self._sessions, offer, arguments)
+            return await _called(self._sessions, offer, arguments, self._names)
 
     async def list_resources(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -461,10 +473,10 @@ async def app_of(sessions: Sessions, sessions_max: int) -> AsyncGenerator[Starle
         await sessions.close()
 
 
-def _tool(offer: Offer) -> types.Tool:
+def _tool(name: str, offer: Offer) -> types.Tool:
     gives = {"type": "object", "properties": {"result": offer.gives}, "required": ["result"]}
     return types.Tool(
-        name=offer.name,
+        name=name,
         description=offer.does,
         input_schema=offer.takes,
         output_schema=gives,
@@ -478,7 +490,7 @@ def _tool(offer: Offer) -> types.Tool:
 
 
 async def _called(
-    sessions: Sessions, offer: Offer, arguments: dict[str, Any]
+    sessions: Sessions, offer: Offer, arguments: dict[str, Any], names: Mapping[str, str]
 ) -> types.CallToolResult:
     before = sessions.under_way(arguments.get("run_id"), in_run=offer.in_run)
     point = None if before is None else before.point
@@ -490,7 +502,7 @@ async def _called(
         why = f"{offer.name}: {error.message}; see the tool's input schema"
     except HansardError as error:
         sessions.note(error)
-        why = str(error)
+        why = for_client(str(error), names)
     except Exception as error:  # noqa: BLE001 -- a client is told that it failed, the log where
         _log.warning("a tool failed", tool=offer.name, **unexpected(error))
         why = f"{offer.name} failed: the server's own log says where"

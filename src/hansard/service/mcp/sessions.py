@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from hansard.client.protocol.errors import AccessRefused, NotOffered, ServiceGon
 from hansard.domain import ids
 from hansard.domain.errors import HansardError
 from hansard.domain.label import Label
+from hansard.service.mcp.tools import DEFAULT
 from hansard.service.operations import Claims
 
 WORKFLOW = "mcp"
@@ -56,10 +57,21 @@ NO_RUN = ids.uuid8("no run is called so")
 
 
 class Sessions:
-    """Those of one client, who is one agent in one role."""
+    """Those of one client, who is one agent in one role, and which tools it is offered: groups and
+    names (`hansard.service.mcp.tools`), under a prefix.
+    """
 
-    def __init__(self, record: Any, agent: str | None, role: str | None) -> None:
+    def __init__(
+        self,
+        record: Any,
+        agent: str | None,
+        role: str | None,
+        *,
+        tools: Sequence[str] = (DEFAULT,),
+        prefix: str = "",
+    ) -> None:
         self.record = record
+        self.tools, self.prefix = tools, prefix
         self._who = {"agent": agent, "role": role}
         self._works: dict[str, Work] = {}
         self._lock = asyncio.Lock()
