@@ -5,11 +5,16 @@
         assert agent(hansard_record) == "sunny"
 
 `hansard_record` is a record in memory; `hansard_recording.record_async()` one for the async client.
-Where the file is there the test replays it strictly: no tool runs, no network is reached, and a
-call that is not on record fails, as does one that is on record and not made. The file is written
-when the test has passed, whole or not at all; `--hansard-update` records anew. What the fixture
-`hansard_options` returns (`redact`, `secrets`, `gate` ...) is given to the record: no secret is in
-a recording.
+A replay is strict: no tool runs, no network is reached, and a call that is not on record fails, as
+does one that is on record and not made. `--hansard=MODE` chooses what is replayed and recorded:
+
+    none    replay only; a test without a recording fails before it starts. The default under CI.
+    once    replay the recordings that exist, and record those that are missing. The default.
+    new     replay the calls that are on record, and record calls that are not.
+    all     record every test again.
+
+A file is written when its test has passed, whole or not at all. What the fixture `hansard_options`
+returns (`redact`, `secrets`, `gate` ...) is given to the record: no secret is in a recording.
 
 It imports nothing of Hansard before a test asks for it.
 """
@@ -30,13 +35,21 @@ REPLAYED = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--hansard-update`."""
+    """Add `--hansard`."""
     group = parser.getgroup("hansard")
     group.addoption(
-        "--hansard-update",
-        action="store_true",
-        help="run the agents of tests marked 'hansard' and write their recordings anew",
+        "--hansard",
+        choices=("none", "once", "new", "all"),
+        help="for tests marked 'hansard': none replays only, once also records missing files, new "
+        "also records missing calls, all records everything again [once; none where CI is set]",
     )
+
+
+def _mode(config: pytest.Config) -> str:
+    """The chosen mode; without one, no effect is performed where CI is set."""
+    chosen: str | None = config.getoption("--hansard")
+    in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+    return chosen or ("none" if in_ci else "once")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,7 +95,7 @@ def pytest_runtest_makereport(
     if call.when == "call":
         item.stash[PASSED] = report.passed
     if report.failed and REPLAYED in item.stash:
-        remedy = f"it replayed {item.stash[REPLAYED]}; --hansard-update records it anew"
+        remedy = f"it replayed {item.stash[REPLAYED]}; --hansard=all records it again"
         report.sections.append(("hansard", remedy))
     return report
 
@@ -92,20 +105,23 @@ class Recording:
 
     Attributes:
         path: The file.
-        replays: Whether it is replayed.
+        replays: Whether it is replayed, and nothing is recorded.
     """
 
-    def __init__(self, path: Path, options: dict[str, Any], *, replays: bool) -> None:
+    def __init__(
+        self, path: Path, options: dict[str, Any], *, replays: bool, extends: bool = False
+    ) -> None:
         from hansard.testing import Memory  # noqa: PLC0415 -- only tests that are marked need it
 
         self.path = path
         self.replays = replays
+        self._extends = extends
         self._options = options
         self._memory = Memory()
         self._begun: list[str] = []
         self._runs: list[tuple[str, str]] = []
         self._lacking: set[tuple[str, str]] = set()
-        if replays:
+        if replays or extends:
             self._memory.load(path)
             with self._memory.record() as record:
                 found = list(reversed(record.runs()))
@@ -125,7 +141,7 @@ class Recording:
 
     def _taught(self, record: Any) -> Any:
         """A record whose runs are, in their order, those of the recording."""
-        if self.replays:
+        if self.replays or self._extends:
             for name in ("run", "open"):
                 setattr(record, name, self._begin(getattr(record, name)))
         return record
@@ -135,13 +151,16 @@ class Recording:
             run = options.get("run") or self._next(workflow)
             agent = options.get("agent") or os.environ.get("HANSARD_AGENT", "agent")
             self._lacking.discard((run, agent))
-            return begin(workflow, **options | {"run": run})
+            return begin(workflow, **(options | {"run": run} if run else options))
 
         return begun
 
-    def _next(self, workflow: str | None) -> str:
+    def _next(self, workflow: str | None) -> str | None:
+        """The next run on record; None where the recording is extended by one."""
         at = len(self._begun)
         if at >= len(self._runs):
+            if self._extends:
+                return None
             self._fail(f"on record: {len(self._runs)} runs\n  now:       one more, of {workflow!r}")
         run, recorded = self._runs[at]
         if workflow is not None and workflow != recorded:
@@ -188,8 +207,17 @@ def hansard_recording(
     path = _path(item)
     if path is None:
         pytest.fail("mark the test: @pytest.mark.hansard('name.jsonl')", pytrace=False)
-    replays = path.exists() and not item.config.getoption("--hansard-update")
-    recording = Recording(path, hansard_options, replays=replays)
+    mode = _mode(item.config)
+    exists = path.exists()
+    if mode == "none" and not exists:
+        pytest.fail(
+            f"recording {path} is missing, and nothing is recorded in mode 'none' (the default "
+            "where CI is set): record it with --hansard=once, and commit the file",
+            pytrace=False,
+        )
+    replays = exists and mode in ("none", "once")
+    extends = exists and mode == "new"
+    recording = Recording(path, hansard_options, replays=replays, extends=extends)
     if replays:
         item.stash[REPLAYED] = path
         cut_network(monkeypatch)

@@ -43,7 +43,7 @@ def test_towns(hansard_record, town):
 @pytest.fixture
 def project(pytester, monkeypatch):
     """A project with one file of tests; runs it."""
-    for name in ("CALLS", "NETWORK"):
+    for name in ("CALLS", "NETWORK", "CI"):
         monkeypatch.delenv(name, raising=False)
     # Plugins of other packages that are found would be imported anew by each run.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -82,9 +82,9 @@ def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ("bonn,köln", ["*ulm*", "*now:*köln*", "*--hansard-update*"]),
-        ("bonn", ["*1 call on record not made*", "*- *look*ulm*", "*--hansard-update*"]),
-        ("bonn,ulm,rom", ["*now:*rom*", "*--hansard-update*"]),
+        ("bonn,köln", ["*ulm*", "*now:*köln*", "*--hansard=all*"]),
+        ("bonn", ["*1 call on record not made*", "*- *look*ulm*", "*--hansard=all*"]),
+        ("bonn,ulm,rom", ["*now:*rom*", "*--hansard=all*"]),
     ],
 )
 def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypatch, made, said):
@@ -101,9 +101,34 @@ def test_the_flag_records_anew(project, pytester, monkeypatch):
     """What is called now is on record from then on."""
     project("-k", "agent").assert_outcomes(passed=1)
     monkeypatch.setenv("CALLS", "bonn,ulm,rom")
-    project("-k", "agent", "--hansard-update").assert_outcomes(passed=1)
+    project("-k", "agent", "--hansard=all").assert_outcomes(passed=1)
     project("-k", "agent").assert_outcomes(passed=1)
     assert calls(pytester) == 2 + 3
+
+
+@pytest.mark.parametrize("options", [(), ("--hansard=none",)], ids=["CI", "none"])
+def test_without_a_recording_ci_performs_no_effect(project, pytester, monkeypatch, options):
+    """Where CI is set, or by `none`, a missing recording fails the test before a tool runs."""
+    if not options:
+        monkeypatch.setenv("CI", "true")
+    failed = project("-k", "agent", *options)
+    failed.assert_outcomes(errors=1)
+    failed.stdout.fnmatch_lines(["*recording *weather.jsonl is missing*--hansard=once*"])
+    assert calls(pytester) == 0
+    assert not list(pytester.path.rglob("*.jsonl"))
+    project("-k", "agent", "--hansard=once").assert_outcomes(passed=1)
+    project("-k", "agent", *options).assert_outcomes(passed=1)
+    assert calls(pytester) == 2
+
+
+def test_new_records_missing_calls_and_replays_the_others(project, pytester, monkeypatch):
+    """By `new` only the added call runs, and the file has all of them from then on."""
+    project("-k", "agent").assert_outcomes(passed=1)
+    monkeypatch.setenv("CALLS", "bonn,ulm,rom")
+    project("-k", "agent", "--hansard=new").assert_outcomes(passed=1)
+    assert calls(pytester) == 2 + 1
+    project("-k", "agent", "--hansard=none").assert_outcomes(passed=1)
+    assert calls(pytester) == 2 + 1
 
 
 def test_a_replay_reaches_no_network_and_a_failed_test_records_nothing(
