@@ -64,7 +64,7 @@ def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Pa
     runs[3]["agent_cost"] += 0.01
     answered = next(i for i, m in enumerate(runs[5]["messages"]) if m["role"] == "tool")
     del runs[5]["messages"][answered]
-    runs[7]["start_time"] = "2025-11-03T12:00:00"
+    runs[7]["start_time"], runs[7]["end_time"] = "2025-11-03T12:00:00", "2025-11-03T12:01:00"
     for message in runs[7]["messages"]:
         message["timestamp"] = "2025-11-03T12:00:00"
     forged = tmp_path / "forged.json"

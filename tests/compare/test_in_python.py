@@ -116,7 +116,7 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
         for form in (audited._repr_html_(), printed(audited)):
             assert "4 findings" in form
             assert "and 1 more" in form
-            assert "Looked at, and silent" in form
+            assert "Checked, nothing found" in form
         made = await record.compare("e")
         assert repr(made).startswith("ComparisonReport(experiment='e', baseline='plain'")
         for form in (made._repr_html_(), printed(made)):

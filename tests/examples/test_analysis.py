@@ -49,7 +49,7 @@ def test_the_notebook_runs_and_shows_what_it_says(
     assert "better" in of("pd.DataFrame(rows)").html
     assert "by_question" in of('tables={"asked"').html
     assert "<td>rarity</td>" in of('tables={"asked"').html
-    assert "Looked at, and silent" in of("await record.audit()").html
+    assert "Checked, nothing found" in of("await record.audit()").html
     assert "selected would fail" in of("moved = ").html
     assert "trade-1" in of("moved.found").html
     assert "2 decisions of run trade-1" in of('record.why("trade-1")').html
