@@ -276,7 +276,7 @@ def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
     """Unknown, another event, not there, several."""
     done = told.place.call("why", "zzz")
     assert done.code == 2
-    assert "'zzz' was not found: give an event's id" in done.err
+    assert "'zzz' was not found: give a decision's id" in done.err
     done = told.place.call("why", "1.0")
     assert done.code == 2
     assert "is no decision but experiment.registered.v1" in done.err

@@ -231,15 +231,18 @@ async def test_it_follows_what_is_published(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_a_damaged_generation_is_told(tmp_path: Path):
-    """What is published and cannot be opened, or is not what it says, is an error with a remedy."""
+    """Published tables that cannot be opened, or whose description was changed, are an error with
+    a remedy.
+    """
     place = TableFiles.of(tmp_path, "w")
     await asyncio.to_thread(fill_place, place, 3)
     [folder] = place.published.glob("gen-*")
     told = (folder / "generation.json").read_text()
     (folder / "generation.json").write_text(told.replace('"position":3', '"position":4'))
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
-        with pytest.raises(SqlClosed, match="it stands at 3 and not at 4"):
+        with pytest.raises(SqlClosed, match="the published tables are damaged"):
             await door.ask(COUNT)
+    (folder / "generation.json").write_text(told)
     (folder / "tables.duckdb").write_bytes(b"no database")
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="cannot be opened"):

@@ -94,7 +94,7 @@ class Door:
         gone = ""
         for _ in range(TRIES_MAX):
             if published.newest(self._place) is None:
-                raise SqlClosed(_NOTHING)
+                raise SqlClosed(_missing(self._place))
             async with self._pool.worker() as worker:
                 with published.holding(self._place) as generation:
                     question = _question(generation, sql, given, filling, tables)
@@ -134,6 +134,17 @@ def _check_size(parameters: list[object]) -> None:
         raise NotAllowed(
             f"the parameters have {size:,} bytes, the most is {SQL_CHARACTERS_MAX:,}: give fewer"
         )
+
+
+def _missing(place: TableFiles) -> str:
+    """Say why no generation can answer: none was published, or the newest is damaged."""
+    damaged = published.unreadable(place)
+    if not damaged:
+        return _NOTHING
+    return (
+        f"the published tables are damaged: '{damaged[-1]}' is not what was published; publish "
+        "them again with 'hansard up', or ask with 'hansard sql'"
+    )
 
 
 def _question(
