@@ -699,7 +699,7 @@ class SessionView(Ask, frozen=True, tag="session.view"):
 
 @_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
 class Checkpoint(Ask, frozen=True, tag="facts.checkpoint"):
-    """State a named stage, with data."""
+    """Record that a named stage is reached, with data to resume from."""
 
     name: Text
     data: Data
@@ -1040,7 +1040,7 @@ class MemoryRevert(_Change, frozen=True, tag="memory.revert"):
 
 @_operation(str, needs=_states(STATES["add"]))
 class TeamAdd(Ask, frozen=True, tag="team.add"):
-    """Add a task; its id."""
+    """Add a task for the team, a role or one agent; returns its id."""
 
     title: Text
     what: Value = EMPTY
@@ -1058,7 +1058,7 @@ def _claims(asked: Any) -> tuple[Need, ...]:
 
 @_operation(Task | None, needs=_claims)
 class TeamClaim(Ask, frozen=True, tag="team.claim"):
-    """Claim a task."""
+    """Claim the next task that this agent may do, or null where there is none."""
 
     role: Name | None = None
     lease_s: float = LEASE_S
@@ -1080,7 +1080,7 @@ class TeamExtend(Ask, frozen=True, tag="team.extend"):
 
 @_operation(needs=_states(STATES["complete"]))
 class TeamComplete(Ask, frozen=True, tag="team.complete"):
-    """Say that a task is done."""
+    """Complete a claimed task with its result."""
 
     task: Claim
     result: Value = EMPTY
@@ -1088,7 +1088,7 @@ class TeamComplete(Ask, frozen=True, tag="team.complete"):
 
 @_operation(needs=_states(STATES["fail"]))
 class TeamFail(Ask, frozen=True, tag="team.fail"):
-    """Say that a task cannot be done."""
+    """Fail a claimed task, with the reason."""
 
     task: Claim
     error: str | SecretName | Raised
@@ -1104,7 +1104,7 @@ class TeamRelease(Ask, frozen=True, tag="team.release"):
 
 @_operation(needs=_states(STATES["hand_off"]))
 class TeamHandOff(Ask, frozen=True, tag="team.hand_off"):
-    """Hand a task on."""
+    """Hand a claimed task on to another agent or role."""
 
     task: Claim
     role: Name | None = None
@@ -1128,7 +1128,7 @@ class TeamTasks(Ask, frozen=True, tag="team.tasks"):
 
 @_operation(bool, needs=lambda asked: () if asked.key is None else (reads(asked.key),))
 class TeamWaitFor(Ask, frozen=True, tag="team.wait_for"):
-    """Wait for a key or a task."""
+    """Wait until a key has a value, or a task is completed."""
 
     key: Name | None = None
     task: Name | None = None
