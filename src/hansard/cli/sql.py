@@ -63,6 +63,14 @@ class NotAsked(CallerError):
     """There is no question, or no way to answer it as it was asked."""
 
 
+TABLES = """
+    SELECT table_name AS name, 'table' AS kind, comment FROM duckdb_tables() WHERE NOT internal
+    UNION ALL
+    SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal
+    ORDER BY name
+"""
+"""The question of `--tables`."""
+
 Own = Annotated[
     list[str] | None,
     typer.Option(
@@ -91,6 +99,9 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")
     ] = None,
+    list_tables: Annotated[
+        bool, typer.Option("--tables", help="List the tables and views, with what each holds.")
+    ] = False,
     form: Annotated[
         Format | None, typer.Option("--format", help="Else what -o's name says, else a table.")
     ] = None,
@@ -127,14 +138,14 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     """Query the record in SQL, read-only.
 
     Answered from the tables as they are published, in a process that sees nothing else and is
-    stopped when it takes too much. 'SHOW TABLES' and 'DESCRIBE runs' say what there is. The
-    position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow and
-    Parquet in the metadata. An answer that is cut exits with 4. With -o it is written as it
+    stopped when it takes too much. --tables lists the tables, 'DESCRIBE runs' the columns of one.
+    The position that an answer holds for, and whether it is cut, stands on stderr, and in Arrow
+    and Parquet in the metadata. An answer that is cut exits with 4. With -o it is written as it
     comes, however large it is, and the file is there whole or not at all: an answer of more than
     --rows is none, and exits with 4; so is a table (--format table) of more than 1 GiB.
     """
     asked = _chosen(form, out, json=json)
-    statement = _question(question, file)
+    statement = _question(question, file, list_tables=list_tables)
     limits = _limits(rows, timeout, memory, out, asked)
     tables = await asyncio.to_thread(_own_tables, own or [])
     arrow = _is_arrow(asked, out)
@@ -260,8 +271,12 @@ def _chosen(form: Format | None, out: Path | None, *, json: bool) -> Format:
         ) from None
 
 
-def _question(text: str | None, file: Path | None) -> str:
-    """The SQL: the argument, a file, or stdin. Raises NotAsked."""
+def _question(text: str | None, file: Path | None, *, list_tables: bool) -> str:
+    """The SQL: the argument, a file, stdin, or that of `--tables`. Raises NotAsked."""
+    if list_tables and (text is not None or file is not None):
+        raise NotAsked("--tables is a question of its own: leave out the SQL, or --tables")
+    if list_tables:
+        return TABLES
     if text is not None and file is not None:
         raise NotAsked("there are two questions, an argument and -f: give one of them")
     if file is not None:

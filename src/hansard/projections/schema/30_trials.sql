@@ -1,6 +1,11 @@
 -- Trials: runs that are assigned to an experiment, what they scored and used, and how each experiment
 -- is judged. A metric without a stated plan gets its direction from metric_catalogue or from nobody.
 
+CREATE VIEW scores AS
+SELECT run, metric, value, judged_by, because, details, version, position, happened_at
+FROM outcomes;
+COMMENT ON VIEW scores IS 'One row a score of a run, as ''hansard run score'' and record.score record it: the rows of outcomes under the name of the command.';
+
 CREATE VIEW assigned_runs AS
 SELECT
     r.experiment, coalesce(r.arm, '') AS arm, coalesce(r.task, r.run) AS task, r.trial, r.run,
