@@ -313,7 +313,8 @@ def _opening(
 @work
 async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     client: Annotated[
-        Literal["claude", "cursor", "vscode"], typer.Argument(help="Whose configuration.")
+        Literal["claude", "claude-desktop", "cursor", "vscode"],
+        typer.Argument(help="Whose configuration. claude is Claude Code."),
     ],
     name: Annotated[
         str | None,
@@ -322,6 +323,10 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     folder: Annotated[
         Path, typer.Option(metavar="DIR", help="The project's folder.", show_default="this one")
     ] = Path(),
+    user: Annotated[
+        bool,
+        typer.Option("--user", help="In the user's own configuration, not in a project's."),
+    ] = False,
     agent: AgentName = None,
     url: Annotated[
         str | None,
@@ -352,30 +357,30 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         raise BadValue(
             "the options", fact, "--url URL [--token-env NAME] add the record's own server"
         )
+    where = None if user else folder
     if undo:
-        made = files.taken_back(kind, folder, name)
+        made = files.taken_back(kind, where, name)
     elif url is not None:
-        made = files.installed_at(kind, folder, url, token_env)
+        made = files.installed_at(kind, where, url, token_env)
     else:
         base = [*_command(), *_place(settings())]
         who = [] if agent is None else ["--agent", agent]
         serve_it = [*base, "mcp", "serve", *who]
         proxy_it = [*base, "mcp", "proxy", "--workflow", name or "", *who]
-        made = files.installed(kind, folder, name, serve_it, proxy_it)
-    if write and made.changes:
-        made.write()
-    output.show(made, lambda made: _installed(made, write=write), json=json)
+        made = files.installed(kind, where, name, serve_it, proxy_it)
+    backup = made.write() if write and made.changes else ""
+    output.show(made, lambda made: _installed(made, backup, write=write), json=json)
 
 
-def _installed(made: files.Installed, *, write: bool) -> Iterator[Part]:
+def _installed(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:
     if not made.changes:
         yield Hint(f"{made.path} says that already: nothing to do")
         return
     yield Bytes(made.text.encode())
-    if made.relaid:
-        yield Hint("the file's layout is another one: what it says besides is not changed")
     done = f"wrote {made.path}" if write else f"this is what {made.path} is to say: add --write"
     yield Hint(f"{done}; --undo takes it back")
+    if backup:
+        yield Hint(f"the former file is {backup}")
 
 
 def _command() -> list[str]:

@@ -1,14 +1,18 @@
 """Clients' configuration files: what was there stays, and what was done is undone."""
 
 import json
+import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hansard.integrations.mcp.install import CLIENTS
+from hansard.integrations.mcp.jsonc import parse
 from tests.cli.support import Call
 
+BY_URL = [name for name, each in CLIENTS.items() if each.takes_url]
 SERVERS: dict[str, Any] = {
     "time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"TZ": "UTC"}},
     "plain": {"command": "files"},
@@ -19,13 +23,19 @@ SERVERS: dict[str, Any] = {
 def written(folder: Path, client: str, indent: int | str = 2) -> Path:
     """A client's file as its own documentation has it."""
     kind = CLIENTS[client]
-    path = folder / kind.file
-    path.parent.mkdir(exist_ok=True)
+    path = kind.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
     typed = {"type": "stdio"} if kind.typed else {}
     servers = {name: typed | each for name, each in SERVERS.items()}
     told = {"inputs": [{"id": "k\u00e9y"}], kind.servers: servers, "more": {"of": "yours"}}
     path.write_text(json.dumps(told, indent=indent, ensure_ascii=False) + "\n")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -61,7 +71,7 @@ def test_a_server_is_put_behind_the_proxy_and_back(
 def test_the_record_is_added_and_taken_out(call: Call, tmp_path: Path, client: str):
     """To a file that is not there, and to one that is; without --write nothing is written."""
     kind = CLIENTS[client]
-    path = tmp_path / kind.file
+    path = kind.path(tmp_path)
     shown = call("mcp", "install", client, "--folder", tmp_path)
     assert shown.code == 0
     assert not path.exists()
@@ -81,6 +91,78 @@ def test_the_record_is_added_and_taken_out(call: Call, tmp_path: Path, client: s
     assert path.read_text() == before
 
 
+COMMENTED = """// of the team
+{
+    "servers": { // all of them
+        "time": {
+            "command": "uvx", /* fast */
+            "args": ["mcp-server-time"],
+        },
+    },
+    "more": [1,
+             2], // yours
+}
+"""
+
+
+def test_comments_layout_and_mode_are_kept_and_the_former_file_too(call: Call, tmp_path: Path):
+    """JSON with comments and trailing commas changes where it must; undone it is as it was."""
+    path = tmp_path / ".vscode" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(COMMENTED)
+    path.chmod(0o664)
+    for name in ([], ["time"]):
+        here = [*name, "--folder", tmp_path, "--write"]
+        assert call("mcp", "install", "vscode", *here).code == 0
+        text = path.read_text()
+        for kept in (
+            "// of the team",
+            "// all of them",
+            "/* fast */",
+            "1,\n             2], // yours",
+        ):
+            assert kept in text
+        assert stat.S_IMODE(path.stat().st_mode) == 0o664
+        assert path.with_name("mcp.json.bak").read_text() == COMMENTED
+        assert call("mcp", "install", "vscode", *here, "--undo").code == 0
+        undone = path.read_text()
+        assert parse(undone) == parse(COMMENTED)
+        path.write_text(COMMENTED)
+
+
+@pytest.mark.parametrize(
+    ("client", "file"),
+    [
+        ("claude", ".claude.json"),
+        ("claude-desktop", ".config/Claude/claude_desktop_config.json"),
+        ("cursor", ".cursor/mcp.json"),
+        ("vscode", ".config/Code/User/mcp.json"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="where programs keep settings differs")
+def test_the_users_own_configuration_can_be_changed(
+    call: Call, tmp_path: Path, client: str, file: str
+):
+    """With --user; that of Claude Desktop is always the user's, and takes no address."""
+    options = [] if client == "claude-desktop" else ["--user"]
+    assert call("mcp", "install", client, *options, "--write").code == 0
+    told = json.loads((tmp_path / "home" / file).read_text())
+    assert "hansard" in told[CLIENTS[client].servers]
+    if client == "claude-desktop":
+        refused = call("mcp", "install", client, "--url", "http://127.0.0.1:1/mcp")
+        assert "commands alone" in refused.err
+
+
+def test_a_server_of_the_former_transport_is_refused_in_words(call: Call, tmp_path: Path):
+    """HTTP+SSE: what it is, and what to give instead."""
+    entry = {"type": "sse", "url": "https://x.example/sse"}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"far": entry}}))
+    refused = call("mcp", "install", "claude", "far", "--folder", tmp_path)
+    assert refused.code != 0
+    assert "HTTP+SSE" in refused.err
+    assert "streamable HTTP address" in refused.err
+
+
 OF_A_TOKEN = {
     "claude": "Bearer ${PAPERS}",
     "cursor": "Bearer ${env:PAPERS}",
@@ -89,7 +171,7 @@ OF_A_TOKEN = {
 """How each client's documentation writes a secret in a header."""
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", BY_URL)
 def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(
     call: Call, tmp_path: Path, client: str
 ):
@@ -97,8 +179,8 @@ def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(
     proxy takes what is written; back it is byte for byte.
     """
     kind = CLIENTS[client]
-    path = tmp_path / kind.file
-    path.parent.mkdir(exist_ok=True)
+    path = kind.path(tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     far = {"url": "https://x.example/mcp", "headers": {"Authorization": OF_A_TOKEN[client]}}
     far |= {"note": "kept"} if client == "cursor" else {}
     typed = {"type": "http"} if kind.typed_url else {}
@@ -120,12 +202,12 @@ def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(
     assert path.read_text() == before
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", BY_URL)
 def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: Path, client: str):
     """With its token as the client's own documentation has it; VS Code asks for it."""
     kind = CLIENTS[client]
     before = written(tmp_path, client).read_text()
-    path = tmp_path / kind.file
+    path = kind.path(tmp_path)
     here = ["--folder", tmp_path, "--write"]
     at = ["--url", "http://127.0.0.1:8931/mcp", "--token-env", "PAPERS"]
     for _ in range(2):
@@ -147,11 +229,11 @@ def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: P
 @pytest.mark.parametrize(
     ("text", "name", "fact"),
     [
-        ("{ // mine\n}", "time", "no plain JSON"),
+        ("{ // mine\n", "time", "is no JSON"),
         ("[]", "time", "holds a list"),
         ('{"mcpServers": []}', "time", "is a list"),
         ('{"mcpServers": {"time": {"command": "x"}}}', "tiem", "did you mean 'time'?"),
-        ('{"mcpServers": {"time": {"type": "sse", "url": "x"}}}', "time", "its type is 'sse'"),
+        ('{"mcpServers": {"time": {"type": "sse", "url": "x"}}}', "time", "HTTP+SSE"),
         ('{"mcpServers": {"time": {"url": "x", "oauth": {}}}}', "time", "signs in by oauth"),
         ('{"mcpServers": {"time": {"url": "x", "headers": {"a": 1}}}}', "time", "its headers are"),
         ('{"mcpServers": {"time": 7}}', "time", "no command"),

@@ -137,6 +137,9 @@ async def test_rules_say_what_is_refused_and_what_tools_do(
     started = ["env", "MCP_KEY=s3cr3t-value", *setup.proxy("--rules", rules)]
     async with wire(setup, started) as client:
         await client.greet()
+        listed = (await client.ask("tools/list"))["result"]["tools"]
+        assert {"add", "fail"} <= {each["name"] for each in listed}
+        assert not [each["name"] for each in listed if each["name"].startswith("se")]
         told = await client.call("send", to="ada", text="hello")
         assert told["isError"] is True
         assert "rule" in text(told)

@@ -13,7 +13,10 @@ in Cursor, `${input:ID}` in VS Code, which asks for it. All three fill them in i
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ import msgspec
 from hansard.bus.whole_file import write_whole
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, CallerError
+from hansard.integrations.mcp import jsonc
 
 OWN = "hansard"
 """The name of the entry for the record's own server."""
@@ -33,27 +37,47 @@ INDENT = 2
 
 
 class Client(msgspec.Struct, frozen=True):
-    """A client's file in a project, the field of its servers, whether an entry of a command and one
-    of an address has a type, how it writes a variable of the environment (None: it asks).
+    """A client's file in a project and its user's own (from the home folder; {config} is where
+    programs keep settings), the field of its servers, whether an entry of a command and one of an
+    address has a type, how it writes a variable of the environment (None: it asks).
     """
 
     file: str
     servers: str
+    user_file: str
     typed: bool = False
     typed_url: bool = True
     variable: str | None = None
+    takes_url: bool = True
+
+    def path(self, folder: Path | None) -> Path:
+        """Return its file in a project's folder; without one its user's own. Raises BadValue."""
+        if folder is not None and self.file:
+            return folder / self.file
+        config = {"darwin": "Library/Application Support", "win32": "AppData/Roaming"}
+        here = config.get(sys.platform) or os.environ.get("XDG_CONFIG_HOME") or ".config"
+        return Path.home() / self.user_file.replace("{config}", here)
 
 
 CLIENTS = {
-    "claude": Client(".mcp.json", "mcpServers", variable="${%s}"),
-    "cursor": Client(".cursor/mcp.json", "mcpServers", typed_url=False, variable="${env:%s}"),
-    "vscode": Client(".vscode/mcp.json", "servers", typed=True),
+    "claude": Client(".mcp.json", "mcpServers", ".claude.json", variable="${%s}"),
+    "claude-desktop": Client(
+        "", "mcpServers", "{config}/Claude/claude_desktop_config.json", takes_url=False
+    ),
+    "cursor": Client(
+        ".cursor/mcp.json",
+        "mcpServers",
+        ".cursor/mcp.json",
+        typed_url=False,
+        variable="${env:%s}",
+    ),
+    "vscode": Client(".vscode/mcp.json", "servers", "{config}/Code/User/mcp.json", typed=True),
 }
 
 HTTP = "http"
 """The type of an entry that is an address."""
 
-STDIO = "stdio"
+STDIO, SSE = "stdio", "sse"
 
 SIGNS_IN = ("auth", "oauth", "headersHelper")
 """By which a client signs in at a server by itself, which nobody does for the proxy's."""
@@ -74,7 +98,6 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         entry: Its entry; None where it is taken out.
         text: The file's new text.
         changes: Whether that is another text than it has.
-        relaid: Whether its layout changes besides.
     """
 
     path: str
@@ -82,13 +105,22 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     entry: dict[str, Any] | None
     text: str
     changes: bool
-    relaid: bool
 
-    def write(self) -> None:
-        """Replace the file as a whole; its folder is made where it is missing."""
-        path = Path(self.path)
+    def write(self) -> str:
+        """Replace the file as a whole, with its mode; its folder is made where it is missing.
+
+        Returns the path of a copy of the former file; empty where there was none.
+        """
+        path, backup = Path(self.path), ""
         path.parent.mkdir(parents=True, exist_ok=True)
+        mode = None
+        if path.exists():
+            mode, backup = stat.S_IMODE(path.stat().st_mode), f"{path}.bak"
+            write_whole(Path(backup), path.read_bytes())
         write_whole(path, self.text.encode())
+        if mode is not None:
+            path.chmod(mode)
+        return backup
 
 
 class NoSuchServer(CallerError):
@@ -103,12 +135,16 @@ class NoSuchServer(CallerError):
 
 
 def installed(
-    client: Client, folder: Path, name: str | None, command: Sequence[str], proxy: Sequence[str]
+    client: Client,
+    folder: Path | None,
+    name: str | None,
+    command: Sequence[str],
+    proxy: Sequence[str],
 ) -> Installed:
     """The record's server added by its `command`; with a name, the `proxy` before that server.
     Asked for twice it is the same. Raises BadValue, NoSuchServer.
     """
-    path = folder / client.file
+    path = client.path(folder)
     before, told = _read(path)
     servers = _servers(client, path, told)
     if name is None:
@@ -124,13 +160,16 @@ def installed(
     return _made(path, name, entry, before, told)
 
 
-def installed_at(client: Client, folder: Path, url: str, token_env: str | None) -> Installed:
+def installed_at(client: Client, folder: Path | None, url: str, token_env: str | None) -> Installed:
     """The record's server added by its address, with the variable that holds its token. Raises
     BadValue.
     """
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/mcp, or https://")
-    path = folder / client.file
+    path = client.path(folder)
+    if not client.takes_url:
+        fact, remedy = "its file names commands alone", "leave --url out, or add a connector in it"
+        raise BadValue("--url", fact, remedy)
     before, told = _read(path)
     servers = _servers(client, path, told)
     servers[OWN] = ({"type": HTTP} if client.typed_url else {}) | {"url": url}
@@ -144,11 +183,11 @@ def installed_at(client: Client, folder: Path, url: str, token_env: str | None) 
     return _made(path, OWN, servers[OWN], before, told)
 
 
-def taken_back(client: Client, folder: Path, name: str | None) -> Installed:
+def taken_back(client: Client, folder: Path | None, name: str | None) -> Installed:
     """The record's server taken out; with a name, the proxy taken from before that server. Raises
     BadValue, NoSuchServer.
     """
-    path = folder / client.file
+    path = client.path(folder)
     before, told = _read(path)
     servers = _servers(client, path, told)
     entry = _entry(path, name or OWN, servers)
@@ -184,7 +223,12 @@ def _before_url(
     client fills in and no list of processes shows.
     """
     where, kind = f"{path}: {name}", entry.get("type", HTTP)
-    if kind != HTTP:
+    if kind == SSE:
+        remedy = "give its streamable HTTP address (often /mcp in place of /sse) and type http"
+        raise BadValue(
+            where, "it speaks the former HTTP+SSE transport, which the proxy does not", remedy
+        )
+    if kind not in (HTTP, "streamable-http"):
         raise BadValue(where, f"its type is {kind!r:.40}", "the proxy asks servers of type http")
     by_itself = [each for each in SIGNS_IN if each in entry]
     if by_itself:
@@ -234,9 +278,9 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadValue(str(path), f"cannot be read ({error})", "name another folder") from None
     try:
-        told = json.loads(text)
+        told = jsonc.parse(text) if text.strip() else {}
     except ValueError as error:
-        fact = f"is no plain JSON ({error})"
+        fact = f"is no JSON ({error})"
         raise BadValue(str(path), fact, "leave --write out, and add what is printed") from None
     if not isinstance(told, dict):
         raise BadValue(str(path), f"holds a {type(told).__name__}", "it is to hold an object")
@@ -281,28 +325,8 @@ def _mentions(args: list[str]) -> bool:
 def _made(
     path: Path, name: str, entry: dict[str, Any] | None, before: str | None, told: dict[str, Any]
 ) -> Installed:
-    indent = _indent(before)
-    text = _text(told, indent, before)
-    same = before is not None and _text(json.loads(before), indent, before) == before
-    return Installed(
-        path=str(path),
-        name=name,
-        entry=entry,
-        text=text,
-        changes=before is None or json.loads(before) != told,
-        relaid=before is not None and not same,
-    )
-
-
-def _text(told: dict[str, Any], indent: int | str | None, before: str | None) -> str:
-    end = "\n" if before is None or before.endswith("\n") else ""
-    return json.dumps(told, indent=indent, ensure_ascii=False) + end
-
-
-def _indent(before: str | None) -> int | str | None:
-    """How a file is indented: by so many spaces, or by tabs."""
-    lines = (before or "").splitlines()[1:2]
-    if not lines:
-        return INDENT
-    blank = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
-    return blank or INDENT
+    if before is None or not before.strip():
+        text = json.dumps(told, indent=INDENT, ensure_ascii=False) + "\n"
+        return Installed(path=str(path), name=name, entry=entry, text=text, changes=True)
+    text = jsonc.changed(before, told)
+    return Installed(path=str(path), name=name, entry=entry, text=text, changes=text != before)

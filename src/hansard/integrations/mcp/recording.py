@@ -156,9 +156,13 @@ class Recording:
             answer = self._refused(frame, str(error) or self._wordless(error))
         finally:
             self._answered.set()
+        raw = answers[0].raw if answers else answer
         if frame.method == LIST_TOOLS:
-            self._learned(answers[0] if answers else frames.read(answer))
-        return Answered(answers[0].raw if answers else answer, bool(answers))
+            listed = answers[0] if answers else frames.read(answer)
+            self._learned(listed)
+            shown = self._effects.without_denied(listed)
+            raw = raw if shown is None else shown.raw
+        return Answered(raw, bool(answers))
 
     async def _in_turn(self, spec: ForwardedTool, step: Asked) -> None:
         """Where requests arrive in any order: let those come first that a call is on record after.

@@ -16,7 +16,9 @@ from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.roles.patterns import DOT, read, tool_matches
 from hansard.domain.steps import Effects
+from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import PREFIX
+from hansard.integrations.mcp.frames import Answer, Frame
 
 Declared = Literal["pure", "idempotent", "once"]
 
@@ -49,6 +51,10 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             *(gates.deny(tool) for tool in self.gate.deny),
             *(gates.ask_first(tool) for tool in self.gate.ask_first),
         ]
+
+    def denies(self, tool: str) -> bool:
+        """Return whether no call of a tool is let through."""
+        return any(tool_matches(pattern, tool) for pattern in self.gate.deny)
 
     def asks_first(self, tool: str) -> bool:
         """Return whether a tool's calls may have to be approved."""
@@ -93,6 +99,23 @@ class ToolEffects:
     def knows(self, tool: str) -> bool:
         """Whether a server need not be asked what it says of a tool."""
         return tool in self._annotated or self._named(tool) is not None or not self.asks
+
+    def without_denied(self, answer: Frame) -> Answer | None:
+        """Return a list of tools without those that are denied; None where none of them is."""
+        if not isinstance(answer, Answer) or not isinstance(answer.result, dict):
+            return None
+        tools = answer.result.get("tools")
+        if not isinstance(tools, list):
+            return None
+        kept = [each for each in tools if not self._is_denied(each)]
+        if len(kept) == len(tools):
+            return None
+        shown = {**answer.result, "tools": kept}
+        return Answer(frames.result(answer.id, shown), answer.id, shown)
+
+    def _is_denied(self, tool: object) -> bool:
+        name = tool.get("name") if isinstance(tool, dict) else None
+        return isinstance(name, str) and self._rules.denies(name)
 
     @property
     def asks(self) -> bool:

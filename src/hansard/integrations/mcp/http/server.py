@@ -17,6 +17,7 @@ from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.errors import BadValue
 from hansard.integrations.mcp import frames
+from hansard.integrations.mcp.calls import INITIALIZE
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Request
 from hansard.integrations.mcp.upstream import ServerGone
 
@@ -33,6 +34,9 @@ SESSION, VERSION, METHOD, NAME = "mcp-session-id", "mcp-protocol-version", "mcp-
 """Headers of the transport, as HTTP/2 writes them."""
 
 JSON, EVENTS = "application/json", "text/event-stream"
+
+NO_SUCH_METHOD = (404, 405)
+"""Statuses of an address to which nothing is posted."""
 
 REFUSED_MIN, FAILED_MIN = 400, 500
 """From which status of HTTP on a server says that it did nothing, and that it failed."""
@@ -153,6 +157,13 @@ class HttpServer:
         if isinstance(found, Answer) and about_it:
             refused = is_refused and found.error is not None
             return Answer(found.raw, found.id, found.result, found.error, refused)
+        if status in NO_SUCH_METHOD and frame.method == INITIALIZE:
+            what = (
+                f"{self.shown} answered HTTP {status} to initialize: it may speak only the former "
+                "HTTP+SSE transport, which the proxy does not; give its streamable HTTP address "
+                "(often /mcp in place of /sse)"
+            )
+            raise Refused(what, raw)
         if is_refused:
             raise Refused(f"{self.shown} answered HTTP {status}, so that it was not done", raw)
         raise ServerGone(f"{self.shown} answered HTTP {status} and {what}: it may have been done")
