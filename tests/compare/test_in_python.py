@@ -125,6 +125,38 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
         assert "<td style='text-align:right'>" in made._repr_html_()
 
 
+def test_a_comparison_is_a_frame_a_picture_and_a_page(data_dir: Path, workspace: str, call: Any):
+    """`df()` has the rows of each comparison, `plot()` is a figure, and `to_html()` is the page of
+    the command without its filter by labels.
+    """
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        at_once(works(TwinRecord(record, is_async=False)))
+        with pytest.raises(hansard.CallerError, match="'intervals' of metric 'solved'"):
+            record.compare("e").plot()  # two equal differences have no interval
+        for arm in ("plain", "bold"):
+            with record.run("w", run=f"{arm}-t2", experiment="e", arm=arm, task="t2"):
+                pass
+            record.score(f"{arm}-t2", {"solved": 0}, by="judge")
+        made = record.compare("e")
+        frame = made.df()
+        rows = [row for part in made.report.judged for row in part.comparisons]
+        assert list(frame.columns) == list(rows[0])
+        judged = frame[frame["metric"] == "solved"]
+        assert judged["difference"].tolist() == [row["difference"] for row in rows]
+        assert set(frame["metric"]) > {"solved"}
+        figure = made.plot()
+        assert "difference of solved to plain" in figure.axes[0].get_xlabel()
+        assert made.plot("pairs", metric="solved").axes
+        with pytest.raises(hansard.CallerError, match=r"no metric 'spead'.*solved"):
+            made.plot(metric="spead")
+        with pytest.raises(hansard.CallerError, match=r"lines.*intervals"):
+            made.plot("lines")
+        page = made.to_html()
+        assert page.startswith("<!doctype html>")
+        assert "data:image/svg+xml" in page
+        assert call("compare", "e", "--format", "html").out == page
+
+
 ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3"
 
 

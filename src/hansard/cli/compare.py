@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,9 +19,6 @@ from hansard.inspect.blocks import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks, sections
 from hansard.inspect.texts import plain_text
 from hansard.projections.report import Question, Report, task_labels
-
-if TYPE_CHECKING:  # only a page takes it
-    from hansard.web.pages import Draw
 
 app = noun()
 
@@ -144,8 +141,10 @@ def _people(
     else:
         write_whole(output, data)
         yield Hint(f"wrote {output}")
-    if form == "html" and _draw() is None:
-        yield Hint(NO_PICTURES)
+    if form == "html":
+        from hansard.web.pages import installed_draw
+
+        yield from [] if installed_draw() else [Hint(NO_PICTURES)]
 
 
 def _table(made: Report, show: Collection[str]) -> Iterator[Part]:
@@ -224,20 +223,9 @@ def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
     """The comparison as one HTML file that asks nobody for anything; without matplotlib it has no
     pictures.
     """
-    from hansard.web.pages import comparison_page
+    from hansard.web.pages import comparison_page, installed_draw
 
-    return comparison_page(made, _draw(), show, labels)
-
-
-def _draw() -> Draw | None:
-    """What draws pictures, whose loading takes 0.5 s; None where matplotlib is not installed."""
-    try:
-        from hansard.web.comparison_plots import draw
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        return None
-    return draw
+    return comparison_page(made, installed_draw(), show, labels)
 
 
 _FORMS: dict[str, Callable[[Report, Collection[str]], bytes]] = {

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Self, TypedDict, TypeVar
 
 import msgspec
 
+from hansard.client.sql_answer import package
 from hansard.domain.brief import Brief
 from hansard.domain.choices import check_options
 from hansard.domain.counted import counted
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, CallerError
 from hansard.inspect import comparison_parts
 from hansard.inspect.answer import Answer
 from hansard.inspect.audit import Audit, Only, audit
@@ -27,6 +28,9 @@ from hansard.inspect.texts import plain_text
 from hansard.inspect.why import Decisions, Explained, blocks
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question
+
+PLOTS = ("intervals", "pairs", "curves")
+"""Pictures that a comparison has of each metric."""
 
 SHOWN_ROWS = 50
 """Rows of one table that a notebook and `rich.print` show."""
@@ -157,6 +161,48 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
             `comparisons` with the baseline and their verdicts, each a list of dicts, as
             `pandas.DataFrame` takes them; `report.position` says as of when.
     """
+
+    def df(self) -> Any:
+        """Return the comparisons of all metrics as one `pandas.DataFrame`, a row each.
+
+        Raises NotInstalled.
+        """
+        pandas = package("pandas", "df()", "take the dicts of report.judged")
+        return pandas.DataFrame(
+            [row for part in (*self.report.judged, *self.report.beside) for row in part.comparisons]
+        )
+
+    def plot(self, kind: str = "intervals", *, metric: str | None = None) -> Any:
+        """Return a `matplotlib.figure.Figure` of a metric.
+
+        Args:
+            kind: `intervals` (each difference), `pairs` (each task) or `curves` (pass@k).
+            metric: The metric; without one, the first that is judged.
+
+        Raises NotInstalled; CallerError for an unknown name, or where there is nothing to draw.
+        """
+        if kind not in PLOTS:
+            raise CallerError(f"there is no plot {kind!r}: known are {', '.join(PLOTS)}")
+        parts = {part.metric: part for part in (*self.report.beside, *self.report.judged)}
+        name = metric if metric is not None else self.report.judged[0].metric
+        if name not in parts:
+            raise CallerError(f"the report has no metric {name!r}: it has {', '.join(parts)}")
+        package("matplotlib", "plot()", "take the dicts of report.judged")
+        from hansard.web.comparison_plots import figure_of  # noqa: PLC0415 -- loads matplotlib
+
+        figure = figure_of(kind, parts[name])
+        if figure is None:
+            raise CallerError(f"plot {kind!r} of metric {name!r} has nothing to draw: see df()")
+        return figure
+
+    def to_html(self) -> str:
+        """Return the page of `hansard compare --format html`, without its filter by labels.
+
+        Without matplotlib it has no pictures.
+        """
+        from hansard.web.pages import comparison_page, installed_draw  # noqa: PLC0415 -- jinja2
+
+        return comparison_page(self.report, installed_draw()).decode()
 
     def _blocks(self) -> Iterator[Block]:
         return comparison_parts.blocks(self.report)

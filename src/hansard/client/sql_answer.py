@@ -27,6 +27,10 @@ class AnswerCut(UserWarning):
     """A table was made of an answer that holds only the first rows of what was asked."""
 
 
+EXTRAS = {"pyarrow": "'hansard[arrow]'", "matplotlib": "'hansard[plots]'"}
+"""Packages that an extra of ours brings."""
+
+
 class NotInstalled(CallerError):
     """What an answer, or a table for a question, is to be given as takes a package that is not
     installed.
@@ -36,7 +40,7 @@ class NotInstalled(CallerError):
     """
 
     def __init__(self, package: str, form: str, instead: str = "take arrow() or rows") -> None:
-        extra = "'hansard[arrow]'" if package == "pyarrow" else package
+        extra = EXTRAS.get(package, package)
         super().__init__(
             f"{form} takes {package}, which is not installed: pip install {extra}, or {instead}"
         )
@@ -78,18 +82,18 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
 
     def df(self) -> Any:
         """As a `pandas.DataFrame`. Raises NotInstalled."""
-        _package("pandas", "df()")
+        package("pandas", "df()")
         self._warn()
         return self._table("df()").to_pandas()
 
     def pl(self) -> Any:
         """As a `polars.DataFrame`. Raises NotInstalled."""
-        polars = _package("polars", "pl()")
+        polars = package("polars", "pl()")
         self._warn()
         return polars.from_arrow(self._table("pl()"))
 
     def _table(self, form: str) -> Any:
-        pa = _package("pyarrow", form, "take rows")
+        pa = package("pyarrow", form, "take rows")
         if self.ipc:
             from pyarrow import ipc  # noqa: PLC0415 -- for whoever asks for it
 
@@ -148,7 +152,7 @@ class SqlAnswer(Brief, msgspec.Struct, frozen=True):
         return made
 
 
-def _package(name: str, form: str, instead: str = "take arrow() or rows") -> Any:
+def package(name: str, form: str, instead: str = "take arrow() or rows") -> Any:
     """A package that is not among our own. Raises NotInstalled."""
     try:
         return importlib.import_module(name)

@@ -28,7 +28,7 @@ paths of files; `hansard sql --with mine=costs.parquet` takes Parquet, CSV, JSON
 They are read where the question is asked and handed over as Arrow, 16 at most and 256 MiB
 altogether (512 KiB from a restricted agent); what answers opens no file. None may be called as a
 table of the record is. It takes pyarrow, as do answers as Arrow, Parquet and data frames:
-`pip install 'hansard[arrow]'`.
+`pip install 'hansard[arrow]'`. Data frames take pandas or polars as well, which no extra brings.
 
 What takes parameters is a macro, usable in any query: `FROM comparisons('greeting')`, or with a
 parameter by its name, `FROM comparisons('greeting', against := 'short')`. Of experiments these are:

@@ -21,12 +21,16 @@ COLOUR, LIGHT, NEUTRAL = "#1f4e79", "#9dbcd8", "#666666"
 LINES = ("#1f4e79", "#b35900", "#2e7d32", "#7b1fa2", "#5d4037", "#00838f")
 
 
-def draw(kind: str, part: Part, beside: Part | None = None) -> bytes | None:
-    """A picture as SVG; None where there is nothing to draw. `cost` takes the costs' part, too."""
+def figure_of(kind: str, part: Part, beside: Part | None = None) -> Figure | None:
+    """A picture; None where there is nothing to draw. `cost` takes the costs' part, too."""
     if kind == "cost":
-        figure = _cost(part, beside) if beside is not None else None
-    else:
-        figure = {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
+        return _cost(part, beside) if beside is not None else None
+    return {"intervals": _intervals, "pairs": _pairs, "curves": _curves}[kind](part)
+
+
+def draw(kind: str, part: Part, beside: Part | None = None) -> bytes | None:
+    """A picture as SVG; None where there is nothing to draw."""
+    figure = figure_of(kind, part, beside)
     if figure is None:
         return None
     file = io.BytesIO()

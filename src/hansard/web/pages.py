@@ -123,6 +123,17 @@ class Tasks(msgspec.Struct, frozen=True):
         return "better" if (row["difference"] > 0) == (self.better == "higher") else "worse"
 
 
+def installed_draw() -> Draw | None:
+    """Load what draws pictures, which takes 0.5 s; None where matplotlib is not installed."""
+    try:
+        from hansard.web.comparison_plots import draw  # noqa: PLC0415 -- only a page takes it
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        return None
+    return draw
+
+
 def comparison_page(
     report: Report,
     draw: Draw | None,
