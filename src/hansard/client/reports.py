@@ -200,7 +200,7 @@ class ComparisonReport(Shown, Comparison, tag_field="kind", tag="comparison", kw
 
         Without matplotlib it has no pictures.
         """
-        from hansard.web.pages import comparison_page, installed_draw  # noqa: PLC0415 -- jinja2
+        from hansard.web.pages import comparison_page, installed_draw  # noqa: PLC0415 -- only a page takes it
 
         return comparison_page(self.report, installed_draw()).decode()
 
