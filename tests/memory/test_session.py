@@ -468,13 +468,18 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(
         assert "Which form? bullets: the user said so" in told["runs/monday/decisions.md"]
         assert "decision.made.v1" in told["runs/monday/trace.txt"]
         assert memory.entry("runs/monday/summary.md").kind == "episodic"
+        assert set(names) <= set(memory.ls("runs"))
+        assert memory.glob("runs/mon*/*.json") == ["runs/monday/state.json"]
+        hits = memory.grep("Use bullets, please", glob="runs/monday/**")
+        assert {path for path, _, _ in hits} >= {"runs/monday/messages.md"}
+        found = memory.search("which form", glob="runs/*/decisions.md")
+        assert [each.path for each in found.hits] == ["runs/monday/decisions.md"]
         with pytest.raises(hansard.BadValue, match="made from the log"):
             memory.create("runs/monday/notes.md", "x")
-    with (
-        ada.run("w", agent="eve", role="blind", run="s") as session,
-        pytest.raises(hansard.NotFound),
-    ):
-        session.memory.view("runs/monday/summary.md")
+    with ada.run("w", agent="eve", role="blind", run="s") as session:
+        assert session.memory.glob("runs/monday/**") == []
+        with pytest.raises(hansard.NotFound):
+            session.memory.view("runs/monday/summary.md")
 
 
 def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
@@ -517,3 +522,19 @@ def test_an_edit_keeps_the_line_ends_of_a_file(session: Session, end: str):
     assert space.view("main.py") == "".join(f"{line}{end}" for line in lines)
     with pytest.raises(hansard.BadValue, match="not at all"):
         space.edit("main.py", "    zero\n    six\n", "")
+
+
+@twins
+async def test_a_space_is_searched_and_changed_as_a_session_does_it(lab: Lab):
+    """Both clients: what a session offers of files a trusted program has of a space."""
+    async with lab.connect() as record:
+        space = Twin(record.raw.memory("org"), is_async=record.is_async)
+        await space.create("notes/a.md", "Pay in euros.\n", by="eve")
+        await space.insert("notes/a.md", 1, "Ship on Mondays.\n", by="eve")
+        await space.rename("notes/a.md", "notes/b.md", by="eve")
+        await space.create("notes/c.md", "None.\n", by="eve")
+        await space.delete("notes/c.md", by="eve")
+        assert await space.ls("notes") == await space.glob("**/*.md") == ["notes/b.md"]
+        assert await space.grep("Mondays") == [("notes/b.md", 2, "Ship on Mondays.")]
+        found = await space.search("euros")
+        assert [each.path for each in found.hits] == ["notes/b.md"]

@@ -1,4 +1,4 @@
-"""What a session's search in memory ranks by: the indexes that the tables' package has."""
+"""What a search in memory ranks by: the indexes that the tables' package has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hansard.agents.memory.search.ranked import Embedder, Rankers
 
 
 class SessionRankers:
-    """The indexes of one session: what was indexed once is not indexed again."""
+    """The indexes of one session or space: what was indexed once is not indexed again."""
 
     def __init__(self) -> None:
         self._words: Rankers | None = None

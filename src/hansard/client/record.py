@@ -59,6 +59,7 @@ from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import ended
+from hansard.client.memory_rankers import SessionRankers
 from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.optimizing import (
     Evaluate,
@@ -327,7 +328,7 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
         Raises:
             BadName: It is none of these.
         """
-        return MemorySpace(self._memory_of(space), self._portal)
+        return MemorySpace(self._memory_of(space), SessionRankers(), self._portal)
 
     def evaluate(
         self,
@@ -467,7 +468,7 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         Raises:
             BadName: It is none of these.
         """
-        return AsyncMemorySpace(self._memory_of(space))
+        return AsyncMemorySpace(self._memory_of(space), SessionRankers())
 
     async def evaluate(
         self,

@@ -4,7 +4,7 @@ are read, of what the reader's role is shown of it and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,13 +13,19 @@ from hansard.agents.access.views import Derived, shown
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.bus.states.replay import States
+from hansard.domain.errors import BadValue
 from hansard.domain.label import Confidentiality
+from hansard.domain.memory.events import digest_of
 from hansard.domain.memory.paths import RUNS
+from hansard.domain.memory.space import MemoryFile
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.roles.state import Line, ShownState
 
 FILES = ("decisions.md", "messages.md", "state.json", "summary.md", "trace.txt")
 """The files of a run."""
+
+RUNS_MAX = 500
+"""Most runs whose files are listed or searched at once: each of them is read whole."""
 
 ALL = RoleDefined(sees=(RoleRule("all", kinds=("**",)),), clearance=Confidentiality.SECRET.value)
 """What a role sees that was never defined."""
@@ -43,6 +49,39 @@ async def derived(states: States, role: str, rules: RoleDefined | None, run: str
     found = shown(role, run, history, rules, "", position, None)
     if not found.view.events:
         raise NotFound(f"run {run}", "see 'hansard runs'")
+    return found
+
+
+def are_in(pattern: str) -> bool:
+    """Whether a folder or glob names files of runs: it begins with their folder."""
+    return pattern.partition("/")[0] == RUNS
+
+
+async def files(
+    states: States, role: str, rules: RoleDefined | None, wanted: Callable[[str], bool]
+) -> list[MemoryFile]:
+    """The wanted files of all runs, as a role is shown them. Raises BadValue for too many runs."""
+    runs: dict[str, list[str]] = {}
+    for run in sorted(await states.log.runs()):
+        names = [name for name in FILES if wanted(f"{RUNS}/{run}/{name}")]
+        if names and "/" not in run:
+            runs[run] = names
+    if len(runs) > RUNS_MAX:
+        fact = f"files of {len(runs):,} runs match, the limit is {RUNS_MAX}"
+        raise BadValue(f"{RUNS}/", fact, f"name fewer, such as '{RUNS}/{next(iter(runs))}/**'")
+    found: list[MemoryFile] = []
+    for run, names in runs.items():
+        try:
+            made = await derived(states, role, rules, run)
+        except NotFound:
+            continue
+        for name in names:
+            path = f"{RUNS}/{run}/{name}"
+            text = text_of(name, run, made.view.events, made.view.state)
+            digest = digest_of(text)
+            found.append(
+                MemoryFile(path=path, text=text, digest=digest, version=0, label=made.label)
+            )
     return found
 
 

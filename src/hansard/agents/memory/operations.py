@@ -32,7 +32,7 @@ from hansard.agents.memory.reading import (
     undo_of,
 )
 from hansard.agents.memory.search.lines import grep
-from hansard.agents.memory.search.paths import paths_matching
+from hansard.agents.memory.search.paths import matches, paths_matching
 from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, search
 from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.write import MemoryWrite, WantedChange, checked
@@ -62,6 +62,7 @@ from hansard.domain.memory.events import (
 )
 from hansard.domain.memory.paths import AGENTS, MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryInvalid, MemoryState
+from hansard.domain.roles.model import RoleDefined
 from hansard.domain.steps import Step
 from hansard.domain.values import load
 
@@ -153,12 +154,11 @@ class MemoryFlows(JointSteps):
 
     def _happened(self, call: Call, run: str, name: str) -> Flow[MemoryEntry]:
         """A file of what happened in a run, made of what the agent's role is shown of it."""
-        permit, engine = self.engine.settings.permit, self.engine
-        rules = permit.rules if permit.enforced else episodic.ALL
+        engine = self.engine
 
         def read() -> Flow[Any]:
             work = functools.partial(
-                episodic.derived, engine.boards.states, engine.stream.role, rules, run
+                episodic.derived, engine.boards.states, engine.stream.role, self._rules, run
             )
             found = yield Io(work)
             yield from demand_cleared(engine, call, found.label, f"run {run:.80}")
@@ -179,6 +179,12 @@ class MemoryFlows(JointSteps):
             event="",
             label=told["label"],
         )
+
+    @property
+    def _rules(self) -> RoleDefined | None:
+        """What the agent's role is shown of runs."""
+        permit = self.engine.settings.permit
+        return permit.rules if permit.enforced else episodic.ALL
 
     def _entry(self, found: TreeFile) -> MemoryEntry:
         """A file as the agent is given it: to a role that does not see all a version would tell how
@@ -239,21 +245,34 @@ class MemoryFlows(JointSteps):
     def _note(self, space: str, path: str, mark: str) -> None:
         self._seen.setdefault(space, {})[path] = mark
 
-    def tree(self) -> Flow[dict[str, TreeFile]]:
-        """All files that the agent may be shown, by path, the nearer level before the others."""
+    def tree(self, of_runs: Callable[[str], bool] | None = None) -> Flow[dict[str, TreeFile]]:
+        """All files that the agent may be shown, by path, the nearer level before the others. With
+        `of_runs` also those files of runs for whose paths it is true.
+        """
         found: dict[str, TreeFile] = {}
         for space in self.spaces:
             state = yield from self._state(space)
             for path, file in state.files.items():
                 found.setdefault(path, TreeFile(space, file))
+        if of_runs is not None:
+            engine = self.engine
+            states, role = engine.boards.states, engine.stream.role
+            work = functools.partial(episodic.files, states, role, self._rules, of_runs)
+            for file in (yield Io(work)):
+                found[file.path] = TreeFile("", file)
         labels = {path: each.file.label for path, each in found.items()}
         return {path: found[path] for path in (yield from cleared_of(self.engine, labels))}
 
-    def _listed(self, call: Call, made: Callable[[dict[str, TreeFile]], Any]) -> Flow[Any]:
+    def _listed(
+        self,
+        call: Call,
+        made: Callable[[dict[str, TreeFile]], Any],
+        of_runs: Callable[[str], bool] | None = None,
+    ) -> Flow[Any]:
         """What is put on record of a look at the tree, or what is there of it."""
 
         def read() -> Flow[Any]:
-            return made((yield from self.tree()))
+            return made((yield from self.tree(of_runs)))
 
         def run(of: Call) -> Flow[Any]:
             return (yield from self._recorded(of, read))
@@ -267,7 +286,9 @@ class MemoryFlows(JointSteps):
             return [f"{within}{name}" for name in episodic.FILES]
         call = self.begin("ls", folder)
         listed: list[str] = yield from self._listed(
-            call, lambda tree: sorted(path for path in tree if path.startswith(within))
+            call,
+            lambda tree: sorted(path for path in tree if path.startswith(within)),
+            (lambda path: path.startswith(within)) if episodic.are_in(within) else None,
         )
         return listed
 
@@ -275,7 +296,7 @@ class MemoryFlows(JointSteps):
         """The paths that match, sorted."""
         call = self.begin("glob", pattern)
         listed: list[str] = yield from self._listed(
-            call, lambda tree: paths_matching(tree, pattern).paths
+            call, lambda tree: paths_matching(tree, pattern).paths, _of_runs(pattern)
         )
         return listed
 
@@ -288,7 +309,7 @@ class MemoryFlows(JointSteps):
             found = grep(texts, pattern, glob=glob)
             return [[line.path, line.line, line.text] for line in found.lines]
 
-        hits: list[list[Any]] = yield from self._listed(call, made)
+        hits: list[list[Any]] = yield from self._listed(call, made, _of_runs(glob))
         return hits
 
     def search(
@@ -314,7 +335,7 @@ class MemoryFlows(JointSteps):
             )
             return msgspec.to_builtins(found)
 
-        told = yield from self._listed(call, made)
+        told = yield from self._listed(call, made, _of_runs(glob))
         return msgspec.convert(told, Found)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
@@ -589,6 +610,15 @@ class MemoryFlows(JointSteps):
 def _says(stated: StatedFact, said: str) -> bool:
     fact = stated.fact
     return isinstance(fact, MessageAdded) and load(bytes(fact.content)) == said
+
+
+def _of_runs(glob: str) -> Callable[[str], bool] | None:
+    """Which files of runs match a glob; None for one that does not begin with their folder."""
+    return functools.partial(_matches, glob) if episodic.are_in(glob) else None
+
+
+def _matches(glob: str, path: str) -> bool:
+    return matches(path, glob)
 
 
 def _space(space: str | None) -> str | None:

@@ -38,6 +38,7 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
         created_at: When it came to be, by the log's time: ISO 8601 in UTC; empty for what is made
             of a run's record when it is read.
         changed_at: When it was changed last, likewise.
+        link: Whether it is a symbolic link; its text is then the path that it leads to.
     """
 
     space: str
@@ -52,6 +53,7 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
     label: str = ""
     created_at: str = ""
     changed_at: str = ""
+    link: bool = False
 
 
 class MemoryVersion(Brief, msgspec.Struct, frozen=True):
@@ -113,6 +115,7 @@ def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
         label=label_text(file.label) if file.label is not None else "",
         created_at=utc(file.created).isoformat(),
         changed_at=utc(file.changed).isoformat(),
+        link=file.link,
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.search.ranked import Embedder, Rankers
 from hansard.agents.memory.store import BlamedLine
 from hansard.bus.portal import Portal
 from hansard.domain.brief import Brief
 from hansard.domain.memory.events import MemoryPolicySet
+
+SpaceRankers = Callable[[Embedder | None], Rankers]
+"""Gives what ranks files by words, and with an embedder by meaning, too."""
 
 
 class SpaceStore(Protocol):
@@ -38,11 +42,17 @@ class SpaceStore(Protocol):
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool: ...  # noqa: D102 -- said there
 
 
+def texts_of(entries: Iterable[MemoryEntry]) -> dict[str, str]:
+    """The texts of files by path, links left out."""
+    return {each.path: each.text for each in entries if not each.link}
+
+
 class SpaceOnLoop(Brief):
     """Of the async client."""
 
-    def __init__(self, store: SpaceStore) -> None:
+    def __init__(self, store: SpaceStore, rankers: SpaceRankers) -> None:
         self._store = store
+        self._rankers = rankers
         self.space = store.space
         """Its name."""
 
@@ -53,8 +63,9 @@ class SpaceOnLoop(Brief):
 class SpaceOnPortal(Brief):
     """Of the sync one: it waits for the bus's loop in another thread."""
 
-    def __init__(self, store: SpaceStore, portal: Portal) -> None:
+    def __init__(self, store: SpaceStore, rankers: SpaceRankers, portal: Portal) -> None:
         self._store = store
+        self._rankers = rankers
         self._portal = portal
         self.space = store.space
         """Its name."""

@@ -8,11 +8,16 @@ from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from hansard.agents.memory import drafts
 from hansard.agents.memory.behind import FLUSH_S, behind_of
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
-from hansard.agents.memory.space_base import SpaceOnLoop
+from hansard.agents.memory.search.lines import grep
+from hansard.agents.memory.search.paths import paths_matching
+from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found, search
+from hansard.agents.memory.space_base import SpaceOnLoop, texts_of
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import MemoryChange
+from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
 
@@ -46,6 +51,43 @@ class AsyncMemorySpace(SpaceOnLoop):
     async def entries(self, *, at: object = None) -> list[MemoryEntry]:
         """All files, by path."""
         return await self._store.entries(at)
+
+    async def ls(self, folder: str = "") -> list[str]:
+        """The paths under a folder, sorted."""
+        within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
+        entries = await self._store.entries()
+        return sorted(each.path for each in entries if each.path.startswith(within))
+
+    async def glob(self, pattern: str) -> list[str]:
+        """The paths that match a pattern such as `skills/**`, sorted."""
+        return paths_matching([each.path for each in await self._store.entries()], pattern).paths
+
+    async def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
+        """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""
+        found = grep(texts_of(await self._store.entries()), pattern, glob=glob)
+        return [(line.path, line.line, line.text) for line in found.lines]
+
+    async def search(
+        self,
+        question: str,
+        *,
+        by: str | None = None,
+        glob: str = "",
+        kind: str = "",
+        limit: int = HITS_MAX,
+        embedder: Embedder | None = None,
+    ) -> Found:
+        """The files of the space that fit a question, the best first; as a session's `search`."""
+        ranked = self._rankers(embedder)
+        return search(
+            texts_of(await self._store.entries()),
+            question,
+            ranked,
+            by=by,
+            glob=glob,
+            kind=kind,
+            limit=limit,
+        )
 
     async def follow(self) -> None:
         """Keep the space in memory at what the log tells: reads then ask nobody."""
@@ -112,15 +154,23 @@ class AsyncMemorySpace(SpaceOnLoop):
             MemoryInvalid: The file is not valid; the refusal is on record.
             BadValue: It is no path, or no text.
         """
-        change = MemoryChange()
-        change.create(path, text)
-        return await self._store.change(change.ops, by, because)
+        return await self._store.change([drafts.create(path, text)], by, because)
 
     async def edit(self, path: str, old: str, new: str, *, by: str, because: str = "") -> int:
         """Replace a part of a file, which must stand there once; raises as `create`."""
-        change = MemoryChange()
-        change.edit(path, old, new)
-        return await self._store.change(change.ops, by, because)
+        return await self._store.change([drafts.edit(path, old, new)], by, because)
+
+    async def insert(self, path: str, line: int, text: str, *, by: str, because: str = "") -> int:
+        """Insert a text behind a line (0: before the first); raises as `create`."""
+        return await self._store.change([drafts.insert(path, line, text)], by, because)
+
+    async def rename(self, path: str, to: str, *, by: str, because: str = "") -> int:
+        """Move a file; raises as `create`."""
+        return await self._store.change([drafts.rename(path, to)], by, because)
+
+    async def delete(self, path: str, *, by: str, because: str = "") -> int:
+        """Delete a file; raises as `create`."""
+        return await self._store.change([drafts.delete(path)], by, because)
 
     @contextlib.asynccontextmanager
     async def change(

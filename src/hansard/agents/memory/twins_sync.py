@@ -182,15 +182,19 @@ class Memory(OfAgent):
         return self._drive(self._flows.news())
 
     def ls(self, folder: str = "") -> list[str]:
-        """The paths under a folder, sorted."""
+        """The paths under a folder, sorted; under `runs` those of past runs, too."""
         return self._drive(self._flows.ls(folder))
 
     def glob(self, pattern: str) -> list[str]:
-        """The paths that match a pattern such as `skills/**`, sorted."""
+        """The paths that match a pattern such as `skills/**`, sorted. A pattern that begins with
+        `runs/` finds the files of past runs, at most 500 runs at once.
+        """
         return self._drive(self._flows.glob(pattern))
 
     def grep(self, pattern: str, *, glob: str = "") -> list[tuple[str, int, str]]:
-        """The lines that match a regular expression in RE2's syntax: path, line from 1, text."""
+        """The lines that match a regular expression in RE2's syntax: path, line from 1, text; with
+        a `glob` that begins with `runs/` those of past runs.
+        """
         hits = self._drive(self._flows.grep(pattern, glob))
         return [(path, line, text) for path, line, text in hits]
 
@@ -209,7 +213,7 @@ class Memory(OfAgent):
         Args:
             question: Words in any order, or a sentence.
             by: `words`, `meaning` or `both`; if not given both where there is an embedder.
-            glob: Only files whose path matches it.
+            glob: Only files whose path matches it; one that begins with `runs/` finds past runs.
             kind: Only files of that kind: `procedural` or `semantic`; if not given, of both.
             limit: So many at most.
             embedder: What is asked for vectors, such as `hansard.StaticVectors()`.

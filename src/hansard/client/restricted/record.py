@@ -31,6 +31,7 @@ from hansard.bus.portal import Portal
 from hansard.client.common import AsyncSessions
 from hansard.client.common_sync import SyncSessions
 from hansard.client.ended import Ended, tell
+from hansard.client.memory_rankers import SessionRankers
 from hansard.client.operations import (
     Ask,
     RecordActionCaches,
@@ -375,7 +376,7 @@ class OnPortal(_OfRole, SyncSessions[RestrictedSession]):
         Raises:
             BadName: It is none of these.
         """
-        return MemorySpace(self._memory_of(space), self._portal)
+        return MemorySpace(self._memory_of(space), SessionRankers(), self._portal)
 
 
 @guard_secrets("record")
@@ -423,7 +424,7 @@ class OnLoop(_OfRole, AsyncSessions[AsyncRestrictedSession]):
         Raises:
             BadName: It is none of these.
         """
-        return AsyncMemorySpace(self._memory_of(space))
+        return AsyncMemorySpace(self._memory_of(space), SessionRankers())
 
 
 @guard_secrets("record")
