@@ -309,6 +309,25 @@ async def test_values_outside_strict_json_pass_and_are_recorded(
 
 
 @pytest.mark.slow
+async def test_a_resource_that_was_read_is_an_accessed_resource(setup: Setup, command: Commands):
+    """As in a session: in the table, and in the snapshot of the run. A replay adds none, and one
+    that could not be read is none.
+    """
+    uri = "note://whales"
+    for options in ((), ("--run", "last"), ("--run", "last", "--mode", "offline")):
+        async with wire(setup, setup.proxy(*options, server="offline" not in options)) as client:
+            await client.greet()
+            read = await client.ask("resources/read", uri=uri)
+            assert read["result"]["contents"][0]["uri"] == uri
+            assert "error" in await client.ask("resources/read", uri="none://such")
+            assert text(await client.call("send", to="ada", text="x")) == "sent to ada"
+            assert await client.leave() == 0
+    found = await command("sql", "SELECT uri, operation FROM resources", "--json")
+    assert [(each["uri"], each["operation"]) for each in found.lines] == [(uri, "read")]
+    assert setup.effects() == ["ada: x"]
+
+
+@pytest.mark.slow
 async def test_a_recorded_error_of_the_last_call_is_replayed(setup: Setup):
     """The client has been given it, so that --run last gives it again and the server is not asked:
     neither a failed tool nor an error of JSON-RPC needs to be settled.

@@ -24,6 +24,7 @@ CALL = "tools/call"
 INITIALIZE = "initialize"
 LIST_TOOLS = "tools/list"
 DISCOVER = "server/discover"
+READ_RESOURCE = "resources/read"
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 """Of a request's `_meta`, since 2026-07-28."""
@@ -34,7 +35,7 @@ ASKED = (
     LIST_TOOLS,
     "resources/list",
     "resources/templates/list",
-    "resources/read",
+    READ_RESOURCE,
     "prompts/list",
     "prompts/get",
     "completion/complete",

@@ -24,6 +24,7 @@ from hansard.integrations.mcp.calls import (
     CALL,
     INITIALIZE,
     LIST_TOOLS,
+    READ_RESOURCE,
     Asked,
     ErrorAnswer,
     ToolErrorResult,
@@ -129,7 +130,10 @@ class Recording:
             if ask is None:
                 raise NotDone(NO_SERVER)
             answers.append(await ask(frame))
-            return came(answers[0])
+            result = came(answers[0])
+            if frame.method == READ_RESOURCE and isinstance(uri := frame.params.get("uri"), str):
+                await self._session.resource(uri, "read")
+            return result
 
         self.told.steps += 1
         try:
