@@ -142,7 +142,9 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(
     start = ("agent", "run", folder, "How many?", "--rules", rules, "--json")
     granting = threading.Thread(target=grant_one, args=(record,), daemon=True)
     granting.start()
-    first = call(*start).lines[0]
+    ran = call(*start)
+    first = ran.lines[0]
+    assert "waiting for a person to approve send of clerk (approval " in ran.err
     granting.join(GRANT_S_MAX)
     assert first["text"] == "There are 3."
     assert (first["tools"], first["subagents"]) == (["add", "send"], ["counter"])
@@ -168,6 +170,21 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(
     assert again["text"] == "There are 3."
     assert again["differs"] == ["AGENTS.md"]
     assert (len(provider.asked), sent.read_text()) == (ASKED, "ann: 3\n")
+
+
+@pytest.mark.timeout(120)
+def test_an_agent_that_asks_nobody_waits_for_nobody(
+    record: Record, call: Call, provider: Provider, folder: Path, sent: Path
+):
+    """`--yolo`: no interrupt and no change of memory waits; the policy says who set it."""
+    rules = folder.parent / "rules.toml"
+    rules.write_text('[effects]\nsend = "idempotent"\n')
+    ran = call("agent", "run", folder, "How many?", "--rules", rules, "--yolo", "--by", "ann")
+    assert ran.code == 0, ran.err
+    assert "waiting" not in ran.err
+    assert (sent.read_text(), record.approvals()) == ("ann: 3\n", [])
+    assert record.memory("agent/clerk").view("AGENTS.md") == "Be brief.\n"
+    assert record.sql("SELECT approval, author FROM memory_policies").rows == [("off", "ann")]
 
 
 @pytest.mark.thorough(

@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from hansard.agents.memory.search.extras import imported
+from hansard.agents.steps.asking import watching_questions
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Json, noun, work
 from hansard.cli.opening import connecting
 from hansard.cli.output import Hint, Part
 from hansard.client.connect import connect
+from hansard.domain.approval import Approval, ApprovalStatus
 from hansard.domain.counted import counted
 from hansard.integrations.mcp import rules as rule_files
 from hansard.integrations.memory.agent_runs import AgentRun, run_folder
@@ -41,6 +43,10 @@ async def run(
         Path | None,
         typer.Option(metavar="FILE", help="What tools do, and what is refused: docs/mcp.md."),
     ] = None,
+    yolo: Annotated[
+        bool,
+        typer.Option("--yolo", help="Ask nobody: sets the policy of agent/NAME to 'off'."),
+    ] = False,
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
@@ -48,16 +54,34 @@ async def run(
 
     Needs hansard[agent]. The first start brings the folder into its memory, the space
     agent/NAME, which counts from then on. Killed, it is started again with --run: what is on
-    record is not paid for again.
+    record is not paid for again. What it waits for is written to stderr. Before the first run,
+    'hansard memory policy agent/NAME off' sets that changes of its memory are not asked about.
     """
     imported("deepagents", "'hansard agent run'", "deepagents", "agent")
     told = rule_files.load(rules) if rules is not None else None
 
     def asked() -> AgentRun:
-        with connect(**connecting()) as record:
-            return run_folder(record, folder, prompt, run=which, model=model, rules=told, by=by)
+        with connect(**connecting()) as record, watching_questions(_waiting):
+            return run_folder(
+                record,
+                folder,
+                prompt,
+                run=which,
+                model=model,
+                rules=told,
+                by=by,
+                asks=not yolo,
+            )
 
     output.show(await asyncio.to_thread(asked), _said, json=json)
+
+
+def _waiting(found: Approval) -> None:
+    """Write what a run waits for to stderr."""
+    if found.given is ApprovalStatus.PENDING:
+        call = f"{found.asked.tool} of {found.asked.agent} (approval {found.id})"
+        remedy = f"see 'hansard approvals', then 'hansard approvals grant {found.id}'"
+        typer.echo(f"waiting for a person to approve {call}: {remedy}", err=True)
 
 
 def _said(found: AgentRun) -> Iterator[Part]:

@@ -26,7 +26,7 @@ from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.functions import named
-from hansard.cli.opening import connecting, reading
+from hansard.cli.opening import beginning, connecting, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
 from hansard.client.connect import connect_async
@@ -283,8 +283,11 @@ async def policy(
     by: By = OS_USER,
     json: Json = False,
 ) -> None:
-    """Show or set whether agents' changes need approval."""
-    async with reading() as workspace:
+    """Show or set whether agents' changes need approval.
+
+    Set it before the first run of an agent, if you like: its space need not exist yet.
+    """
+    async with reading() if approval is None else beginning() as workspace:
         if approval is None:
             output.show(await _standing(workspace, space), _policy, json=json)
             return

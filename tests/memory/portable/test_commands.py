@@ -53,6 +53,13 @@ def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
     assert folders.read(tmp_path / "out") == space
 
 
+def test_a_policy_is_set_before_anything_else_is_on_record(call):
+    """The command makes the workspace, so an agent's first run need not ask anybody."""
+    ran = call("memory", "policy", "agent/new", "off", "--by", "ann")
+    assert (ran.code, ran.err) == (0, "")
+    assert told(call, "policy", "agent/new")[0]["approval"] == "off"
+
+
 def test_what_became_of_a_checkout_is_one_change(call, space, tmp_path):
     """Edited, new, deleted and renamed files; then nothing is left to commit."""
     folder = tmp_path / "work"

@@ -152,6 +152,7 @@ def run_folder(
     model: str | None = None,
     rules: Rules | None = None,
     by: str = OS_USER,
+    asks: bool = True,
 ) -> AgentRun:
     """Have an agent that is a folder do what a prompt says, by deepagents.
 
@@ -166,6 +167,8 @@ def run_folder(
         model: As `provider:model`; what `agent.json` says if None.
         rules: What tools do, and what is refused, as the MCP proxy has it.
         by: Who says that the folder becomes memory.
+        asks: Whether a person is asked as `tools.json` and the policy of the agent's space say. If
+            False, nobody is, and the policy is set to `off`.
 
     Raises:
         ExtraMissing: deepagents is not installed, or what checks files.
@@ -181,10 +184,14 @@ def run_folder(
     loop = portal()
     agent = loop.run(brought(record.workspace, folder, by))
     tools = loop.run(named_tools(record.workspace, agent.name))
-    asked = dict.fromkeys(tool.name for tool in tools if tool.interrupt)
-    asks = [gates.ask_first(name, name=f"interrupt_config {name}") for name in asked]
+    asked = dict.fromkeys(tool.name for tool in tools if tool.interrupt and asks)
+    if not asks:
+        record.memory(f"{AGENT}{agent.name}").set_policy(
+            "off", by=by, untrusted=["**"], because="a run that asks nobody"
+        )
+    interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in asked]
     hosts = dict.fromkeys(tool_lists.host_of(tool.mcp_server_url) for tool in tools)
-    gate = [*told.rules(), *asks]
+    gate = [*told.rules(), *interrupts]
     labels = {tool_lists.LABEL: " ".join(hosts)} if hosts else {}
     with record.run(WORKFLOW, run=run, agent=agent.name, gate=gate, labels=labels) as session:
         try:
