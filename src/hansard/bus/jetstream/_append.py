@@ -141,12 +141,14 @@ class Appender:
         if entry.headers is not FIRST:
             return None
         began = time.monotonic()
-        above = self._reads.known.of(self._stream).position
+        known = self._reads.known.of(self._stream)
+        above = known.position
         try:
             answer = self._blocking.publish(entry.subject, entry.body, entry.headers)
             if answer is None:
                 return None
             position = acknowledged(answer, above).seq
+            known.claim(position)
         except (Rejected, NotSent):
             return None  # the loop meets the same, and knows what it means
         except NoAnswer as error:

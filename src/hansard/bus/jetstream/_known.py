@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from hansard.bus.jetstream.wire import NoAnswer
+
 REPLICAS_KNOWN_S = 1.5
 """How long it is taken for granted that a stream of a cluster still has one replica. A new replica
 answers no Direct Get in its first 2 s (nats-server's `startDirectAccessMonitoring`)."""
@@ -26,6 +28,9 @@ knowing of its successor, is not believed."""
 
 MARKER_BYTES_MAX = 1024
 """A marker larger than this is given up for the next smaller message: it is sent every time."""
+
+CLAIMED_MAX = 1_024
+"""Acknowledged positions that are remembered, of each stream: more than are ever in flight."""
 
 _NS = 1_000_000_000
 
@@ -47,6 +52,7 @@ class Known(msgspec.Struct):
     alone: bool = False
     asked_s: float = float("-inf")
     lock: Any = msgspec.field(default_factory=threading.Lock)
+    claimed: dict[int, None] = msgspec.field(default_factory=dict)
 
     @property
     def is_fresh(self) -> bool:
@@ -59,6 +65,17 @@ class Known(msgspec.Struct):
         with self.lock:
             if not self.marker or size < self.marker_bytes > MARKER_BYTES_MAX:
                 self.marker, self.marker_bytes = subject, size
+
+    def claim(self, position: int) -> None:
+        """Take a position for the publish that it acknowledges. Raises NoAnswer if another publish
+        of this client had it: the acknowledgement is a repetition.
+        """
+        with self.lock:
+            if position in self.claimed:
+                raise NoAnswer(f"position {position} was acknowledged to another publish")
+            self.claimed[position] = None
+            if len(self.claimed) > CLAIMED_MAX:
+                del self.claimed[next(iter(self.claimed))]
 
     def reach(self, position: int) -> None:
         """Take in that the stream has come to a position. It never goes back: a thread that sends

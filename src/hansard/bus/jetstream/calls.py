@@ -50,6 +50,7 @@ async def publish(
     wait_s = waits * broker.options.request_timeout_s
     _, answer = await broker.request(subject, payload, headers, wait_s)
     ack = acknowledged(answer, above)
+    known.claim(ack.seq)
     known.reach(ack.seq)
     return ack
 

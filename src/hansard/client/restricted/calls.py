@@ -252,7 +252,7 @@ def converse(
             if word.warning:
                 warnings.warn(word.warning, ToolChanged, stacklevel=8)
             came = yield from doing.run(word)
-            word = yield from _told(engine, word.turn, came)
+            word = yield from _send_outcome(engine, word.turn, came, doing)
     except INTERRUPTIONS:
         if began:
             yield Io(functools.partial(engine.link.ask, "cancel", None, turn=began[0]))
@@ -268,13 +268,14 @@ def converse(
             raise BadValue("the service's answer", f"a {type(word).__name__}", "use one version")
 
 
-def _told(engine: RemoteCore, turn: int, came: Came) -> Flow[Any]:
-    """Tell what came of what was asked for; a result that is too large cannot be recorded."""
+def _send_outcome(engine: RemoteCore, turn: int, came: Came, doing: Doing) -> Flow[Any]:
+    """Send a call's outcome. A result that no message holds completes its step by its size alone."""
     try:
         return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
     except TooLarge as error:
-        why = f"result: {error.size:,} bytes; hand large values over by reference"
-        came = Came(result=values.dump("<too large>"), inexact=why, usage=came.usage)
+        doing.inexact = f"result: {error.size:,} bytes; hand large values over by reference"
+        result = values.dump("<too large>")
+        came = Came(result=result, inexact=doing.inexact, usage=came.usage)
     return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
 
 
