@@ -244,8 +244,8 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
         )
         assert decided["_meta"]["hansard/run"] == run
         assert decided["_meta"]["hansard/at"].startswith("ada@")
-        listed = await ben.get("why", decision=run)
-        assert [each.get("selected") for each in listed][:1] == ["a"]
+        explained = await ben.get("why", decision=run)
+        assert any("Which?" in str(each) for each in explained)
         rows = await ben.get("sql", query="SELECT agent, tool FROM steps WHERE tool = 'search'")
         assert rows["rows"] == [["ada", "search"]]
         assert not isinstance(ada.client, Wire)
@@ -262,7 +262,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             (f"run://{run}/view", '"role":"ada"'),
             (f"run://{run}/view?role=ben", '"role":"ben"'),
             (f"board://{run}/findings/1", '"author":"cleo"'),
-            (f"decision://{listed[0]['decision']}", "Which?"),
+            (f"decision://{explained[-1]['decision']}", "Which?"),
         ):
             (found,) = (await ada.client.read_resource(uri)).contents
             assert fact in found.model_dump_json().replace("\\", ""), uri

@@ -357,7 +357,9 @@ class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why something was decided: by a decision's id or address; of a run, its decisions."""
+    """Explain a decision, by its id or address, or the one of a run; list those of a run with
+    several.
+    """
 
     decision: str
 
