@@ -191,6 +191,26 @@ async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Comma
 
 
 @pytest.mark.slow
+async def test_a_server_of_the_former_transport_is_named(setup: Setup):
+    """Nothing can be posted to the address of an HTTP+SSE server: the client reads what to give."""
+
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 405 No" + EMPTY)
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(refuses, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/sse"
+    async with server, wire(setup, setup.proxy("--url", url, server=False)) as client:
+        refused = (await client.greet())["error"]["message"]
+        assert "HTTP+SSE" in refused
+        assert "streamable HTTP address" in refused
+        await client.leave()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("kept_s", "connections"), [(0.1, 2), (WAIT_S, 1)])
 async def test_an_idle_connection_is_left_before_the_server_closes_it(
     monkeypatch: pytest.MonkeyPatch, kept_s: float, connections: int
