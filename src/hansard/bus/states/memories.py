@@ -45,6 +45,9 @@ OTHERS_EVERY = 50
 FOLLOW_PAUSE_S = 1.0
 """Between two tries to follow the log, where it is out of reach."""
 
+BLOBS_AT_ONCE_MAX = 32
+"""Most large edits of a change that are fetched at the same time."""
+
 READS_MAX = 10
 """Of a space, for as long as it changes meanwhile; then what was read is not kept."""
 
@@ -233,11 +236,14 @@ class Memories:
         if all(b'"$blob"' not in bytes(file.edit) for file in event.files):
             return event
         files: list[FileChange] = []
-        for file in event.files:
-            plain = await in_full(self._blobs, file.edit)
-            raw = msgspec.Raw(msgspec.json.encode(plain))
-            files.append(msgspec.structs.replace(file, edit=raw))
+        for begin in range(0, len(event.files), BLOBS_AT_ONCE_MAX):
+            part = event.files[begin : begin + BLOBS_AT_ONCE_MAX]
+            files += await asyncio.gather(*map(self._file_in_full, part))
         return msgspec.structs.replace(event, files=tuple(files))
+
+    async def _file_in_full(self, file: FileChange) -> FileChange:
+        raw = msgspec.Raw(msgspec.json.encode(await in_full(self._blobs, file.edit)))
+        return msgspec.structs.replace(file, edit=raw)
 
     # ------------------------------------------------------------ following
 

@@ -11,7 +11,7 @@ nothing, for every reader alike; `unfit` has it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -334,8 +334,9 @@ def evolve(state: MemoryState, event: Event, by: By) -> None:
 def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] | str:
     """The files that a change leaves, or why it does not follow on what stands."""
     made: list[MemoryFile] = []
+    renamed = _renamed(event)
     for change in event.files:
-        stood = _stood(state, event, change)
+        stood = _stood(state, renamed, change)
         if (stood.digest if stood is not None else "") != change.before:
             return f"{change.path!r:.80} is not what it was changed from"
         if change.op is FileOp.DELETED:
@@ -365,9 +366,14 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
     return made
 
 
-def _stood(state: MemoryState, event: MemoryChanged, change: FileChange) -> MemoryFile | None:
+def _renamed(event: MemoryChanged) -> set[str]:
+    """The paths that the files of a change had, which it renames."""
+    return {each.was for each in event.files if each.was}
+
+
+def _stood(state: MemoryState, renamed: Container[str], change: FileChange) -> MemoryFile | None:
     """What a change of a file changes: nothing, where the file there is renamed with it."""
-    if not change.was and any(each.was == change.path for each in event.files):
+    if not change.was and change.path in renamed:
         return None
     return state.files.get(change.was or change.path)
 
@@ -441,14 +447,14 @@ def _decide(space: str, state: MemoryState, wanted: MemoryChanged) -> Sequence[M
     if not wanted.files:
         return ()
     _check_terms(space, wanted)
+    renamed = _renamed(wanted)
     for change in wanted.files:
-        stood = _stood(state, wanted, change)
+        stood = _stood(state, renamed, change)
         found = stood.digest if stood is not None else ""
         if found != change.before:
             raise MemoryConflict(space, change.path, change.before, _mine(change, stood), stood)
         other = state.files.get(change.path) if change.was else None
-        gone = any(each.was == change.path for each in wanted.files)
-        if other is not None and not gone:
+        if other is not None and change.path not in renamed:
             raise MemoryConflict(space, change.path, "", stood.text if stood else "", other)
     _check_after(space, state, wanted, _after(state, wanted))
     return (wanted,)
