@@ -203,6 +203,7 @@ class NotWritable(Unreachable):
             f"nothing can be recorded: {disk.explained(path, said)}; what waits then goes on by "
             f"itself [{said}]",
         )
+        self.__cause__ = said if isinstance(said, OSError) else None
         self.url = ""
         self.path = path
 

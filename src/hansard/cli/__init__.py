@@ -376,6 +376,11 @@ def run_line() -> None:
         _tell(error)
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except (MemoryError, RuntimeError) as error:
+        limit = reached_limit(error)
+        if limit is None:
+            raise
+        sys.stderr.write(f"error: {limit}\n")
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else ERROR
     except OSError as error:
@@ -411,20 +416,71 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     return "".join(f"\\u{pair}" for pair in pairs), error.end
 
 
+def reached_limit(error: BaseException) -> str | None:
+    """Return which limit of the process an error or its causes come from, and the remedy."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno == errno.EMFILE:
+            return _limit("too many open files", "RLIMIT_NOFILE", "ulimit -n")
+        if isinstance(cause, OSError) and cause.errno == errno.ENFILE:
+            return "too many open files on this machine: close some, or raise fs.file-max"
+        is_thread = str(cause) == "can't start new thread"
+        if (
+            isinstance(cause, MemoryError)
+            or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
+            or (is_thread and _has_memory_limit())
+        ):
+            return _limit("no memory left", "RLIMIT_AS", "ulimit -v")
+        if is_thread or _is_failed_fork(cause):
+            return _limit("no more processes or threads", "RLIMIT_NPROC", "ulimit -u")
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _has_memory_limit() -> bool:
+    """Whether address space is limited: a thread takes its stack of it."""
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
+def _is_failed_fork(error: BaseException) -> bool:
+    """Whether no process could be started; a lock that is held has the same errno."""
+    if not isinstance(error, BlockingIOError):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and Path(trace.tb_frame.f_code.co_filename).name == "subprocess.py"
+
+
+def _limit(fact: str, name: str, command: str) -> str:
+    import resource
+
+    soft, _ = resource.getrlimit(getattr(resource, name))
+    if soft == resource.RLIM_INFINITY:
+        return (
+            f"{fact}: this process has no limit ({command}), but the machine or its group has one"
+        )
+    shown = f"{soft // 1024:,} KiB" if name == "RLIMIT_AS" else f"{soft:,}"
+    return f"{fact}: the limit is {shown} ({command}); raise it and repeat the command"
+
+
 def _failed_by(error: OSError) -> int:
     """Say what the system refused, and return the exit code. What is left to write is dropped."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         return PIPE_CLOSED
-    if not error.filename and error.errno not in _OF_OUTPUT:
+    limit = reached_limit(error)
+    if limit is None and not error.filename and error.errno not in _OF_OUTPUT:
         raise error
     if Given.debug:
         import traceback
 
         traceback.print_exception(error)
     what = repr(error.filename) if error.filename else "the standard output"
-    sys.stderr.write(f"error: {what}: {error.strerror or error}\n")
+    sys.stderr.write(f"error: {limit or f'{what}: {error.strerror or error}'}\n")
     return ERROR
 
 
@@ -436,4 +492,5 @@ def _tell(error: HansardError) -> None:
         import traceback
 
         traceback.print_exception(error)
-    sys.stderr.write(f"error: {plain_text(masked(str(error)), lines=True)}\n")
+    fact = reached_limit(error) or plain_text(masked(str(error)), lines=True)
+    sys.stderr.write(f"error: {fact}\n")

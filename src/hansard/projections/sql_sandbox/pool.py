@@ -53,6 +53,8 @@ ANSWER_SLACK_BYTES = 16 * 1024 * 1024
 Take = Callable[[bytes], None]
 """Is given each chunk of an answer that is streamed, an Arrow IPC stream of its own."""
 
+NOT_STARTED = "a worker of the SQL door does not start"
+
 
 class Worker:
     """One worker process. It answers one question at a time."""
@@ -68,18 +70,21 @@ class Worker:
     @classmethod
     async def start(cls, folder: Path, *, arrow: bool) -> Worker:
         """Start one over a folder of generations, with pyarrow or without; it is not ready before
-        `greeted`.
+        `greeted`. Raises SqlClosed.
         """
         told = (str(folder), *(["arrow"] if arrow else []))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hansard.projections.sql_sandbox.worker", *told),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=_environment(),
-            cwd="/",
-            start_new_session=True,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hansard.projections.sql_sandbox.worker", *told),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SqlClosed(NOT_STARTED) from error
         return cls(process)
 
     async def greeted(self) -> None:
@@ -88,7 +93,7 @@ class Worker:
             async with asyncio.timeout(START_S):
                 self.hello = msgspec.json.decode(await self._head(), type=Hello)
         except (TimeoutError, asyncio.IncompleteReadError) as error:
-            raise SqlClosed("a worker of the SQL door does not start") from error
+            raise SqlClosed(NOT_STARTED) from error
 
     async def ask(
         self, question: Ask, tables: Iterable[bytes] = (), take: Take | None = None

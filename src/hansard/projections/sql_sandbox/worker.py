@@ -165,9 +165,15 @@ def _leave_rights(*, alone: bool) -> None:
         libc.capset((ctypes.c_uint32 * 2)(CAPABILITIES_3, 0), (ctypes.c_uint32 * 6)())
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX, FILES_MAX))
-    if alone:
-        resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES_MAX, PROCESSES_MAX))
+    for name, most in (("NOFILE", FILES_MAX), *([("NPROC", PROCESSES_MAX)] if alone else [])):
+        limit = _within_hard(getattr(resource, f"RLIMIT_{name}"), most)
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
+
+
+def _within_hard(limit: int, most: int) -> int:
+    """A soft limit that the process may set: whoever started it may have lowered the hard one."""
+    _, hard = resource.getrlimit(limit)
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)
 
 
 def _libc() -> ctypes.CDLL:
@@ -186,13 +192,15 @@ def _bound(ask: Ask, base_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, hard))
     given_bytes = GIVEN_TIMES * sum(each.size for each in ask.tables)
     allowed = base_bytes + given_bytes + (ask.limits.memory_mib + SPARE_MIB) * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.RLIM_INFINITY))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_within_hard(resource.RLIMIT_AS, allowed), hard))
     signal.setitimer(signal.ITIMER_REAL, ask.limits.wall_s + GRACE_S)
 
 
 def _unbound() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
-    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
 
 
 # ---------------------------------------------------------------- what is found
