@@ -55,6 +55,23 @@ def test_a_question_is_answered_under_low_hard_limits(home: Path, record: hansar
     assert (ended.returncode, ended.stdout.split()) == (0, ["one", "1"]), ended.stderr
 
 
+def test_a_server_without_memory_is_told_in_two_lines(tmp_path: Path) -> None:
+    """The trace of its runtime stays in the log; the error names the limit."""
+    command = shlex.join([sys.executable, "-m", "hansard", "runs"])
+    ended = subprocess.run(
+        ["sh", "-c", f"ulimit -v 300000; {command}"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert "nats-server got no memory" in ended.stderr
+    assert "ulimit -v" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 2
+
+
 def test_a_limit_is_found_behind_the_error_that_it_caused() -> None:
     """Memory and threads are recognised; a lock that another process holds is no limit."""
     assert "ulimit -v" in (reached_limit(MemoryError()) or "")

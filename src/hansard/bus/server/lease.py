@@ -19,6 +19,7 @@ import contextlib
 import errno
 import importlib.metadata
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -364,6 +365,10 @@ def freed(place: ServerFiles, deadline: float) -> bool:
         release(fd)
 
 
+_NO_MEMORY = re.compile(r"^fatal error: (.*memory.*)$", re.MULTILINE)
+"""How Go's runtime ends without memory, before a long trace."""
+
+
 def _raise_recorded(place: ServerFiles) -> None:
     """Raise what the supervisor gave as its reason, if it gave up."""
     why = place.read_error()
@@ -372,6 +377,10 @@ def _raise_recorded(place: ServerFiles) -> None:
     except OSError as error:
         if _is_full(error):
             raise NotWritable(place.root, why or error) from error
+    if why is not None and (found := _NO_MEMORY.search(why)):
+        fact = f"nats-server got no memory ({found[1]})"
+        remedy = "Raise the limit of its address space (ulimit -v), or free memory; more in"
+        raise NotStarted(place, fact, f"{remedy} {place.log}.")
     if why is not None:
         raise NotStarted(place, why, f"Remove the cause and join again; more in {place.log}.")
 
