@@ -121,6 +121,10 @@ class Identity(msgspec.Struct, frozen=True):
     traceparent: str | None = None
 
 
+PUT_IDS_MAX = 64
+"""Decisions that are remembered as queued: one may be handed over again after an interruption."""
+
+
 class Held:
     """The events of one decision that whoever waits for them is to send. Its `result` is that of a
     future, but that the wait does the work.
@@ -186,6 +190,9 @@ class StreamWriter:
         self._coming = 0
         """How much was posted to the loop and has not arrived there."""
         self._held: Held | None = None
+        self._held_id = ""
+        self._put_ids: deque[str] = deque(maxlen=PUT_IDS_MAX)
+        """The first event of each of the last decisions that were left to a thread, or queued."""
         """What is to be sent by whoever waits for it, and is not yet."""
         self._holder: Held | None = None
         """What is being sent so."""
@@ -219,6 +226,8 @@ class StreamWriter:
             if done is not None and not done.cancelled():
                 done.set_exception(self.lost)
             return
+        if recorded:
+            self._put_ids.append(recorded[0].id)
         held: list[Recorded] = []
         for item in recorded:
             if held and _sum([*held, item]) > MERGE_BYTES_MAX:
@@ -226,6 +235,13 @@ class StreamWriter:
                 held = []
             held.append(item)
         self._enqueue(_Entry(tuple(held), _sum(held), done, causation, label=label))
+
+    def put_again(self, recorded: Sequence[Recorded], label: Label | None) -> None:
+        """Queue the events of a decision whose hand-over an exception of a signal handler cut off,
+        unless they arrived.
+        """
+        if recorded[0].id != self._held_id and recorded[0].id not in self._put_ids:
+            self.put(recorded, None, label=label)
 
     def hold(
         self, recorded: Sequence[Recorded], done: Arrival, label: Label | None, post: Post
@@ -240,9 +256,11 @@ class StreamWriter:
             busy = self._coming or self._queue or self._pump or self._held or self._holder
             if busy or self.lost is not None:
                 return None
-            entry = _Entry(tuple(recorded), size, done, None, label=label)
-            self._held = Held(self, entry, done, post)
-            return self._held
+            held = Held(self, _Entry(tuple(recorded), size, done, None, label=label), done, post)
+            # Two stores without a call: no signal handler runs between them.
+            self._held_id = recorded[0].id
+            self._held = held
+            return held
 
     def post(self, post: Post, put: Callable[[], None]) -> None:
         """Have `put` called on the loop, after what is held: the loop sends that, too."""

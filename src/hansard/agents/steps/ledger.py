@@ -20,7 +20,7 @@ from hansard.bus.portal import Arrival
 from hansard.bus.writer import Send, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
-from hansard.domain.errors import Refused
+from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse, raised
@@ -512,8 +512,15 @@ class Ledger(OpenCalls):
                             self.ids[event.step] = events[-1].id
                 done = self._pending() if events and wait else None
             finally:  # what is folded is written, whatever the next event's error
-                if events:
-                    done = self._put(writer, events, done)
+                try:
+                    if events:
+                        done = self._put(writer, events, done)
+                except HansardError:
+                    raise
+                except BaseException:  # of a signal handler, in the middle of the hand-over
+                    label = self.label.stored
+                    writer.post(self._post, lambda: writer.put_again(events, label))
+                    raise
             return done
 
     def _put(self, writer: StreamWriter, events: list[Recorded], done: Any) -> Any:

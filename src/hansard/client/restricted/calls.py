@@ -269,7 +269,7 @@ def converse(
 
 
 def _send_outcome(engine: RemoteCore, turn: int, came: Came, doing: Doing) -> Flow[Any]:
-    """Send a call's outcome. A result that no message holds completes its step by its size alone."""
+    """Send a call's outcome; of a result that no message holds, its size."""
     try:
         return (yield Watch(functools.partial(engine.link.ask, "done", came, turn=turn)))
     except TooLarge as error:
