@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 import threading
 from bisect import bisect_left
@@ -330,7 +331,7 @@ class Store:
 
     def all(self, sql: str, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Every row of an answer. For our own SQL only: nothing bounds what it costs."""
-        return self._con.execute(sql, list(given)).fetchall()
+        return self._con.execute(sql, _parameters(given)).fetchall()
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
@@ -355,7 +356,7 @@ class Store:
 
     def rows(self, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         """As `all`, each row by the names of its columns."""
-        answer = self._con.execute(sql, list(given))
+        answer = self._con.execute(sql, _parameters(given))
         names = [column[0] for column in answer.description or ()]
         return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
 
@@ -479,6 +480,16 @@ def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     if not read_only:
         con.execute(f"SET checkpoint_threshold = '{WAL_MAX}'").fetchall()
     return con
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def _parameters(given: Sequence[object]) -> list[object]:
+    """Parameters as DuckDB takes them: a text that is no UTF-8 (bytes of a command line) has
+    replacement characters, and so is found nowhere.
+    """
+    return [_SURROGATES.sub("\ufffd", each) if isinstance(each, str) else each for each in given]
 
 
 @cache
