@@ -22,12 +22,12 @@ def test_too_many_open_files_names_the_limit(
     home: Path, record: hansard.Record, files: int, arguments: tuple[str, ...]
 ) -> None:
     """The cause is no broken file, whichever file was the one too many."""
-    with record.run("w"):
+    with hansard.connect("limits", data_dir=home) as own, own.run("w"):
         pass
     command = shlex.join([sys.executable, "-m", "hansard", *arguments])
     ended = subprocess.run(
         ["sh", "-c", f"ulimit -n {files}; {command}"],
-        env=environment(home),
+        env={**environment(home), "HANSARD_WORKSPACE": "limits"},
         capture_output=True,
         text=True,
         check=False,
@@ -41,12 +41,12 @@ def test_too_many_open_files_names_the_limit(
 
 def test_a_question_is_answered_under_low_hard_limits(home: Path, record: hansard.Record) -> None:
     """The worker that answers lowers limits of its own, and never asks for more than it may."""
-    with record.run("w"):
+    with hansard.connect("limits", data_dir=home) as own, own.run("w"):
         pass
     command = shlex.join([sys.executable, "-m", "hansard", "sql", "SELECT 1 AS one"])
     ended = subprocess.run(
         ["sh", "-c", f"ulimit -n 40; {command}"],
-        env=environment(home),
+        env={**environment(home), "HANSARD_WORKSPACE": "limits"},
         capture_output=True,
         text=True,
         check=False,

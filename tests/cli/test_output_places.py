@@ -17,16 +17,23 @@ from tests.cli.test_read_only import POWERLESS
 pytestmark = pytest.mark.slow
 
 
+WORKSPACE = "texts"
+"""Of these tests alone: others add runs to the one that is shared."""
+
+
 @pytest.fixture
-def run(record: hansard.Record) -> str:
-    """A run whose workflow has a name that ASCII lacks."""
-    with record.run("r\u00e9sum\u00e9-\U0001f600", run="texts") as session:
+def run(home: Path, record: hansard.Record) -> str:
+    """The only run of a workspace; its workflow has a name that ASCII lacks."""
+    with (
+        hansard.connect(workspace=WORKSPACE, data_dir=home) as own,
+        own.run("r\u00e9sum\u00e9-\U0001f600", run="texts") as session,
+    ):
         session.message("user", "\u65e5\u672c")
     return session.run
 
 
 def _ran(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    env = {**environment(home), **options.pop("env", {})}
+    env = {**environment(home), "HANSARD_WORKSPACE": WORKSPACE, **options.pop("env", {})}
     command = [sys.executable, "-m", "hansard", *arguments]
     return subprocess.run(
         command, env=env, stderr=subprocess.PIPE, text=True, check=False, timeout=60, **options
@@ -48,8 +55,9 @@ def test_a_full_disk_is_an_error_in_words(home: Path, run: str, arguments: tuple
 def test_a_closed_stream_takes_nothing_and_ends_nothing(home: Path, run: str) -> None:
     """A command that is started without a standard output does its work."""
     command = f"exec {sys.executable} -m hansard runs >&-"
+    env = {**environment(home), "HANSARD_WORKSPACE": WORKSPACE}
     ended = subprocess.run(
-        ["sh", "-c", command], env=environment(home), capture_output=True, check=False, timeout=60
+        ["sh", "-c", command], env=env, capture_output=True, check=False, timeout=60
     )
     assert (ended.returncode, ended.stderr.decode()) == (0, "")
 

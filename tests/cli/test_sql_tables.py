@@ -1,7 +1,10 @@
 """`hansard sql --tables`: what there is to query."""
 
+from pathlib import Path
+
 import pytest
 
+import hansard
 from tests.cli.support import Call, Runs
 
 pytestmark = pytest.mark.slow
@@ -19,8 +22,10 @@ def test_tables_and_views_are_listed_with_their_comments(call: Call, runs: Runs)
     assert (refused.code, refused.out) == (2, "")
 
 
-def test_scores_are_found_under_that_name(call: Call, runs: Runs):
+def test_scores_are_found_under_that_name(call: Call, record: hansard.Record, home: Path):
     """What 'hansard run score' records is a row of the view `scores`."""
-    assert call("run", "score", runs.forked, "reward=0.5").code == 0
-    [row] = call("sql", f"FROM scores WHERE run = '{runs.forked}'", "--json").lines
+    with hansard.connect("scored", data_dir=home) as own, own.run("w", run="scored"):
+        pass
+    assert call("run", "score", "scored", "reward=0.5", workspace="scored").code == 0
+    [row] = call("sql", "FROM scores", "--json", workspace="scored").lines
     assert (row["metric"], row["value"]) == ("reward", 0.5)
