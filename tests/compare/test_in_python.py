@@ -74,7 +74,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
             ("compare", "e", "--metric", "solved", "--baseline", "bold"): made,
             ("audit", "--kind", "thresholds"): audited,
             ("audit", "bold-t1", "--flip", "0"): record.audit("bold-t1", flip=0),
-            ("why", "bold-t1"): listed,
+            ("why", "bold-t1"): why,
             ("why", why.decision): why,
         }
         for command, answer in commands.items():

@@ -65,6 +65,8 @@ async def why(
     output.check_one_answer(html, json=json)
     async with answering() as answers:
         found = reads.why(answers, decision)
+        if isinstance(found, Decisions) and len(found.rows) == 1:
+            found = reads.why(answers, found.rows[0]["decision"])
     if isinstance(found, Decisions):
         output.show(found, _list, json=json)
     elif html is None:

@@ -121,17 +121,14 @@ def _of_decision(found: Explained, *, whole: bool) -> Iterator[Said]:
 
 
 def why(answers: Reader, text: str) -> Decisions | Explained:
-    """Explain a decision by its id, address or prefix, or the only one of a run; of a run with
-    none or several, list its decisions.
+    """Explain a decision by its id, address or prefix; list the decisions of a run.
 
     Raises NotFound, Unclear, NoDecision, ProjectionError.
     """
     decision, run = find(answers, text)
     if decision is None:
         rows = answers.rows("SELECT * FROM decided($1)", [run])
-        if len(rows) != 1:
-            return Decisions(run, answers.position, rows)
-        decision = str(rows[0]["decision"])
+        return Decisions(run, answers.position, rows)
     return Explained(decision, answers.position, _rows(answers, decision))
 
 
