@@ -4,7 +4,7 @@
 
 Of every second task the runs that succeeded are distilled to one procedure; on all runs of the
 other tasks it foretells the next tool and its arguments, and flags what it never saw. Nothing of a
-task is in both halves. The intervals are of 95 %, by drawing tasks anew 2,000 times (seed 1): the
+task is in both halves. The intervals are of 95 %, by drawing tasks again 2,000 times (seed 1): the
 four runs of one task are no four tasks.
 """
 
@@ -199,7 +199,7 @@ def _plain(value: Any) -> str:
 
 
 def share(by_task: Mapping[int, Sequence[bool]]) -> Share:
-    """A share with its interval, tasks drawn anew."""
+    """A share with its interval, tasks drawn again."""
     tasks = [(sum(each), len(each)) for each in by_task.values() if each]
     of = sum(n for _, n in tasks)
     if not of:

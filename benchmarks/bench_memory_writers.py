@@ -4,9 +4,9 @@ Each writer adds lines at a place of its own in one file, as fast as it can, in 
 process: through Hansard, and through `deepagents`' own backends (a folder, a LangGraph store in
 memory and on SQLite, a graph's state) by the call that edits a file; and through LangGraph's own
 stores and ours by `get`, then `put`. An edit counts as told once the call says so; one that is
-refused is made anew. What is lost was told, and is not there at the end.
+refused is made again. What is lost was told, and is not there at the end.
 
-Fewer edits go by `get` and `put`, where each of ours that loses a race is made anew.
+Fewer edits go by `get` and `put`, where each of ours that loses a race is made again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Row(msgspec.Struct):
         asked: Edits that were to be made.
         told: Edits that were said to be made, in at most `ROW_S_MAX` seconds.
         lost: Of those, what is not there at the end.
-        refused: Tries that ended in an error, and were made anew.
+        refused: Tries that ended in an error, and were made again.
         seconds: How long all took.
     """
 

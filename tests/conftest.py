@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 
 # Compiled modules are kept, whatever the machine says: tests start processes by the hundred, and
-# each worker would compile, and rewrite, all tests anew.
+# each worker would compile, and rewrite, all tests again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

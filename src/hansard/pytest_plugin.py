@@ -90,7 +90,7 @@ def _path(item: pytest.Item) -> Path | None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note whether a test passed; beside what a replay met stands how to record anew."""
+    """Note whether a test passed; beside what a replay met stands how to record again."""
     report = yield
     if call.when == "call":
         item.stash[PASSED] = report.passed

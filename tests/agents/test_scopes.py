@@ -55,7 +55,7 @@ async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
 
 @twins
 async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
-    """A branch that changed runs anew; its neighbours replay; what follows the join runs if what
+    """A branch that changed runs again; its neighbours replay; what follows the join runs if what
     it follows is another result.
     """
     async with lab.connect() as record:

@@ -1,4 +1,4 @@
-"""Read, decide, append: a lost race is read, decided and appended anew, and not for ever."""
+"""Read, decide, append: a lost race is read, decided and appended again, and not for ever."""
 
 import asyncio
 from typing import Any

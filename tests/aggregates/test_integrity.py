@@ -79,7 +79,7 @@ def test_what_nobody_may_have_written_counts_nowhere(
     quick="tests/aggregates/test_applications.py::test_a_single_threaded_runner_follows_the_same_log"
 )
 def test_what_sessions_wrote_is_clean(record: Record, call: Call):
-    """The recheck of the log finds nothing, and the tables made anew are equal."""
+    """The recheck of the log finds nothing, and the tables made again are equal."""
     with record.run("w", run="r", agent="ada", role="writer") as session:
         account = Account("ada")
         session.save(account)

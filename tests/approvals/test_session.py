@@ -65,7 +65,7 @@ async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
 
 @twins
 async def test_nobody_answers_in_time(lab: Lab):
-    """The call is blocked when the log says that the time is up; resumed, it is asked about anew;
+    """The call is blocked when the log says that the time is up; resumed, it is asked about again;
     an answer that comes late is refused.
     """
     sent: list[str] = []
@@ -92,7 +92,7 @@ async def test_nobody_answers_in_time(lab: Lab):
 @twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
     """`NotDone` says that nothing happened: tried again, in the same session or resumed, under the
-    same grant. What failed and may have happened is asked about anew.
+    same grant. What failed and may have happened is asked about again.
     """
     ran: list[int] = []
 

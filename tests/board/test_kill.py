@@ -34,7 +34,7 @@ SUM = 300
 
 
 def writes_to(stage, key) -> list[Any]:
-    """(agent, event as data) of each write to a key, by version; read anew from the log."""
+    """(agent, event as data) of each write to a key, by version; read again from the log."""
     with hansard.connect(workspace=stage.workspace, **stage.server.login) as record:
         commits = portal().run(record.workspace.log.read(KeyStream(stage.run, key)))
     return [

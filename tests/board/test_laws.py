@@ -179,7 +179,7 @@ def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
 @given(json_values, st.integers(1, TTL_MS_MAX), st.integers(0, 10**18))
 def test_a_put_is_there_until_its_time_and_not_at_it(value, ttl_ms, stamp):
     """Put at log time T with a time to live of L: there before T + L, absent from T + L on; then
-    it counts as never put, and a write that carries no expectation starts anew.
+    it counts as never put, and a write that carries no expectation starts again.
     """
     put = ValuePut(value=dump(value), role=ROLE, ttl_ms=ttl_ms)
     state = fold(initial(), [put], By("ada", stamp, "e"))

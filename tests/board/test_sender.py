@@ -73,7 +73,7 @@ async def written(record, key):
 
 async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect):
     """Another process writes the key just before a batch of several comes: those of the batch that
-    are about this key decide anew, the others are through; everybody is told what holds.
+    are about this key decide again, the others are through; everybody is told what holds.
     """
     async with (
         connect() as record,
@@ -101,7 +101,7 @@ async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect)
 @pytest.mark.parametrize("stored", [True, pytest.param(False, marks=pytest.mark.thorough)])
 async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
     """Nobody hears whether a batch was stored: each agent in it is told so, whoever decided by it
-    decides anew; each one that goes on in a new session finds what holds, and nothing is doubled.
+    decides again; each one that goes on in a new session finds what holds, and nothing is doubled.
     """
 
     async def silence(log, groups):

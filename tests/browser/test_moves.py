@@ -64,7 +64,7 @@ async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
     quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
 )
 async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: Pages, shared: str):
-    """A move makes rows anew where the event changed them; the others keep their elements, and one
+    """A move makes rows again where the event changed them; the others keep their elements, and one
     that has the focus keeps it.
     """
     seen = await view(await pages.of(shared))

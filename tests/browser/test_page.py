@@ -188,7 +188,7 @@ async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
 async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     """A word deep in a folded payload is found, the slider moves there, and it can be read."""
     seen = await view(await pages.of(runs.team))
-    assert await seen.search("which FIRST") == "1 of 1"  # no id, drawn anew, has so many letters
+    assert await seen.search("which FIRST") == "1 of 1"  # no id, drawn again, has so many letters
     assert "Which first?" in await seen.text("#event")
     assert await seen.search("it is NEWEST") == "1 of 1"
     told = await seen.search("hello hello")

@@ -128,7 +128,7 @@ async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats
     stored = await asyncio.wait_for(log.append_again(unsure, time.monotonic()), WAIT_S)
     assert [each.commit for each in await log.read(BOB)] == [unsure.commit]
     assert stored.commit == unsure.commit
-    assert (await connected(log)).stream == ALICE  # and it is connected anew
+    assert (await connected(log)).stream == ALICE  # and it is connected again
     await log.close()
 
 

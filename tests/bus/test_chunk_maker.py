@@ -33,7 +33,7 @@ STREAM = AgentStream("r", "worker", "ada")
 
 
 class Made:
-    """A store of snapshots in which nobody finds any; what is made anew of a stream is kept here,
+    """A store of snapshots in which nobody finds any; what is made again of a stream is kept here,
     by its number.
     """
 

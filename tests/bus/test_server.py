@@ -420,7 +420,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
 
 @pytest.mark.slow
 def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
-    """After six deaths within a minute the supervisor ends and says why; a join starts anew."""
+    """After six deaths within a minute the supervisor ends and says why; a join starts again."""
     killed = 0
     while lease.supervised:
         info = peek(data_dir)

@@ -25,8 +25,8 @@ WAIT_S = 60.0
 def test_rebuild_makes_the_tables_and_compares_them(
     home: Path, runs: Runs, call: Call, shell: Call
 ):
-    """Made anew they are the same; --verify says so with 0; a row that is missing, with 1 and the
-    table's name, and replaces nothing; a file that is no database is made anew.
+    """Made again they are the same; --verify says so with 0; a row that is missing, with 1 and the
+    table's name, and replaces nothing; a file that is no database is made again.
     """
     place = TableFiles.of(home, WORKSPACE)
     made = call("rebuild", "--json")
@@ -166,6 +166,6 @@ def test_up_goes_on_where_it_cannot_project(tmp_path: Path):
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
         assert [line["kind"] for line in lines] == ["up", "projector"]
-        assert "make it anew with 'hansard rebuild'" in lines[1]["fact"]
+        assert "make it again with 'hansard rebuild'" in lines[1]["fact"]
         a_run(home, "lab")
         assert json.loads(process.stdout.readline())["kind"] == "commit"

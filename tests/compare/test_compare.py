@@ -133,7 +133,7 @@ def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: li
 def test_the_same_log_and_question_give_the_same_bytes(
     place: Place, tmp_path: Path, ask_anew: Callable[[], None]
 ):
-    """Asked again, of tables made anew: byte for byte, in every form."""
+    """Asked again, of tables made again: byte for byte, in every form."""
 
     def ask(*arguments: str) -> str:
         told = place.call("compare", "greeting", *arguments)

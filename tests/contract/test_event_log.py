@@ -555,7 +555,7 @@ class TestCopied:
         assert (stored.stream, stored.body, stored.origin) == (stream, body, ORIGIN)
 
     async def test_what_is_too_large_is_refused(self, log: EventLog):
-        """The bytes count, not what they would be if they were written anew."""
+        """The bytes count, not what they would be if they were written again."""
         made = append(ALICE)
         body = encode(ALICE, made.commit) + b" " * COMMIT_BYTES_MAX
         with pytest.raises(TooLarge):

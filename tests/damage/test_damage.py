@@ -135,7 +135,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", named([d for d in BLOCKS if d.name in ACCEPTED]))
 def test_a_loss_that_is_accepted_is_gone_on_with(damage: Damage, files: Files, cli: Call):
-    """Without its mark the log opens again, the tables are made anew, and what it is told stays:
+    """Without its mark the log opens again, the tables are made again, and what it is told stays:
     that the mark does not know what was before.
     """
     damage.do(files)

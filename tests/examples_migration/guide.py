@@ -1,6 +1,6 @@
 """What docs/migrating.md shows of the steps, made from their files.
 
-    python -m tests.examples_migration.guide    # writes it anew
+    python -m tests.examples_migration.guide    # writes it again
 
 A mark `<!-- whole: FILE -->` is followed by the file, `<!-- diff: FILE FILE -->` by what changes
 from one to the next.

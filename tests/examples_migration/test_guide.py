@@ -24,7 +24,7 @@ def test_the_guide_shows_the_files_as_they_are():
 
 
 def test_a_block_that_is_out_of_date_is_replaced():
-    """What stands under a mark is made anew, what stands around it is left."""
+    """What stands under a mark is made again, what stands around it is left."""
     marked = "before\n\n<!-- whole: step0_script.py -->\n"
     old = f"{marked}\n```python\nx = 1\n```\n\nafter\n"
     whole = guide.shown("whole", ["step0_script.py"])

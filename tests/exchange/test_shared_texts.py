@@ -124,7 +124,7 @@ def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, 
 @pytest.mark.thorough
 def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
     """SQL and search see every value as it was given, whether projected at once, in the middle of
-    the prompt and on from there, or anew.
+    the prompt and on from there, or again.
     """
     assert call(workspace, "rebuild").code == 0
     assert call(workspace, "search", "agreed", "--json").code == 0

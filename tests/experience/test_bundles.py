@@ -185,7 +185,7 @@ def test_a_bundle_that_was_changed_is_found(what: str, tmp_path: Path):
 
 
 def test_a_bundle_that_another_key_signed_is_found(tmp_path: Path):
-    """Made anew and signed by somebody else it is whole, and not what the named key vouches for;
+    """Made again and signed by somebody else it is whole, and not what the named key vouches for;
     so is one that nobody signed.
     """
     _, public = keys(tmp_path)

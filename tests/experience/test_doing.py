@@ -25,7 +25,7 @@ TASK = 'Invite "Barbara" to dinner.'
 
 
 async def done(record, page, address, experience, freely=None, **how):
-    """A doing on a page that is opened anew."""
+    """A doing on a page that is opened again."""
     await page.goto(address)
     async with record.run("again", agent="host", role="host") as session:
         browser = session.browser(page, timeout_s=1.0)

@@ -1,4 +1,4 @@
-"""The whole log of a workspace, read anew, and the laws that it must keep."""
+"""The whole log of a workspace, read again, and the laws that it must keep."""
 
 from __future__ import annotations
 

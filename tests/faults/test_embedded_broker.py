@@ -163,7 +163,7 @@ def emptied(data_dir: Path) -> None:
 @pytest.mark.parametrize("lose", [deleted, renamed, replaced, emptied])
 def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Callable[[Path], None]):
     """Nothing is called recorded that stands in files that nobody can find any more; what stands in
-    their place is left alone, and who connects anew works with that.
+    their place is left alone, and who connects again works with that.
     """
     with hansard.connect("lab", data_dir=data_dir) as record:
         put(record, "a")

@@ -226,7 +226,7 @@ class Play:
         return self.writers[number]
 
     async def step(self, kind: str, number: int, label: str) -> None:
-        """What happens next; who is over begins anew."""
+        """What happens next; who is over begins again."""
         one = await self.writer(number)
         try:
             match kind:

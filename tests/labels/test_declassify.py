@@ -55,7 +55,7 @@ def test_a_key_is_lowered(shown):
 
 
 def test_a_session_at_work_is_fenced(shown):
-    """What it was shown it may not have said yet: it must begin anew to go on."""
+    """What it was shown it may not have said yet: it must begin again to go on."""
 
     def work():
         with shown.run(run="r", agent="ada", role="researcher") as ada:

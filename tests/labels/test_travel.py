@@ -223,7 +223,7 @@ def test_a_conflict_has_shown_what_stands(record):
 
 
 def test_what_is_put_over_counts_no_longer(record):
-    """A key is labelled by what its value follows from: a put begins anew, a counter adds up."""
+    """A key is labelled by what its value follows from: a put begins again, a counter adds up."""
     with (
         record.run("w", run="r", agent="ada", role="researcher") as ada,
         record.run("w", run="r", agent="bob", role="analyzer") as bob,

@@ -60,7 +60,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
 async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_it_is_named(
     data_dir: Path, workspace: str
 ):
-    """The program that was granted one text comes back with another: it is asked about anew. The
+    """The program that was granted one text comes back with another: it is asked about again. The
     one that was shown is written, under the page's label, and a decision on it is named.
     """
     shown, swapped = "- Pay by invoice.\n", "- Pay to account 42.\n"

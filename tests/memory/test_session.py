@@ -136,7 +136,7 @@ def test_the_nearer_level_is_seen_and_a_change_goes_where_the_file_is(
 
 
 def test_a_change_goes_by_what_its_session_saw(session: Session, ada: Record):
-    """Somebody else's text is a conflict with both; seen anew, it can be changed. Changes of other
+    """Somebody else's text is a conflict with both; seen again, it can be changed. Changes of other
     files stand in nobody's way.
     """
     session.memory.create("a.md", "one\n")
@@ -412,7 +412,7 @@ def test_the_prompt_has_all_instructions_and_names_skills(session: Session, ada:
         "- billing (skills/billing/SKILL.md): How to bill.\n"
     )
     assert session.memory.news() == []
-    ada.memory().create("AGENTS.md", "of all, anew\n", by="eve")
+    ada.memory().create("AGENTS.md", "of all, again\n", by="eve")
     [news] = session.memory.news()
     assert (news.file, news.what, news.author) == ("org/AGENTS.md", "changed", "eve")
     assert session.memory.news() == []

@@ -143,7 +143,7 @@ def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
 @pytest.mark.thorough(quick="tests/agents/test_modes.py::test_a_changed_tool_is_told_of")
 def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     """A new call runs the new source. What is on record is answered with a warning that says how to
-    have it done anew, and with another version it is.
+    have it done again, and with another version it is.
     """
     begun(book)
     assert book.run("await double('x')").text == "'xx'"

@@ -264,7 +264,7 @@ async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
 @twins
 async def test_rules_hold_from_the_next_session_on(lab: Lab):
     """A session goes by the rules as of its opening; resumed, by those of then. What was refused
-    runs once it is allowed, and is refused anew, once a session, where it is not.
+    runs once it is allowed, and is refused again, once a session, where it is not.
     """
     async with lab.connect() as record:
         await record.apply_role("writer", rules())

@@ -507,7 +507,7 @@ def _operations(target: str, found: Any) -> list[Operation]:
 
 
 def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
-    """Call each operation of a target, reached anew each time; what went wrong."""
+    """Call each operation of a target, reached again each time; what went wrong."""
     wrong: list[str] = []
     with _reached(place, reached) as found:
         operations = _operations(target, found)

@@ -3,7 +3,7 @@
 Planning one of the large questions (an audit, a comparison) takes DuckDB a quarter of a second, and
 tests ask the same one in several forms; opening the file of tables takes a twentieth. Where it is
 asked of the same tables, the answer is the one that was given before, and the file stays open;
-`make test-full` opens it and asks anew.
+`make test-full` opens it and asks again.
 """
 
 from __future__ import annotations

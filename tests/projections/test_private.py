@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ASKING = (("sql", "SELECT count(*) FROM events"), ("search", "secret"))
 COMMANDS = (*ASKING, ("rebuild",), *(ASKING if THOROUGH else ()))
-"""Each makes files: the tables, what is published of them, the index; and makes them anew."""
+"""Each makes files: the tables, what is published of them, the index; and makes them again."""
 
 
 def open_to_others(folder: Path) -> dict[str, str]:

@@ -63,7 +63,7 @@ async def test_a_call_says_which_versions_it_was_given(lab: Lab):
 
 @twins
 async def test_a_fork_is_no_further_run_of_its_prompt(lab: Lab):
-    """Three forks are given the prompt anew, and fail: the report has one run, which completed."""
+    """Three forks are given the prompt again, and fail: the report has one run, which completed."""
     async with lab.connect() as record:
         await record.add_prompt("rag", TEXT)
         text = (await record.prompt("rag@1")).format(query="q", context="c")

@@ -78,7 +78,7 @@ def test_the_published_success_comes_out_of_the_record(imported):
 )
 def test_a_case_costs_what_was_published(imported):
     """Dollars a case: 0.138, 0.470 and 0.745, though `usage_so_far` grows, and in the middle of CoT
-    begins anew: no puzzle has a negative cost or one that is several times the others'.
+    begins again: no puzzle has a negative cost or one that is several times the others'.
     """
     _, _, lives = imported
     cost = {arm: round(_mean(found, "cost"), 3) for arm, found in lives.items()}

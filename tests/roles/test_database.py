@@ -351,7 +351,7 @@ def test_other_rules_make_other_tables(tmp_path):
 
 @pytest.mark.thorough(quick="tests/projections/test_runner.py::test_another_log_is_noticed")
 def test_another_log_makes_other_tables(tmp_path):
-    """A log that begins anew is not gone on with."""
+    """A log that begins again is not gone on with."""
     place = bring(planted(), tmp_path, RULES)
     log = Log()
     log.add(ADA, 1, [said("another")])

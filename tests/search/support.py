@@ -35,7 +35,7 @@ def brought_up(home: Path, workspace: str, place: IndexPlace | None = None) -> i
 
 
 def rebuilt(home: Path, workspace: str, place: IndexPlace | None = None) -> int:
-    """Index a workspace anew."""
+    """Index a workspace again."""
     return _worked(home, workspace, search.rebuild, place)
 
 

@@ -315,7 +315,7 @@ def test_a_damaged_file_is_told_and_made_anew(home: Path, workspace: str, call: 
     place.path.write_bytes(b"no database" * 1_000)
     told = call("apple")
     assert (told.code, told.out) == (2, "")
-    assert "make it anew with 'hansard search --rebuild'" in told.err
+    assert "make it again with 'hansard search --rebuild'" in told.err
     again = call("apple", "--rebuild", "--json")
     assert (again.code, len(again.lines)) == (0, 1)
     assert f"made {place.path} up to position 2" in again.err

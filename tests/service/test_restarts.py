@@ -234,7 +234,7 @@ def reached(house: House) -> Any:
 def test_all_is_stopped_and_started_again(
     mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Service and broker end in order and begin anew: the same credentials get in, and go on."""
+    """Service and broker end in order and begin again: the same credentials get in, and go on."""
     options = Credentials.options
 
     def shorter(login: Credentials) -> BrokerOptions:

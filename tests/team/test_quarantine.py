@@ -309,7 +309,7 @@ def test_a_session_at_work_stops_and_goes_on_when_opened_again(
 
 
 def test_keys_are_written_on_behind_a_forgery(told: Record, data_dir, workspace):
-    """Writers of shared state decide anew and never notice."""
+    """Writers of shared state decide again and never notice."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
         ada.board.add("n", 1)
         made = (KeyStream(RUN, "n"), forged(2, put("boss")))

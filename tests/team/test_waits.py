@@ -1,4 +1,4 @@
-"""What tasks wait for, kept as they change: as if all of it were looked at anew each time."""
+"""What tasks wait for, kept as they change: as if all of it were looked at again each time."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

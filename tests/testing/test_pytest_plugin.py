@@ -45,7 +45,7 @@ def project(pytester, monkeypatch):
     """A project with one file of tests; runs it."""
     for name in ("CALLS", "NETWORK", "CI"):
         monkeypatch.delenv(name, raising=False)
-    # Plugins of other packages that are found would be imported anew by each run.
+    # Plugins of other packages that are found would be imported again by each run.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_project=PROJECT)
     pytester.makeini("[pytest]")

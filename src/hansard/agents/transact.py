@@ -30,7 +30,7 @@ async def transact(
     append: Callable[[A], Awaitable[R]],
     tries_max: int = TRIES_MAX,
 ) -> R | None:
-    """Append what is decided by what is read, from the read on anew after each lost race; what
+    """Append what is decided by what is read, from the read on again after each lost race; what
     `append` gives, or None where there is nothing to append.
 
     Costs what the read and the append cost, once a try. Raises what these three raise, and Conflict
@@ -49,7 +49,7 @@ async def retry(
     tries_max: int = TRIES_MAX,
     ours: Callable[[Conflict], bool] = lambda _: True,
 ) -> R:
-    """What an attempt gives that reads, decides and appends by itself, made anew after each lost
+    """What an attempt gives that reads, decides and appends by itself, made again after each lost
     race. For who holds something the while, or reads on as it decides; else take `transact`.
 
     ours: whether a lost race is for this attempt to make good; any other is raised, and so is one

@@ -124,7 +124,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
         bool, typer.Option("--live", help="Run calls of a model that the record does not answer.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Run all forks anew, also those that are done.")
+        bool, typer.Option("--again", help="Run all forks again, also those that are done.")
     ] = False,
     jobs: Annotated[
         int, typer.Option(min=1, max=JOBS_MAX, help="How many programs run at a time.")

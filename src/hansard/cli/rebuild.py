@@ -1,4 +1,4 @@
-"""`hansard rebuild`: the workspace's tables made anew from its log, or compared with that."""
+"""`hansard rebuild`: the workspace's tables made again from its log, or compared with that."""
 
 from __future__ import annotations
 

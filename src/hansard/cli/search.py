@@ -54,7 +54,7 @@ async def search(
         bool, typer.Option("--query", help="WORDS are a query in SQLite's FTS5 syntax.")
     ] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the index anew from the log first.")
+        bool, typer.Option("--rebuild", help="Make the index again from the log first.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -97,7 +97,7 @@ async def search(
 
 
 async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
-    """Bring the index up, or make it anew. Where another process does, who that is."""
+    """Bring the index up, or make it again. Where another process does, who that is."""
     async with reading_raw() as raw:
         with output.positions() as progress:
             if rebuild:

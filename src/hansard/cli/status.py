@@ -39,7 +39,7 @@ QUORUM = {
 SERVICE = {
     True: "answers restricted agents",
     False: "none: 'hansard up' is one",
-    None: "is there, and says nothing: it is busy, or hangs; ask again, or start 'hansard up' anew",
+    None: "is there and does not answer: it is busy, or hangs; ask again, or restart 'hansard up'",
 }
 """What restricted agents are told, by whether they are served."""
 

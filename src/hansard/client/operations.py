@@ -1072,7 +1072,7 @@ class TeamClaimed(TeamClaim, frozen=True, tag="team.claimed"):
 
 @_operation(needs=_states(STATES["extend"]))
 class TeamExtend(Ask, frozen=True, tag="team.extend"):
-    """Have a task's lease begin anew."""
+    """Have a task's lease begin again."""
 
     task: Claim
     lease_s: float = LEASE_S

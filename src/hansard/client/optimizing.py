@@ -308,7 +308,7 @@ def optimize(record: Any, wanted: Wanted) -> Optimized:
         if missing:
             message = (
                 f"run {session.run} was begun with task {missing[0]!r:.80}, which is not given: "
-                f"give the same tasks, or end it (hansard run cancel {session.run}) and begin anew"
+                f"give the same tasks, or end it (hansard run cancel {session.run}) and begin again"
             )
             raise Refused(message)
         return _Loop(record, wanted, stage, session).run()

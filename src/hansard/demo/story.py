@@ -328,7 +328,7 @@ class Story:
             "fork",
             f"a fork at {at} looks for {strategy.threshold} {strategy.measure} instead of "
             f"{STRATEGIES['branches'].threshold} branches: {len(took)} calls taken over without "
-            f"running, {len(ran)} ran anew ({ended.seconds} s)",
+            f"running, {len(ran)} ran again ({ended.seconds} s)",
             run=fork,
             parent=run,
             at=at,

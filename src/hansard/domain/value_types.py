@@ -98,7 +98,7 @@ def register(made: ValueType) -> None:
     """Register a type under its tags. Raises BadValue for a tag that another class has.
 
     A class of the same name and module takes the place of the one before: a notebook's cell that
-    runs again makes a class anew.
+    runs again makes a class again.
     """
     for tag in (made.tag, *made.older):
         if not TAG_PATTERN.fullmatch(tag) or len(tag) > TAG_LENGTH_MAX:

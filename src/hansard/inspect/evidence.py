@@ -75,7 +75,7 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
     try:
         kept = marks.read(data_dir, workspace)
     except (Damaged, OSError) as error:
-        fact = f"the broker's mark: {error}; remove it, and one is begun anew"
+        fact = f"the broker's mark: {error}; remove it, and one is begun again"
         evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
         return
     if kept is None:

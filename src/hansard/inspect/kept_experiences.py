@@ -261,7 +261,7 @@ class Words(Protocol):
 
 class ExperienceIndex:
     """The experiences of the tables that were searched last, and the index of their words: asked of
-    the same tables again, it reads nothing of them anew.
+    the same tables again, it reads nothing of them again.
     """
 
     def __init__(self, words: Words) -> None:

@@ -14,7 +14,7 @@ Made by `python -m hansard.projections._reference > docs/sql.md`; a test fails w
 date.
 
 What is recorded, as tables in DuckDB: `<data dir>/projections/<workspace>.duckdb`, one file a
-workspace. `hansard up` keeps it up to date, `hansard rebuild` makes it anew from the log, and the
+workspace. `hansard up` keeps it up to date, `hansard rebuild` makes it again from the log, and the
 log alone is the truth. Times are UTC. Rows are as recorded: no sums of floats are kept, so that the
 rows are the same however the log was read. A table whose rows name a `version` and a `position` has
 one row an event: join it with `events` on `run`, `agent` and `version`.

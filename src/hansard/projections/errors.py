@@ -57,7 +57,7 @@ class Unusable(ProjectionError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
-            f"{str(path)!r} cannot be used ({why}): make it anew with 'hansard rebuild'"
+            f"{str(path)!r} cannot be used ({why}): make it again with 'hansard rebuild'"
         )
         self.path = path
         self.why = why
@@ -81,7 +81,7 @@ def unwritten(path: Path, error: Exception) -> ProjectionError:
 
 def unusable(path: Path, error: Exception) -> ProjectionError:
     """What an error is that came of opening a file: a disk that takes nothing says nothing about
-    the file, and making it anew would not help.
+    the file, and making it again would not help.
     """
     said = error if isinstance(error, OSError) else str(error)
     return NoRoom(path, said) if disk.code_of(said) else Unusable(path, str(error))
@@ -97,7 +97,7 @@ class OtherLog(ProjectionError):
     def __init__(self, path: Path, position: int) -> None:
         super().__init__(
             f"{str(path)!r} was made of another log: position {position} does not hold the message "
-            "that was projected from there; make it anew with 'hansard rebuild'"
+            "that was projected from there; make it again with 'hansard rebuild'"
         )
         self.path = path
         self.position = position

@@ -1,4 +1,4 @@
-"""The tables made anew from the log, beside the old ones, and then in their place."""
+"""The tables made again from the log, beside the old ones, and then in their place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
-    """Make the tables anew up to the newest position, and put them in the old ones' place.
+    """Make the tables again up to the newest position, and put them in the old ones' place.
 
     Killed before that, the old ones stand as they were. Raises Held, ProjectionError, BrokerError.
     """
@@ -52,7 +52,7 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
 
 
 async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
-    """Make the tables anew up to where the old ones are, compare, and throw them away.
+    """Make the tables again up to where the old ones are, compare, and throw them away.
 
     Raises as `rebuild`, Unusable where there are none, Older where another schema made them, Ahead
     where the log does not reach so far.

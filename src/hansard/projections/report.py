@@ -378,7 +378,7 @@ def _compared(
     """Return the metrics judged by, those beside, the regressions, the unmatched tasks, and the
     claimed times that cannot be. `missing` is the rule that counts.
 
-    What macros are made of is kept beside the tables, and hides them: planning all of it anew for
+    What macros are made of is kept beside the tables, and hides them: planning all of it again for
     each takes several times what it does. One metric that is judged by is asked for together with
     those beside it, each of which is a family of its own, too; of several all are one.
     """

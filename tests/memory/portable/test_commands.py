@@ -118,7 +118,7 @@ def test_a_folder_that_is_no_checkout_is_told(call, space, tmp_path):
     told(call, "checkout", tmp_path / "work")
     (tmp_path / "work/.hansard-checkout.json").write_text("{")
     ran = call("memory", "commit", tmp_path / "work")
-    assert (ran.code, "check out anew" in ran.err) == (2, True)
+    assert (ran.code, "check out again" in ran.err) == (2, True)
 
 
 @pytest.mark.thorough(quick="tests/memory/portable/test_folders.py::test_each_commit_is_a_change")

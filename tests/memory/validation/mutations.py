@@ -33,7 +33,7 @@ def line_of(text: str, field: str) -> int | None:
 
 
 def replaced(text: str, line: int, new: str | list[str]) -> str:
-    """A line of a text, anew; lines after it that belong to its value go away."""
+    """A line of a text, again; lines after it that belong to its value go away."""
     lines = text.split("\n")
     end = line
     while end < len(lines) and (lines[end].startswith((" ", "\t")) or not lines[end].strip()):

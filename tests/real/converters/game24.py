@@ -15,7 +15,7 @@ COUNTED = {
 
 
 def convert(file: Path) -> Iterator[dict[str, Any]]:
-    """One run a puzzle. `usage_so_far` grows from puzzle to puzzle, and begins anew where the
+    """One run a puzzle. `usage_so_far` grows from puzzle to puzzle, and begins again where the
     program that wrote it was started again.
     """
     before = dict.fromkeys(COUNTED, 0.0)

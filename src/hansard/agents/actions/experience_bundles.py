@@ -213,7 +213,7 @@ def _demand_signed(found: Bundle, signature: Signature, where: str) -> None:
         public.verify(bytes.fromhex(signature.signature), bundles.signed(found.manifest))
     except (ValueError, _crypto("exceptions").InvalidSignature):
         fact = f"the key {signature.key:.64} has not signed it"
-        remedy = "it was changed on its way: ask who published it for it anew"
+        remedy = "it was changed on its way: ask who published it for it again"
         raise BadValue(where, fact, remedy) from None
 
 

@@ -66,7 +66,7 @@ def read_folder(folder: Path) -> Experience:
                 continue
             if path.stat().st_size > FILE_BYTES_MAX:
                 fact = f"more than {FILE_BYTES_MAX:,} bytes"
-                raise BadValue(str(path), fact, "distil it anew, from fewer runs")
+                raise BadValue(str(path), fact, "distil it again, from fewer runs")
             told[name] = path.read_bytes()
         except OSError as error:
             fact = f"it cannot be read: {error.strerror}"

@@ -1,7 +1,7 @@
 """Several keys in one commit: optimistic, all or none, on record from its beginning to its end.
 
 A transaction's writes wait until its end. Then every key it has read must still be at the version
-it was read at, and every write is decided anew; what stands in the way is a BoardConflict, and
+it was read at, and every write is decided again; what stands in the way is a BoardConflict, and
 nothing is written. Its begin, its reads, and its commit (with what was to be written) or rollback
 are steps of the agent.
 """

@@ -137,7 +137,7 @@ class BoardWrite(JointWrite):
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         """What the write comes to now, and what it writes. Never from stale knowledge alone: a
         refusal, or that there is nothing to do, is told only of what was just read. After a lost
-        race a resolver is asked anew: what it went by may never have been stored, under a version
+        race a resolver is asked again: what it went by may never have been stored, under a version
         that is now another's.
         """
         self._asks, self._settled_by = list(self._wanted), []

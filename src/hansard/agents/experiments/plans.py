@@ -215,7 +215,7 @@ async def replace(
     """Put another plan in the place of one that has no run yet; False where it is the same.
 
     Reads the life of every run, and appends on the condition that no run began or went on since:
-    read anew where one did, 50 times at most. Raises Refused where a run of the experiment began,
+    read again where one did, 50 times at most. Raises Refused where a run of the experiment began,
     where it is stopped or not registered; Conflict, BadName, BadValue.
     """
     ids.name("by", by)

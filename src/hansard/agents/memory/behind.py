@@ -403,7 +403,7 @@ async def behind_of(store: object, folder: Path) -> BehindStore:
     """
     if not isinstance(store, MemoryStore):
         fact = "its changes go to a journal already, or by the service"
-        raise BadValue("behind", fact, "ask for the space anew, by a trusted program")
+        raise BadValue("behind", fact, "ask for the space again, by a trusted program")
     made = BehindStore(store, folder)
     store.on_close(made.close)
     return made

@@ -515,7 +515,7 @@ class MemoryFlows(JointSteps):
             return (yield from self._jointly(call, [], make, never))
         finally:
             for path in touched if works and works[-1].error is not None else ():
-                self._seen.get(space, {}).pop(path, None)  # what stands is to be viewed anew
+                self._seen.get(space, {}).pop(path, None)  # what stands is to be viewed again
 
     def _space_of(self, ops: Sequence[Op]) -> Flow[str]:
         """Where a change goes that says nothing of it: where the files are that it changes."""

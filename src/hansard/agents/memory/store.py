@@ -228,7 +228,7 @@ class MemoryStore:
         occurred_at: str | None = None,
         commit: str = "",
     ) -> int:
-        """Make the change that follows from the space as it stands, worked out anew after each lost
+        """Make the change that follows from the space now, worked out again after each lost
         race; the version that the space is at. `occurred_at`: when it was made elsewhere, as that
         claims (ISO 8601). `commit`: the id of its commit, if given.
 
@@ -333,7 +333,7 @@ class MemoryStore:
         return Append(stream_of(self.space), commit)
 
     async def _through(self, decide: Decide) -> Stored | None:
-        """Append what is decided by the space as it stands, anew after each lost race."""
+        """Append what is decided by the space as it stands, again after each lost race."""
 
         async def read() -> Append | None:
             return await decide(await self._memories.state(self.space))

@@ -112,4 +112,4 @@ def refusal(found: Approval) -> str:
         why = f": {found.because}" if found.because else ""
         return f"{found.by!r} denied it (approval {found.id}){why}"
     waited_s = found.asked.timeout_ms / 1_000
-    return f"nobody answered within {waited_s:,g} s (approval {found.id}); it is asked anew"
+    return f"nobody answered within {waited_s:,g} s (approval {found.id}); it is asked again"

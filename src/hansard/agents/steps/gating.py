@@ -57,7 +57,7 @@ class Gated:
         self._asking = Asking(outcomes, boards.states)
         self._released: dict[int, int] = {}
         """How often the share was given back of a step that was on record before its call. Such a
-        step may be begun again, and what a budget knows already it does not set aside anew.
+        step may be begun again, and what a budget knows already it does not set aside again.
         """
 
     @property

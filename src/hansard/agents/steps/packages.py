@@ -149,7 +149,7 @@ def _arrow() -> Any:
 
 
 def _to_stream(table: Any) -> bytes:
-    """A table in Arrow's stream format. Every value is taken anew: equal tables give equal bytes,
+    """A table in Arrow's stream format. Every value is taken again: equal tables give equal bytes,
     however they were cut, and whatever stands where a value is null.
     """
     pyarrow = _arrow()

@@ -51,7 +51,7 @@ class StreamCall:
         return step
 
     def _begin(self) -> Flow[None]:
-        """Pass the gate and record that the tool begins, anew or again."""
+        """Pass the gate and record that the tool begins, again or again."""
         call = self.call
         self._held = yield from self.engine.gate(call)
         self._budget_call = self.engine.budget_call(call) if self._held else ""

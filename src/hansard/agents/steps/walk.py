@@ -1,4 +1,4 @@
-"""Values made anew with some of what is in them replaced; what does not change stays the same."""
+"""Values made again with some of what is in them replaced; what does not change stays the same."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rebuilt(value: Any, leaf: Leaf, path: Path = ()) -> Any:
 
 
 def _record(value: Any, leaf: Leaf, path: Path) -> Any:
-    """A record with its fields made anew: a copy, where one changed."""
+    """A record with its fields made again: a copy, where one changed."""
     if isinstance(value, msgspec.Struct):
         names: Iterable[str] = value.__struct_fields__
         put = msgspec.structs.force_setattr

@@ -278,7 +278,7 @@ class TeamFlows(JointSteps):
         return await self.engine.clearances.claim(await self.store.team(), wanted)
 
     def extend(self, task: Task, lease: float) -> Flow[None]:
-        """Have a task's lease begin anew."""
+        """Have a task's lease begin again."""
         lease_s = _lease(lease)
         call = self._begin("extend", task.id, task.number, lease_s)
         lease_ms = round(lease_s * 1_000)

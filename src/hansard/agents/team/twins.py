@@ -67,7 +67,7 @@ class AsyncTeam(OfAgent):
         return task
 
     async def extend(self, task: Task, *, lease_s: float = LEASE_S) -> None:
-        """Have a task's lease begin anew. Raises ClaimLost: another has claimed it since."""
+        """Have a task's lease begin again. Raises ClaimLost: another has claimed it since."""
         await self._drive(self._flows.extend(task, lease_s))
 
     async def complete(self, task: Task, result: Any = None) -> None:

@@ -71,7 +71,7 @@ class Team(OfAgent):
         return task
 
     def extend(self, task: Task, *, lease_s: float = LEASE_S) -> None:
-        """Have a task's lease begin anew. Raises ClaimLost: another has claimed it since."""
+        """Have a task's lease begin again. Raises ClaimLost: another has claimed it since."""
         self._drive(self._flows.extend(task, lease_s))
 
     def complete(self, task: Task, result: Any = None) -> None:

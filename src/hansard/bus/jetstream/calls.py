@@ -27,7 +27,7 @@ away: it may be back while an answer is waited for."""
 RELOAD_S = 1.0
 """For so long nobody may answer while a server takes in another configuration (it does so whenever
 a restricted login is added or revoked, within milliseconds on an idle machine), and a connection be
-lost as soon as it was made (a server that is started anew)."""
+lost as soon as it was made (a server that is started again)."""
 
 RELOAD_POLL_S = 0.02
 

@@ -528,7 +528,7 @@ class Broker:
             await client.drop()
         if taken is None:
             return None
-        taken.settimeout(timeout_s)  # and not by SO_RCVTIMEO, which each signal begins anew
+        taken.settimeout(timeout_s)  # and not by SO_RCVTIMEO, which each signal begins again
         return taken, inbox
 
     # ------------------------------------------------------------ connecting

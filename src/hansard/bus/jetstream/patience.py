@@ -67,7 +67,7 @@ class Patience:
             self._hindered_s += time.monotonic() - since
 
     def _tell(self, obstacle: NotWritable, left_s: float) -> None:
-        """Once for all who wait, until there is a connection anew."""
+        """Once for all who wait, until there is a connection again."""
         if not self._broker.hindered:
             self._broker.hindered = True
             told = f"{obstacle}; waiting for at most {left_s:.0f} s"

@@ -46,7 +46,7 @@ before that does not know it yet is one of them, but not for a second."""
 
 OWED_S_MAX = 20.0
 """How long the server may take to deliver a message that it says it has: it reads a block of 8 MB
-from the slowest disk in a second. Within it the consumer is made anew several times."""
+from the slowest disk in a second. Within it the consumer is made again several times."""
 
 SILENT_S_MAX = 60.0
 """How long a reading with an end bears that nobody answers: a restart of the broker fits."""

@@ -102,7 +102,7 @@ class Place(msgspec.Struct):
         """
         refuse_in_loop()
         if self.closed:
-            message = "the record that this application was made with is closed: make it anew"
+            message = "the record that this application was made with is closed: make it again"
             raise InterfaceError(message)
         with translated():
             found: T = arriving(work(), self.loop).result()

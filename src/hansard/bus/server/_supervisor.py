@@ -72,7 +72,7 @@ LOG_POLL_S = 5.0
 ROOM_POLL_S = 0.25
 ROOM_POLL_S_MAX = 30.0
 """Pause between two looks whether there is room again; it doubles each time that a server that was
-started again could not write soon after, and begins anew after a RESTART_WINDOW_S without that."""
+started again could not write soon after, and begins again after a RESTART_WINDOW_S without that."""
 
 FILES_POLL_S = 1.0
 """Pause between two looks whether the server's files are still where they were."""

@@ -38,7 +38,7 @@ from hansard.bus.server.lease import BadDataDir, ServerError
 
 FOLDERS = ("marks", "projections", "nats")
 """What is copied, in this order: the log last, so that nothing knows more than it does, also where
-somebody writes meanwhile. The files beside them are the server's own, and are made anew.
+somebody writes meanwhile. The files beside them are the server's own, and are made again.
 """
 
 PREFIX = "hansard-read-only-"

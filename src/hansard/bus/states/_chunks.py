@@ -3,7 +3,7 @@
 A chunk holds what changed, never the whole state, so N versions cost O(N) bytes however many
 chunks are kept. Derived and outside the log: made by the first reader that misses one, thrown
 away at will. Its layout is named by a digest of this version and the state's fields, so another
-version's are not read but made anew.
+version's are not read but made again.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def read(data: bytes) -> Chunk | None:
-    """A stored chunk; None where it is not one (it is then made anew)."""
+    """A stored chunk; None where it is not one (it is then made again)."""
     try:
         return _decoder.decode(data)
     except msgspec.DecodeError:

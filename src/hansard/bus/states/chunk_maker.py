@@ -4,7 +4,7 @@ A writer's commits are in memory when they are acknowledged. When they have pass
 versions, they become the chunk that a reader would make of them, by the same functions: on the
 loop, in slices, and as soon as the agent pauses, so that an agent that writes without a pause is
 not held up by it. It is a cache: what is not made here, because too much is waiting, the program is
-killed, or a commit does not follow on what is known, any reader makes anew.
+killed, or a commit does not follow on what is known, any reader makes again.
 
 A chunk never holds what the log does not. It is made of acknowledged commits alone, as a reader is
 given them: one that was fenced made none of what it could not write. And it is sent only when a

@@ -291,7 +291,7 @@ class Memories:
             return
         try:
             await self.state(name)
-        except HansardError:  # read anew by whoever asks, who is told
+        except HansardError:  # read again by whoever asks, who is told
             self._forget(name)
 
 

@@ -54,7 +54,7 @@ def replaced(workspace: str, stored: Stored, why: str) -> Stored:
 
 def as_it_stands(workspace: str, stored: Stored) -> Stored:
     """A commit as its body says, whether it fits or not, for a copy of the record: who reads that
-    judges it anew. Raises Corrupt for what is no commit.
+    judges it again. Raises Corrupt for what is no commit.
     """
     if not isinstance(stored.commit, StandIn):
         return stored

@@ -239,11 +239,11 @@ def decode(raw: bytes, where: str = "the action cache") -> ActionCache:
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         found = told.get("format") if isinstance(told, dict) else type(told).__name__
         fact = f"its format is {found!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "write it anew with this version's `hansard actions show`")
+        raise BadValue(where, fact, "write it again with this version's `hansard actions show`")
     try:
         cache = msgspec.convert(told, ActionCache)
     except msgspec.ValidationError as error:
-        raise BadValue(where, str(error), "write it anew with `hansard actions show`") from None
+        raise BadValue(where, str(error), "write it again with `hansard actions show`") from None
     return checked(cache, where)
 
 

@@ -157,7 +157,7 @@ def read(raw: bytes, where: str = "the bundle") -> Bundle:
     files = _files(raw, where)
     for name in (MANIFEST, *([SIGNATURE] if SIGNATURE in files else [])):
         if name not in files:
-            raise BadValue(where, f"there is no {name}", "ask who published it for it anew")
+            raise BadValue(where, f"there is no {name}", "ask who published it for it again")
     told = _decoded(files.pop(MANIFEST), Manifest, f"{where}, {MANIFEST}")
     if told.format != FORMAT:
         fact = f"its format is {told.format!r:.80}, not {FORMAT!r}"
@@ -213,7 +213,7 @@ def _content(files: Mapping[str, bytes], told: Manifest, where: str) -> dict[str
 
 
 def _changed(where: str, fact: str) -> BadValue:
-    return BadValue(where, fact, "it was changed on its way: ask who published it for it anew")
+    return BadValue(where, fact, "it was changed on its way: ask who published it for it again")
 
 
 def _fact(raw: bytes) -> FileFact:
@@ -228,7 +228,7 @@ def _decoded(raw: bytes, kind: type[Any], where: str) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadValue(where, f"it cannot be read: {error}", "ask for it anew") from None
+        raise BadValue(where, f"it cannot be read: {error}", "ask for it again") from None
 
 
 # ------------------------------------------------------------ the archive
@@ -270,7 +270,7 @@ def _files(raw: bytes, where: str) -> dict[str, bytes]:
     """The files of an archive that has none but plain ones, in places of their own."""
     if len(raw) > BUNDLE_BYTES_MAX:
         fact = f"{len(raw):,} bytes, more than {BUNDLE_BYTES_MAX:,}"
-        raise BadValue(where, fact, "distil the experience anew, from fewer runs")
+        raise BadValue(where, fact, "distil the experience again, from fewer runs")
     files: dict[str, bytes] = {}
     known: set[str] = set()
     for path, size, at in _members(raw, where):

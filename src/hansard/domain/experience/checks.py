@@ -379,7 +379,7 @@ def checked(
         node = getattr(check, "node", None)
         if node is not None and node not in nodes:
             fact = f"check {check.name!r:.80} is of {node!r:.80}, which is no node"
-            raise BadValue(where, fact, "distil it anew, or take the check away")
+            raise BadValue(where, fact, "distil it again, or take the check away")
     return tuple(checks)
 
 
@@ -400,7 +400,7 @@ def decode(raw: bytes, procedure: Procedure, where: str = "checks.json") -> tupl
         raise BadValue(where, f"it cannot be read: {error}", remedy) from None
     if file.format != FORMAT:
         fact = f"its format is {file.format!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "write it anew with this version")
+        raise BadValue(where, fact, "write it again with this version")
     return checked(file.checks, procedure, where)
 
 

@@ -2,7 +2,7 @@
 
 An action of one doing and one of another are the same node where method and arguments are equal
 and their elements are called the same, with slots in the place of the task's values. By what an
-element is called is decided by what doings have in common: a name that each page makes anew names
+element is called is decided by what doings have in common: a name that each page makes again names
 nothing. Calls of tools are the same node where they are the same call, the first of that tool, the
 second ...; what differs in their arguments is a slot of its own. The same doings give the same
 procedure, whatever their order within one kind.

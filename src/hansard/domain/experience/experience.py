@@ -185,7 +185,7 @@ def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else type(about).__name__
         fact = f"its format is {found!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "distil it anew with this version")
+        raise BadValue(where, fact, "distil it again with this version")
     procedure = procedures.decode(told[GRAPH], f"{where}, {GRAPH}")
     parts = {
         "script": msgspec.to_builtins(caches.decode(told[ACTIONS], f"{where}, {ACTIONS}")),
@@ -198,7 +198,7 @@ def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience
     try:
         experience = msgspec.convert(about | parts, Experience)
     except msgspec.ValidationError as error:
-        raise BadValue(f"{where}, {ABOUT}", str(error), "distil it anew") from None
+        raise BadValue(f"{where}, {ABOUT}", str(error), "distil it again") from None
     _demand_one(experience, where)
     return experience
 
@@ -209,7 +209,7 @@ def _demand_one(experience: Experience, where: str) -> None:
         raise BadValue(where, f"{experience.name!r:.80} is no name of a skill", "rename it")
     if len(experience.wording.parts) % 2 == 0:
         fact = "wording.parts are constants and slots in turn, and end with a slot"
-        raise BadValue(where, fact, "distil it anew")
+        raise BadValue(where, fact, "distil it again")
     slots, graph = tuple(experience.wording.slots), experience.procedure.slots
     for name, other in ((GRAPH, graph[: len(slots)]), (ACTIONS, experience.script.slots)):
         wanted = slots if name == GRAPH else graph

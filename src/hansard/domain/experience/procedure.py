@@ -141,19 +141,19 @@ def encode(procedure: Procedure) -> bytes:
 def decode(raw: bytes, where: str = "graph.json") -> Procedure:
     """A file, checked. Raises BadValue."""
     if len(raw) > FILE_BYTES_MAX:
-        raise BadValue(where, f"{len(raw):,} bytes, more than {FILE_BYTES_MAX:,}", "distil anew")
+        raise BadValue(where, f"{len(raw):,} bytes, more than {FILE_BYTES_MAX:,}", "distil again")
     try:
         told: Any = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadValue(where, f"it is no JSON, or cut: {error}", "distil anew") from None
+        raise BadValue(where, f"it is no JSON, or cut: {error}", "distil again") from None
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         found = told.get("format") if isinstance(told, dict) else type(told).__name__
         fact = f"its format is {found!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "distil it anew with this version")
+        raise BadValue(where, fact, "distil it again with this version")
     try:
         return checked(msgspec.convert(told, Procedure), where)
     except msgspec.ValidationError as error:
-        raise BadValue(where, str(error), "distil it anew with this version") from None
+        raise BadValue(where, str(error), "distil it again with this version") from None
 
 
 def checked(procedure: Procedure, where: str = "graph.json") -> Procedure:
@@ -172,12 +172,12 @@ def checked(procedure: Procedure, where: str = "graph.json") -> Procedure:
         for name, besides in ((edge.before, START), (edge.after, END)):
             if name != besides and name not in names:
                 raise BadValue(
-                    where, f"an edge names {name!r:.80}, which is no node", "distil anew"
+                    where, f"an edge names {name!r:.80}, which is no node", "distil again"
                 )
     for required in (procedure.end_requires, *(each.requires for each in procedure.nodes)):
         for name in required:
             if name not in names:
-                raise BadValue(where, f"{name!r:.80} is required, and no node", "distil anew")
+                raise BadValue(where, f"{name!r:.80} is required, and no node", "distil again")
     for node in procedure.nodes:
         if not 1 <= node.visits_max <= VISITS_MAX:
             fact = f"visitsMax {node.visits_max} of {node.name!r:.80}"
@@ -196,7 +196,7 @@ def _checked_actions(nodes: Sequence[ProcedureNode], where: str) -> None:
         caches.ActionCache(actions=numbered, final_state=end, format=caches.FORMAT), where
     )
     if len(kept.actions) != len(nodes):
-        raise BadValue(where, "a node is an action that failed", "distil anew")
+        raise BadValue(where, "a node is an action that failed", "distil again")
 
 
 def paths(procedure: Procedure, every: Iterable[Sequence[str]]) -> list[bool]:

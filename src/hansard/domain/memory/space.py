@@ -475,7 +475,7 @@ def _after(state: MemoryState, wanted: MemoryChanged) -> MemoryState:
     after.version, event = state.version, wanted
     evolve(after, event, By())
     if after.unfit != state.unfit:
-        raise BadValue("change", after.unfit[-1][1], "make it anew from what stands")
+        raise BadValue("change", after.unfit[-1][1], "make it again from what stands")
     return after
 
 

@@ -1,7 +1,7 @@
 """What a role is shown: the events it may see, numbered for it alone, with nothing of the others.
 
 What is not shown leaves no trace: no gap in the numbers, no position, version or count. An agent's
-steps are numbered anew as they come into sight, and references to what is not seen are left out.
+steps are numbered again as they come into sight, and references to what is not seen are left out.
 
 A hashed value becomes `{"$hash": "..."}`, HMAC-SHA-256 (RFC 2104) with the caller's key over its
 RFC 8785 form, its first 18 bytes in base64url; a cut text `{"$cut": "..."}`, whether or not

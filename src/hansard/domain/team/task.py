@@ -81,7 +81,7 @@ class TaskClaimed(Event, frozen=True, kw_only=True):
 
 @event("task.extended.v1")
 class TaskExtended(Event, frozen=True, kw_only=True):
-    """The agent is still at it: the lease begins anew."""
+    """The agent is still at it: the lease begins again."""
 
     task: str
     number: int

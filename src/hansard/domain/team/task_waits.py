@@ -116,7 +116,7 @@ class Unmet:
         return set()
 
     def _bury(self) -> None:
-        """Find all the dead anew."""
+        """Find all the dead again."""
         self._dead, self._dying = set(), {}
         self._spread([t.id for t in self._tasks.values() if t.status is TaskStatus.FAILED])
 

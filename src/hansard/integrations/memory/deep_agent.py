@@ -48,7 +48,7 @@ ASIDE = ("/large_tool_results/", "/conversation_history/")
 """Where deepagents puts aside what is too long for a window: no memory, and gone with the run."""
 
 MESSAGE_FIELDS = {"type", "content", "tool_calls", "tool_call_id", "name", "status"}
-"""What of a message is asked by. Its id is drawn anew each time."""
+"""What of a message is asked by. Its id is drawn again each time."""
 
 
 class AgentAnswer(msgspec.Struct, frozen=True):
@@ -167,7 +167,7 @@ class _News(AgentMiddleware):
             f"- {each.file}: {each.what}{f' by {each.author}' if each.author else ''}"
             for each in news
         )
-        text = f"Memory has changed meanwhile; read it anew before you go by it:\n{told}"
+        text = f"Memory has changed meanwhile; read it again before you go by it:\n{told}"
         return {"messages": [HumanMessage(text)]}
 
 

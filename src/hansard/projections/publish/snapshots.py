@@ -8,7 +8,7 @@ DuckDB lets one process write and then nobody else read, so the projector publis
 .../gen-<position>-<n>/generation.json                         what it is: see Generation
 
 A read-only open works the log in, in memory (25 ms a MiB), so a publication copies little and
-shares the base, which is made anew when the log has grown: after a checkpoint, while batches go on
+shares the base, which is made again when the log has grown: after a checkpoint, while batches go on
 being written, since they go into the log. Whatever wrote into the tables' own file meanwhile (a
 checkpoint of DuckDB's, a large batch) makes a new base necessary: its time of change tells. Then it
 is copied while nothing is written. A generation gets its name by one rename when it is whole.
@@ -57,10 +57,10 @@ TABLES = "tables.duckdb"
 TOLD = "generation.json"
 
 LOG_BYTES_MAX = 1_250_000
-"""From this size of DuckDB's log on the base is made anew: to work it in costs a reader 30 ms."""
+"""From this size of DuckDB's log on the base is made again: to work it in costs a reader 30 ms."""
 
 LOG_BYTES_LIMIT = 24 * 1024 * 1024
-"""At this size it is made anew however long that takes: a reader would wait for half a second."""
+"""At this size it is made again however long that takes: a reader would wait for half a second."""
 
 BASE_REST = 20
 """A new base waits this many times as long as the last one took: a checkpoint and a copy of the

@@ -1,8 +1,8 @@
 """A role's tables brought up to the log's newest position, and published.
 
-They are gone on from where they stand, or made anew beside the old ones where those follow from
+They are gone on from where they stand, or made again beside the old ones where those follow from
 other rules or another log, or where what they are gone on from is not what was kept: a process that
-was killed in between leaves the old tables published, and the next one makes them anew.
+was killed in between leaves the old tables published, and the next one makes them again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Work:
         self._partial = not sees_all(rules)
 
     async def run(self) -> None:
-        """Go on from what stands, or make it anew; publish."""
+        """Go on from what stands, or make it again; publish."""
         kept = load(self._place)
         store = None
         if kept is not None and await self._is_of_now(kept):

@@ -30,7 +30,7 @@ from hansard.projections.table_files import PRIVATE_FILE, TableFiles
 from hansard.projections.table_schema import schema_digest
 
 FORMAT = "3"
-"""Changes with how events are shown or what is kept, so that tables of before are made anew."""
+"""Changes with how events are shown or what is kept, so that tables of before are made again."""
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -99,7 +99,7 @@ def keep(place: TableFiles, kept: Kept) -> None:
 
 
 def drop(place: TableFiles) -> None:
-    """Keep it no more, on the disk, too: the next who brings the tables up makes them anew."""
+    """Keep it no more, on the disk, too: the next who brings the tables up makes them again."""
     _feed(place).unlink(missing_ok=True)
     place.settle()
 

@@ -25,7 +25,7 @@ from hansard.projections.store import Progress
 from hansard.projections.table_files import PRIVATE_FILE, private
 
 VERSION = 3
-"""Of the file's schema. There are no migrations: the index is made anew in minutes."""
+"""Of the file's schema. There are no migrations: the index is made again in minutes."""
 
 BUSY_S = 10.0
 """How long to wait for SQLite's own locks, which are held for milliseconds."""

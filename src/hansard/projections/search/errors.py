@@ -4,9 +4,9 @@
     └── BadQuery            what is searched for cannot be searched for: ask otherwise
     ProjectionError
     ├── Unusable
-    │   └── IndexUnusable   the file cannot be opened or is no index: make it anew
+    │   └── IndexUnusable   the file cannot be opened or is no index: make it again
     ├── OtherLog
-    │   └── IndexOfOtherLog the file was made of another log: make it anew
+    │   └── IndexOfOtherLog the file was made of another log: make it again
     └── IndexRead           somebody reads the file for long: it was not replaced
 
 Nothing of the record is lost by any of them: the index is made of the log.
@@ -19,7 +19,7 @@ from pathlib import Path
 from hansard.domain.errors import CallerError
 from hansard.projections.errors import OtherLog, ProjectionError, Unusable, unusable
 
-REMEDY = "make it anew with 'hansard search --rebuild'"
+REMEDY = "make it again with 'hansard search --rebuild'"
 
 
 class BadQuery(CallerError):

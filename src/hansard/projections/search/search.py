@@ -157,7 +157,7 @@ async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
 
 
 async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
-    """Make the index anew up to the newest position, and put it in the old one's place; returns
+    """Make the index again up to the newest position, and put it in the old one's place; returns
     that position. Killed before that, the old one stands. Raises as `bring_up`, and IndexRead.
     """
     hold = _held(place)

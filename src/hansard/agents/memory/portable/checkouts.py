@@ -126,7 +126,7 @@ def read_mark(folder: Path) -> Mark:
             folder, "is no checkout of a space", "make one with 'hansard memory checkout'"
         ) from error
     except msgspec.DecodeError as error:
-        raise BadFolder(folder / MARK, f"is damaged ({error})", "check out anew") from error
+        raise BadFolder(folder / MARK, f"is damaged ({error})", "check out again") from error
 
 
 def _encoded(mark: Mark) -> bytes:

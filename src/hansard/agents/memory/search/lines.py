@@ -135,7 +135,7 @@ def _check(pattern: str, limit: int) -> None:
 def _matching(path: str, text: str, regexp: Any) -> Iterator[Line]:
     """The lines of one file with a match, each once.
 
-    Bytes are searched: of a text, the package would count characters up to each match anew.
+    Bytes are searched: of a text, the package would count characters up to each match again.
     """
     data = text.encode("utf-8", "replace")
     at = line = 0  # where the line after the last one found begins, and its number less 1

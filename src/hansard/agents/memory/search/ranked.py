@@ -81,7 +81,7 @@ class Found(msgspec.Struct, frozen=True):
 class Embedder(Protocol):
     """Gives vectors whose nearness stands for nearness of meaning.
 
-    `digest` says which vectors these are: with another one, all are made anew.
+    `digest` says which vectors these are: with another one, all are made again.
     """
 
     @property

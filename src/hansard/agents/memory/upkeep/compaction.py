@@ -24,7 +24,7 @@ KEEP = "keep.md"
 
 DROP_MAX = 0.4
 """Largest share of the tokens, and of the lines, that one compaction drops if not told otherwise.
-A file that is merely tidied loses a third; what loses more was written anew."""
+A file that is merely tidied loses a third; what loses more was written again."""
 
 SMALL_TOKENS = 200
 """Files with fewer tokens in all may lose any share: what they lose is read at a glance."""
