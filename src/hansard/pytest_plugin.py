@@ -21,6 +21,7 @@ It imports nothing of Hansard before a test asks for it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import socket
@@ -72,7 +73,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _path(item: pytest.Item) -> Path | None:
-    """A test's recording, from the folder of its file; of one with parameters each has its own."""
+    """Return a test's recording, from the folder of its file. Each set of parameters has one of its
+    own; a digest is part of the name if the parameters have characters that a file name does not
+    take, so that `a/b` and `a_b` have two.
+    """
     marker = item.get_closest_marker("hansard")
     if marker is None:
         return None
@@ -82,7 +86,11 @@ def _path(item: pytest.Item) -> Path | None:
     path = item.path.parent / marker.args[0]
     _, bracket, parameters = item.name.partition("[")
     if bracket:
-        path = path.with_stem(path.stem + "-" + re.sub(r"[^\w.-]+", "_", parameters.rstrip("]")))
+        parameters = parameters.removesuffix("]")
+        name = re.sub(r"[^\w.-]+", "_", parameters)
+        if name != parameters:
+            name += f"-{hashlib.sha256(parameters.encode()).hexdigest()[:8]}"
+        path = path.with_stem(f"{path.stem}-{name}")
     return path
 
 

@@ -68,7 +68,7 @@ def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
     project().assert_outcomes(passed=3)
     files = sorted(path for path in pytester.path.rglob("*.jsonl"))
     assert [path.name for path in files] == [
-        *("each-rom.jsonl", "each-wien_1.jsonl", "weather.jsonl"),
+        *("each-rom.jsonl", "each-wien_1-217772d1.jsonl", "weather.jsonl"),
     ]
     before = [path.read_bytes() for path in files]
     assert not any(b"sk-very-secret" in each for each in before)
@@ -95,6 +95,16 @@ def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypat
     failed.assert_outcomes(failed=1)
     failed.stdout.fnmatch_lines(said)
     assert calls(pytester) == 2
+
+
+def test_each_set_of_parameters_has_a_recording_of_its_own(project, pytester):
+    """Also where only characters that a file name does not take tell them apart."""
+    text = PROJECT.replace('["rom", "wien/1"]', '["wien/1", "wien_1", "wien 1", "維也納"]')
+    pytester.makepyfile(test_project=text)
+    project("-k", "towns").assert_outcomes(passed=4)
+    assert len([*(pytester.path / "towns").iterdir()]) == 4
+    project("-k", "towns").assert_outcomes(passed=4)
+    assert calls(pytester) == 4
 
 
 def test_the_flag_records_anew(project, pytester, monkeypatch):
