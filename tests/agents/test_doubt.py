@@ -309,6 +309,7 @@ async def test_a_result_that_cannot_be_recorded_completes_its_step(lab: Lab, eff
     a resume what could be recorded of it; both are warned.
     """
     given = [object(), {1: [2, object()]}, (1, iter("x"))]
+    found: list[object] = []
     async with lab.connect() as record:
         ran = []
         for again in (False, True):
@@ -319,7 +320,7 @@ async def test_a_result_that_cannot_be_recorded_completes_its_step(lab: Lab, eff
                     ran.append(which)
                     return given[which]
 
-                found = []
+                found.clear()
                 for which in range(len(given)):
                     with pytest.warns(hansard.ResultInexact, match="cannot be recorded"):
                         found.append(await send(which))

@@ -82,6 +82,7 @@ def test_writes_to_the_record_are_no_effects(tmp_path: Path):
     """A replayed write to the board and a message to the team count as calls; only an effect
     outside the record counts as one that was not repeated, in the session and in the tables.
     """
+    saved = hansard.Saved()
     with hansard.connect(data_dir=tmp_path) as record:
         for _ in range(2):
             with record.run("w", run="r", agent="a", role="r") as session:

@@ -102,6 +102,11 @@ def _later(by: timedelta, runs: list[Run]) -> None:
             message["timestamp"] = when.isoformat()
 
 
+def _early_and_late(runs: list[Run]) -> None:
+    _later(timedelta(hours=-30), [runs[17]])
+    _later(timedelta(hours=30), [runs[3]])
+
+
 def _timed(runs: list[Run], when: Callable[[int, int], datetime]) -> None:
     """Each message's time by the numbers of its run and of itself."""
     for number, run in enumerate(runs):
@@ -205,10 +210,7 @@ PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]]
         {},
     ),
     "early-and-late": (
-        lambda runs: (
-            _later(timedelta(hours=-30), [runs[17]]),
-            _later(timedelta(hours=30), [runs[3]]),
-        ),
+        _early_and_late,
         {"early starts", "late starts"},
         {},
     ),

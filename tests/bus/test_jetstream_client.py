@@ -371,7 +371,8 @@ async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(client, "_Client", Stock)
     log = await nats.log("stock")
-    assert type(log._writes._nc) is Stock
+    connection: Any = log._writes._nc
+    assert type(connection) is Stock
     await log.append(append(ALICE, 1))
     await log.append_all([append(ALICE, 2), append(KeyStream("r1", "k"), 1)])
     assert (

@@ -50,7 +50,7 @@ def test_a_fork_goes_on_from_its_parent(tmp_path: Path):
             assert session.board.get("plan") == "x"
             session.board.put("plan", "y")
             session.board.put("new", "z")
-        assert record.state(session.run)
+        assert record.state(session.run).run == session.run
         with record.run(run=record.fork("parent"), agent="a", role="r") as session:
             session.message("user", "hello")
         planted(home, KeyStream(session.run, "late"))

@@ -155,7 +155,12 @@ def test_an_open_record_stops_where_the_log_was_lost_under_it(files: Files):
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
         runs = record.runs()
         assert runs
-        restarted(files, lambda: [block.unlink() for block in files.blocks()])
+
+        def lose() -> None:
+            for block in files.blocks():
+                block.unlink()
+
+        restarted(files, lose)
         with pytest.raises(hansard.Corrupt, match="gone"):
             record.state("long")
         with pytest.raises(hansard.Corrupt, match="gone"):

@@ -73,7 +73,8 @@ def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(
 ) -> None:
     """A signal handler raises while the intent is on its way: the call never began, and says so."""
     done: list[int] = []
-    append = type(record.workspace.log).append_here
+    log_type: Any = type(record.workspace.log)
+    append = log_type.append_here
 
     def slowly(log: Any, commit: Any) -> Any:
         if any(event.type.startswith("step.requested") for event in commit.commit.events):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import Given
+from hansard.agents.importers.chat import ChatRun, Given
 from hansard.agents.importers.mapping import mapped, run_id
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
@@ -37,7 +37,7 @@ def read(tmp_path, format_: str, document: Any, given: Given | None = None) -> l
     watcher = Nobody()
     out = []
     for _, found in records(format_, path, given or Given(), watcher):
-        assert not isinstance(found, str), found
+        assert isinstance(found, ChatRun), found
         out.append(mapped(found, run_id(found), path.name, NOW))
     assert watcher.count == path.stat().st_size
     return out
@@ -210,7 +210,7 @@ def test_every_call_of_the_real_files_derives_again(real_data, format_, pattern)
     calls = 0
     for path in sorted((real_data / format_ / "dev").glob(pattern)):
         for _, found in records(format_, path, Given(), Nobody()):
-            assert not isinstance(found, str)
+            assert isinstance(found, ChatRun)
             out = mapped(found, run_id(found), path.name, NOW)
             checked = rederived(out)
             assert [each for each in checked if each.differs or each.unproven] == []

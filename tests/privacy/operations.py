@@ -37,7 +37,7 @@ from hansard.domain.roles import file as role_file
 
 SECRET = "sk-hunter2-ocelot"
 TEXTS = (f"a {SECRET} b", SECRET)
-REDACT = {"redact": {"key": SECRET}}
+REDACT: dict[str, Any] = {"redact": {"key": SECRET}}
 
 ROLE = '[roles.r9]\nabout = "x"\n[[roles.r9.sees]]\nname = "all"\nkinds = ["**"]\n'
 
@@ -541,11 +541,12 @@ def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _reached(place: Place, reached: Callable[[], Any]) -> Iterator[Any]:
-    made = reached()
+    made: Any = reached()
     if not isinstance(made, contextlib.ContextDecorator):
         yield made
         return
-    with contextlib.suppress(_Left), made as (session, found):
+    block: Any = made
+    with contextlib.suppress(_Left), block as (session, found):
         place.session = session
         yield found
 

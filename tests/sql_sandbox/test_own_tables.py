@@ -185,7 +185,7 @@ async def test_numbers_are_numbers_whoever_made_them(lab: Lab):
     like Python's own; what SQL has no parameter for says so.
     """
     import numpy as np  # noqa: PLC0415 -- see above
-    import pandas as pd  # type: ignore[import-untyped] # noqa: PLC0415 -- see above
+    import pandas as pd  # noqa: PLC0415 -- see above
 
     async with lab.connect() as record:
         asked = "SELECT 'nan'::DOUBLE, 'inf'::DOUBLE, ['-inf'::DOUBLE], {'a': 'inf'::FLOAT}, 'nan'"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -113,7 +114,8 @@ def main() -> None:
                 budget.raised.append(f"{package} {name} {known[name]} -> {number}: {reason}")
                 known[name] = number
             known[name] = min(known[name], number)
-        print(package, *(f"{name}={number}" for name, number in numbers.items()))  # noqa: T201
+        shown = (f"{name}={number}" for name, number in numbers.items())
+        sys.stdout.write(f"{package} {' '.join(shown)}\n")
     FILE.write_bytes(msgspec.json.format(msgspec.json.encode(budget), indent=1) + b"\n")
 
 

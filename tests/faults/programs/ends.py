@@ -212,8 +212,7 @@ def exit_in_gather() -> None:
         @session.tool(effects="once")
         async def parse(text: str) -> str:
             reach()
-            sys.exit(4)
-            return text
+            sys.exit(len(text) + 3)
 
         await asyncio.gather(parse("x"), quick(2))
 

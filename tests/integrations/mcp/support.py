@@ -98,7 +98,7 @@ async def ask(
     command: list[str],
     mode: str,
     do: Callable[[Client], Awaitable[Any]],
-    person: Callable[..., Awaitable[ElicitResult]] = yes,
+    person: Any = yes,
 ) -> Any:
     """Do something as the SDK's client of a command."""
     from mcp import Client, StdioServerParameters  # noqa: PLC0415 -- see above

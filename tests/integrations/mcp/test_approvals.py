@@ -35,7 +35,7 @@ async def test_a_client_that_offers_elicitation_is_asked(
     """Its user's yes grants the approval, a no denies it; nothing else has to be done."""
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
 
-    answers = [{"approve": True}, {"approve": False}]
+    answers: list[Any] = [{"approve": True}, {"approve": False}]
     questions: list[str] = []
 
     async def person(context: Any, params: Any) -> ElicitResult:
@@ -98,9 +98,11 @@ async def test_a_waiting_call_over_http_is_answered(setup: Setup, command: Comma
     ):
         waiting = await client.call_tool("send", SEND)
         assert waiting.is_error
-        found = re.search(r"waiting for approval (\S+);", waiting.content[0].text)
+        told: Any = waiting.content[0]
+        found = re.search(r"waiting for approval (\S+);", told.text)
         assert found is not None
         assert (await command("approvals", "grant", found[1])).code == 0
         sent = await client.call_tool("send", SEND)
-        assert sent.content[0].text == "sent to ada"
+        answer: Any = sent.content[0]
+        assert answer.text == "sent to ada"
     assert setup.effects() == ["ada: x"]

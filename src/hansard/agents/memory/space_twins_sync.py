@@ -21,6 +21,7 @@ from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found, searc
 from hansard.agents.memory.space_base import SpaceOnPortal, texts_of
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import MemoryChange
+from hansard.agents.steps.secret_guard import errors_without_secrets
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
@@ -84,16 +85,9 @@ class MemorySpace(SpaceOnPortal):
         embedder: Embedder | None = None,
     ) -> Found:
         """The files of the space that fit a question, the best first; as a session's `search`."""
-        ranked = self._rankers(embedder)
-        return search(
-            texts_of(self._portal.run(self._store.entries())),
-            question,
-            ranked,
-            by=by,
-            glob=glob,
-            kind=kind,
-            limit=limit,
-        )
+        ranked, texts = self._rankers(embedder), texts_of(self._portal.run(self._store.entries()))
+        with errors_without_secrets(self._store):
+            return search(texts, question, ranked, by=by, glob=glob, kind=kind, limit=limit)
 
     def follow(self) -> None:
         """Keep the space in memory at what the log tells: reads then ask nobody."""

@@ -7,6 +7,7 @@ until it is known to be a text.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -42,6 +43,12 @@ def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
         return cls
 
     return guard
+
+
+def errors_without_secrets(guarded: Any) -> contextlib.AbstractContextManager[None]:
+    """Take the secrets of a guarded object out of the errors that are raised inside."""
+    redaction: Redaction | None = guarded._redaction  # noqa: SLF001 -- of the class that it guards
+    return contextlib.nullcontext() if redaction is None else redaction.in_errors()
 
 
 def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
