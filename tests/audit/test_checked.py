@@ -38,6 +38,24 @@ def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: P
     assert {"models", "selection", "copies", "times", "failures", "scores", "costs"} <= blind
 
 
+def test_tasks_that_an_arm_lacks_are_not_checked_while_a_run_is_open(home: Path):
+    """The audit says so, and finds them once the run has ended."""
+    place = Audited(home, "open-runs")
+    with hansard.connect("open-runs", data_dir=home) as record:
+        for arm, tasks in (("a", 4), ("b", 2)):
+            for task in range(tasks):
+                with record.run("w", experiment="e", arm=arm, task=f"t{task}") as session:
+                    session.message("assistant", f"{arm}{task}")
+                record.score(session.run, {"reward": 1.0}, by="judge")
+        with record.run("w", experiment="e", arm="b", task="t2"):
+            *found, summary = place.call("audit", "--experiment", "e", "--json").lines
+            text = place.call("audit", "--experiment", "e").out
+    reasons = [row["why_not"] for row in summary["looked"] if row["topic"] == "selection"]
+    assert found == []
+    assert "1 run is open: tasks that an arm lacks are looked for once it is over" in reasons
+    assert "selection of e: 1 run is open" in text
+
+
 def test_every_topic_is_either_checked_or_not(home: Path):
     """No topic of a finding is left out of the list, also in an empty workspace; of one run those
     that compare runs are listed as not checked.

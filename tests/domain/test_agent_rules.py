@@ -266,6 +266,8 @@ def test_alternatives_may_be_told_in_three_ways():
     )
     with pytest.raises(BadValue, match="give id, score, reason"):
         agent.alternatives([{"score": 1}])
+    with pytest.raises(BadValue, match=r"has 'because'.*rejected_because"):
+        agent.alternatives([{"id": "b", "because": "late"}])
 
 
 def test_a_refusal_is_the_caller_s_error():

@@ -400,7 +400,9 @@ def remedy(path: Path) -> str:
     return (
         "Stop every program that uses the data directory and restore the broker's files from a "
         f"backup that has them: mv '{store}' '{store}.damaged' && cp -a BACKUP/nats '{store}'. "
-        f"To continue with what is left, remove '{path}'"
+        "That brings back all workspaces of the data directory as they were then. To continue with "
+        f"what is left, remove '{path}': a program that is started again then repeats the effects "
+        "that are lost"
     )
 
 

@@ -542,15 +542,23 @@ def _fields(command: Begin | Leave) -> dict[str, Any]:
     return msgspec.structs.asdict(command)
 
 
+KEYS = "give id, score, reason, rejected_because"
+
+
 def alternatives(given: Iterable[object]) -> tuple[Alternative, ...]:
     """Alternatives from dicts, texts or Alternatives. Raises BadValue."""
     out: list[Alternative] = []
     for item in given:
         try:
             shaped = {"id": item} if isinstance(item, str) else item
+            unknown = (
+                shaped.keys() - Alternative.__struct_fields__ if isinstance(shaped, dict) else ()
+            )
+            if unknown:
+                raise BadValue(
+                    "alternatives", f"{item!r:.80} has {', '.join(map(repr, unknown))}", KEYS
+                )
             out.append(msgspec.convert(shaped, Alternative, from_attributes=True))
         except msgspec.ValidationError as error:
-            raise BadValue(
-                "alternatives", f"{item!r:.80} ({error})", "give id, score, reason"
-            ) from error
+            raise BadValue("alternatives", f"{item!r:.80} ({error})", KEYS) from error
     return tuple(out)

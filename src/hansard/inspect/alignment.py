@@ -111,9 +111,9 @@ def moves(agent: AgentHistory) -> list[Move]:
 def _step(agent: AgentHistory, step: Step) -> Move:
     stored = agent.events[step.version].stored
     error = step.error
-    failure = (error.type, error.message) if error is not None else ()
+    failure = (error.type, error.message, step.rule) if error is not None else ()
     results = [_digest(raw) for raw in (step.items if step.streamed else (step.result,))]
-    came = (step.status.value, *failure, step.rule, *results)
+    came = (step.status.value, *failure, *results)
     return Move(
         agent.name,
         step.tool,

@@ -10,9 +10,9 @@ CREATE TABLE finding_kinds (
 );
 COMMENT ON TABLE finding_kinds IS 'One row a kind of finding: what it is about, how bad it is, which question it answers, and the command to type next.';
 INSERT INTO finding_kinds VALUES
-    ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?', 'hansard run settle {run} {agent}#{step} --did-not-happen'),
-    ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} --did-not-happen'),
-    ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?', 'hansard run settle {run} {agent}#{step} --did-not-happen'),
+    ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
+    ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
+    ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
     ('orphan_intents', 'waiting', 'intents', 'medium', 'Is each call answered, or surely at work?', 'hansard run trace {run}'),
     ('late_outcomes', 'completed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
     ('late_outcomes', 'failed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
@@ -161,6 +161,15 @@ CROSS JOIN LATERAL (VALUES
     ('times', t.timed, 'no times of the source are recorded')
 ) AS v(topic, looked, why_not)
 WHERE v.looked BETWEEN 1 AND t.runs - 1 AND t.experiment IS NOT NULL
+UNION ALL
+-- The conditions of settled_trials.
+SELECT 'selection', experiment, 0, 'tasks that an arm lacks', concat(concat_ws(', ',
+    CASE count(*) FILTER (status = 'open') WHEN 0 THEN NULL WHEN 1 THEN '1 run is open'
+        ELSE concat(count(*) FILTER (status = 'open'), ' runs are open') END,
+    if(bool_or(registered AND stopped_at IS NULL), 'its plan is not stopped', NULL)),
+    ': tasks that an arm lacks are looked for once it is over')
+FROM trials WHERE of_run IS NULL
+GROUP BY experiment HAVING bool_or(status = 'open' OR (registered AND stopped_at IS NULL))
 UNION ALL
 SELECT 'scores', experiment, count(*), 'claimed means', NULL
 FROM claimed_scores WHERE run IS NULL AND of_run IS NULL GROUP BY experiment
