@@ -1,6 +1,7 @@
 """A program that is started again: which run it resumes, and what its failure says."""
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -141,6 +142,22 @@ def test_a_run_that_somebody_finished_is_not_resumed(start: Start, tmp_path: Pat
     with hansard.connect(data_dir=tmp_path / "record") as record:
         record.cancel(run, because="no longer needed")
     assert start().stdout.strip() != run
+
+
+@pytest.mark.slow
+def test_a_run_that_the_record_lost_is_not_begun_again(start: Start, tmp_path: Path):
+    """If the record of the unfinished run is gone, with all that would tell, a restart stops and
+    names the run: a new one would repeat its effects. `HANSARD_RESUME=0` begins it all the same.
+    """
+    run = start(AT="a1", END="kill").stdout.strip()
+    for name in ("nats", "marks", "projections"):
+        shutil.rmtree(tmp_path / "record" / name, ignore_errors=True)
+    stopped = start()
+    assert stopped.returncode != 0
+    assert f"run {run}" in stopped.stderr
+    assert "would repeat its effects" in stopped.stderr
+    assert ledger(tmp_path) == ["a0", "a1"]
+    assert start(HANSARD_RESUME="0").returncode == 0
 
 
 def fails(folder: Path) -> BaseException:

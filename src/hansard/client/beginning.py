@@ -30,6 +30,7 @@ from hansard.client.options import (
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.unfinished import ProgramStart, Unfinished
 from hansard.domain.choices import check_options
+from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
 from hansard.settings import Settings
@@ -37,6 +38,12 @@ from hansard.settings import Settings
 INSTEAD = (
     "these settings name a restricted agent's credentials, with which record.run(...) of "
     "hansard.connect() gives its session; or unset HANSARD_CREDENTIALS"
+)
+
+LOST = (
+    "this program left it unfinished, and it is not on record any more: a new run would repeat its "
+    "effects. Restore the data directory from a backup that has it, or begin a new run: set "
+    "HANSARD_RESUME=0"
 )
 
 NEVER_RESUMED = (INTERACTIVE, "pytest")
@@ -90,6 +97,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
                 note.close(is_done=False)
             await workspace.close()
             raise
+        if note is not None:
+            note.begun()
         if asked.run != named:
             _announce(workspace, opened)
         return workspace, opened, settings.report, note
@@ -116,6 +125,9 @@ async def _resumable(
         life = fold_life(await workspace.states.commits(RunStream(found.run)))
         if settings.resume and life.status in {RunStatus.OPEN, RunStatus.FAILED}:
             return found, replace(asked, run=found.run)
+        if settings.resume and life.status is RunStatus.UNKNOWN and found.is_begun:
+            found.close(is_done=False)
+            raise Corrupt(f"run {found.run}", LOST)
         found.close(is_done=True)
     run = workspace.clock.new_id()
     return start.begin(run), replace(asked, begins=run)

@@ -40,19 +40,28 @@ _held: set[str] = set()
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """The content of a file: a run, and the digest of the program start that began it."""
+    """The content of a file: a run, the digest of the program start that began it, and whether the
+    run is on record. The last field is overwritten in place.
+    """
 
     run: str
     start: str
+    is_begun: bool = False
 
 
 class Unfinished:
     """The file of one run, locked by this process until `close`."""
 
-    def __init__(self, path: Path, fd: int, run: str, identity: str) -> None:
-        self.path, self.run = path, run
+    def __init__(self, path: Path, fd: int, note: _Note, identity: str) -> None:
+        self.path, self.run, self.is_begun = path, note.run, note.is_begun
         self._fd, self._identity = fd, identity
         _held.add(identity)
+
+    def begun(self) -> None:
+        """Note that the run is on record, so that its loss is noticed."""
+        if not self.is_begun:
+            end = b"false}"
+            os.pwrite(self._fd, b"true }", os.fstat(self._fd).st_size - len(end))
 
     def close(self, *, is_done: bool) -> None:
         """Release the lock; remove the file if the run need not be resumed."""
@@ -93,11 +102,12 @@ class ProgramStart:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             file_lock.take(fd)
-            os.write(fd, msgspec.json.encode(_Note(run, self._start)))
+            note = _Note(run, self._start)
+            os.write(fd, msgspec.json.encode(note))
         except OSError as error:
             _log.warning("cannot prepare to resume this run", run=run, error=str(error))
             return None
-        return Unfinished(path, fd, run, self._identity)
+        return Unfinished(path, fd, note, self._identity)
 
     def join(self, run: str) -> Unfinished | None:
         """Lock the file of a run that the caller named, so that no other start resumes it."""
@@ -107,11 +117,11 @@ class ProgramStart:
         return self._folder / f"{run}.{self._suffix}"
 
     def _locked(self, path: Path, *, is_named: bool = False) -> Unfinished | None:
-        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+        with contextlib.suppress(OSError, ValueError), path.open("r+b") as file:
             note = msgspec.json.decode(file.read(), type=_Note)
             is_free = (is_named or note.start == self._start) and file_lock.take(file.fileno())
             if is_free and os.fstat(file.fileno()).st_nlink:  # not removed since it was opened
-                return Unfinished(path, os.dup(file.fileno()), note.run, self._identity)
+                return Unfinished(path, os.dup(file.fileno()), note, self._identity)
         return None
 
 
