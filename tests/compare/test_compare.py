@@ -361,7 +361,7 @@ def test_the_text_says_the_verdicts(asked: Asked):
     text = asked().out
     assert "bold against steady: better" in text
     assert "9 won, 0 lost, 15 even; exact sign test of tasks p 0.0039" in text
-    assert "depends on missing values (as recorded: worse, left out: cannot tell)" in text
+    assert "depends on missing values (counted as failures: worse, left out: cannot tell)" in text
     assert "With 21 trials without a value left out instead: cannot tell, difference" in text
     assert "Failures are unevenly spread: 72 of 72 runs of steady ended as completed, 39 of" in text
     assert "paired by task, 20 tasks, 4 of one arm only left out" in text
@@ -381,7 +381,8 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert first == "Experiment greeting"
     assert warned.startswith("Failures are unevenly spread: 72 of 72 runs of steady ended as")
     assert lines[0].startswith("bold against steady: better, by Holm's p 0.0023 over 2 comparisons")
-    assert "depends on missing values (as recorded: worse, left out: cannot tell)" in lines[1]
+    depends = "depends on missing values (counted as failures: worse, left out: cannot tell)"
+    assert depends in lines[1]
     assert lines[1].endswith("; 4 tasks of one arm only left out.")
     assert lines[2] == "Only steady was compared with each: --all-pairs ranks the arms."
     assert lines[3].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")

@@ -17,7 +17,7 @@ LARGE = 1_000
 NO_VERDICT = "no metric named"
 """The verdict of what was scored beside others, and nothing names."""
 
-WAYS = {"failure": "as recorded", "excluded": "left out", "worst-case": "worst case"}
+WAYS = {"failure": "counted as failures", "excluded": "left out", "worst-case": "worst case"}
 """How each way of counting what is missing is named in a sentence."""
 
 LOST_UNITS_P = 0.001
