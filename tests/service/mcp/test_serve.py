@@ -262,7 +262,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             (f"run://{run}/view", '"role":"ada"'),
             (f"run://{run}/view?role=ben", '"role":"ben"'),
             (f"board://{run}/findings/1", '"author":"cleo"'),
-            (f"decision://{explained[-1]['decision']}", "Which?"),
+            (f"decision://{explained[0]['decision']}", "Which?"),
         ):
             (found,) = (await ada.client.read_resource(uri)).contents
             assert fact in found.model_dump_json().replace("\\", ""), uri
