@@ -123,7 +123,22 @@ def test_a_half_read_stream_of_a_pure_tool_is_never_in_doubt(stage: Stage, shape
 
 @pytest.mark.slow
 def test_sigterm_in_the_middle_of_writes_ends_the_program(stage: Stage) -> None:
-    """Whatever the loop does when the signal comes, nothing waits for a connection that is gone."""
-    code, err, took_s = _ended(stage, "terminated_busy")
-    assert code == 4, err
-    assert took_s < PATIENT_S
+    """Wherever the signal hits the loop, nothing waits for what is gone."""
+    _terminate_writers(stage, 10)
+
+
+@pytest.mark.long
+@pytest.mark.thorough(
+    quick="tests/faults/test_program_ends.py::test_sigterm_in_the_middle_of_writes_ends_the_program"
+)
+def test_sigterm_again_and_again_in_the_middle_of_writes(stage: Stage, rounds: Any) -> None:
+    """One in 1,500 hits asyncio while it wakes who waits for a write."""
+    _terminate_writers(stage, 10 * rounds(quick=1, full=200))
+
+
+def _terminate_writers(stage: Stage, programs: int) -> None:
+    for number in range(programs):
+        stage.begin(f"r1-{number}")
+        code, err, took_s = _ended(stage, "terminated_busy")
+        assert code == 4, err
+        assert took_s < PATIENT_S

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
 from typing import Any, Protocol, TypeVar, assert_never
+from weakref import WeakSet
 
 import msgspec
 
 from hansard.agents.callables import awaited, calling, is_coroutine_function, name_of
 from hansard.agents.steps.scope import Scope, enter, leave
+from hansard.bus.loggers import logger
 from hansard.bus.own_tasks import own_task
 from hansard.bus.portal import Portal, demand_loop
+
+_log = logger(__name__)
 
 T = TypeVar("T")
 
@@ -208,15 +213,50 @@ async def _perform_async(op: Op) -> Any:
             assert_never(op)
 
 
+ENDING_WAIT_S = 1.0
+"""Longest wait for one write where an exception of a signal handler ended the event loop."""
+
+_ending: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
+"""The loops that such an exception ended. It may have hit asyncio's own code, which then has
+forgotten whom to wake: no wait in such a loop is sure to end."""
+
+
 class Unbroken(asyncio.Future[Any]):
     """A future that is waited for to its end: who waits and is cancelled gets the cancellation once
     this is done. What `asyncio.shield` does with a second future, and a turn of the loop more.
     """
 
+    _wakes: list[tuple[Callable[[Any], object], Any]] | None = None
+    """Whom the result wakes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if _ending and self.get_loop() in _ending:
+            self._hurry()
+
+    def set_result(self, result: Any) -> None:
+        """As that of a future."""
+        self._wakes = self._callbacks
+        super().set_result(result)
+
     def cancel(self, msg: Any | None = None) -> bool:
         """It is not: what is on its way comes to something."""
         del msg
+        if isinstance(sys.exc_info()[1], SystemExit | KeyboardInterrupt):
+            _ending.add(self.get_loop())
+            self._hurry()
         return False
+
+    def _hurry(self) -> None:
+        self.get_loop().call_later(ENDING_WAIT_S, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self.done():
+            _log.warning("write given up", why="a signal handler's exception ended the event loop")
+            self.set_exception(asyncio.CancelledError())
+        elif any(getattr(task, "_fut_waiter", None) is self for task in asyncio.all_tasks()):
+            for wake, _ in self._wakes or ():
+                wake(self)
 
 
 async def _shielded(future: asyncio.Future[Any]) -> Any:

@@ -98,9 +98,11 @@ class _Entry(msgspec.Struct):
     joint: Joint | None = None
     label: Label | None = None
     sent: Append | None = None
-    """The commit as a thread tried to send it: it goes as it is, and alone."""
+    """The commit as it was tried already: it goes as it is, and alone."""
     tried_s: float | None = None
     """When that attempt began which may have stored it, by the monotonic clock."""
+    merged: Sequence[_Entry] = ()
+    """The other entries whose events are in that commit, too."""
 
 
 def _size(recorded: Recorded) -> int:
@@ -184,7 +186,8 @@ class StreamWriter:
         self._written = written
         self._queue: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
-        self._sending = ""
+        self._sending: Append | None = None
+        self._sent_s = 0.0
         self._here = appends_here(log)
         self._lock = threading.Lock()
         self._coming = 0
@@ -357,15 +360,23 @@ class StreamWriter:
         """Have what is queued sent."""
         if self._holder is None and self._pump is None:
             self._pump = own_task(self._drain())
-            self._pump.add_done_callback(self._never_began)
+            self._pump.add_done_callback(self._ended)
 
-    def _never_began(self, pump: asyncio.Task[None]) -> None:
-        """A loop that ends may cancel the pump before its first step: its `finally` never ran."""
+    def _ended(self, pump: asyncio.Task[None]) -> None:
+        """A loop that ends may cancel the pump before its first step: its `finally` never ran. An
+        exception of a signal handler, which runs in whatever the loop does, ends the pump alone.
+        """
         if pump is self._pump:
             self._pump = None
-            self.lost = AppendUnknown(self.stream, self.version + 1, self._sending, 0.0)
+            self.lost = self._unknown()
             self._fail(list(self._queue))
             self._queue.clear()
+        elif self._queue:
+            self._start()
+
+    def _unknown(self) -> AppendUnknown:
+        commit_id = self._sending.commit.id if self._sending is not None else ""
+        return AppendUnknown(self.stream, self.version + 1, commit_id, 0.0)
 
     async def _drain(self) -> None:
         try:
@@ -378,9 +389,11 @@ class StreamWriter:
                     self._log_lost(error)
                     self._fail(batch)
                 except asyncio.CancelledError:  # the loop ends
-                    version = self.version + 1
-                    self.lost = AppendUnknown(self.stream, version, self._sending, 0.0)
+                    self.lost = self._unknown()
                     self._fail(batch)
+                    raise
+                except BaseException:  # of a signal handler
+                    self._put_back(batch)
                     raise
                 else:
                     await _tell(batch, stored)
@@ -390,10 +403,26 @@ class StreamWriter:
                 self._fail(list(self._queue))
                 self._queue.clear()
 
+    def _put_back(self, batch: list[_Entry]) -> None:
+        """Have the next pump send what an exception cut off: the same commit, if there is one. A
+        joint decision is not made twice.
+        """
+        first, *merged = batch
+        if first.joint is not None:
+            self.lost = self._unknown()
+            self._fail(batch)
+        elif self._sending is None:
+            self._queue.extendleft(reversed(batch))
+        else:
+            first.sent, first.tried_s, first.merged = self._sending, self._sent_s, merged
+            self._queue.appendleft(first)
+
     def _take(self) -> list[_Entry]:
         batch = [self._queue.popleft()]
+        if batch[0].sent is not None:
+            return [*batch, *batch[0].merged]
         size, count = batch[0].size, len(batch[0].events)
-        while self._queue and batch[0].joint is None and batch[0].sent is None:
+        while self._queue and batch[0].joint is None:
             entry = self._queue[0]
             if entry.joint is not None:
                 break
@@ -405,6 +434,7 @@ class StreamWriter:
         return batch
 
     async def _append(self, batch: list[_Entry]) -> Stored:
+        self._sending = None
         if batch[0].joint is not None:
             return await batch[0].joint(self._send)
         if batch[0].sent is not None:
@@ -452,7 +482,8 @@ class StreamWriter:
         tried_s: float | None = None,
     ) -> list[Stored]:
         """Send a commit and what goes with it; `tried_s` as of its entry."""
-        self.label, self._sending = mine.commit.label, mine.commit.id
+        self.label, self._sending = mine.commit.label, mine
+        self._sent_s = tried_s if tried_s is not None else time.monotonic()
         try:
             if tried_s is not None and self._here is not None:
                 stored = [await self._here.append_again(mine, tried_s)]
@@ -469,7 +500,9 @@ class StreamWriter:
         return stored
 
     def _went_on(self, stored: Stored) -> None:
-        """A commit of the stream is stored."""
+        """A commit of the stream is stored. One that was sent again may be known to be."""
+        if stored.commit.last_version <= self.version:
+            return
         self.version = stored.commit.last_version
         if self._written is not None:
             self._written(stored)

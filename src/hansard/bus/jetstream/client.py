@@ -14,7 +14,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, cast
 from uuid import uuid4
 
@@ -117,6 +117,21 @@ class _Parser(Parser):
         return rest or not self.buf
 
 
+class _Own:
+    """An attribute for a task of nats-py, which is disowned as soon as it is made."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = f"own{name}"
+
+    def __get__(self, client: _Client, _: type) -> asyncio.Task[None] | None:
+        found: asyncio.Task[None] | None = client.__dict__.get(self._name)
+        return found
+
+    def __set__(self, client: _Client, task: asyncio.Task[None] | None) -> None:
+        disown(task)
+        client.__dict__[self._name] = task
+
+
 class _Client(Client):
     """nats-py's client, less its header parser and its rendering of headers.
 
@@ -129,29 +144,41 @@ class _Client(Client):
         hasattr(Client, name) for name in ("_send_command", "_flush_pending", "_process_headers")
     )
 
+    _reading_task = _Own()
+    _ping_interval_task = _Own()
+    _flusher_task = _Own()
+    _reconnection_task = _Own()
+
     def __init__(self) -> None:
         super().__init__()
         self._ps = _Parser(self)
 
     async def _read_loop(self) -> None:
-        disown(asyncio.current_task())
-        try:
-            await super()._read_loop()
-        except (SystemExit, KeyboardInterrupt):  # of a signal handler that ran meanwhile
-            await self._process_op_err(ConnectionError("reading was interrupted"))
-            raise
+        await self._until_interrupted(super()._read_loop())
 
     async def _ping_interval(self) -> None:
-        disown(asyncio.current_task())
-        await super()._ping_interval()
+        await self._until_interrupted(super()._ping_interval())
 
     async def _flusher(self) -> None:
-        disown(asyncio.current_task())
-        await super()._flusher()
+        await self._until_interrupted(super()._flusher())
+
+    async def _until_interrupted(self, loop: Coroutine[Any, Any, None]) -> None:
+        """An exception of a signal handler, which runs in whatever the event loop does, ends one of
+        nats-py's loops: the connection is made anew.
+        """
+        try:
+            await loop
+        except (SystemExit, KeyboardInterrupt):
+            await self._process_op_err(ConnectionError("a signal handler interrupted it"))
+            raise
 
     async def _attempt_reconnect(self) -> None:
-        disown(asyncio.current_task())
-        await super()._attempt_reconnect()
+        try:
+            await super()._attempt_reconnect()
+        except (SystemExit, KeyboardInterrupt):
+            again = self._attempt_reconnect()
+            self._reconnection_task = asyncio.get_running_loop().create_task(again)
+            raise
 
     async def _process_headers(self, headers: bytes | None) -> Any:
         return headers or None
