@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, Protocol, TypeVar, assert_never
+from typing import Any, Protocol, Self, TypeVar, assert_never
 from weakref import WeakSet
 
 import msgspec
@@ -229,10 +229,11 @@ class Unbroken(asyncio.Future[Any]):
     _wakes: list[tuple[Callable[[Any], object], Any]] | None = None
     """Whom the result wakes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        if _ending and self.get_loop() in _ending:
+    def bounded(self) -> Self:
+        """This future, which is given up in a loop that is ending."""
+        if self.get_loop() in _ending:
             self._hurry()
+        return self
 
     def set_result(self, result: Any) -> None:
         """As that of a future."""

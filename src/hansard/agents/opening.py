@@ -508,7 +508,7 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         return await _left(workspace, ledger, left, events, send)
 
     try:
-        done = Unbroken()
+        done = Unbroken().bounded()
         ledger.leave(Leave(outcome, told, ledger.answered_ranges), leave, done)
         await done
     except HansardError as failed:

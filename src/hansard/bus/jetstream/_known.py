@@ -30,7 +30,8 @@ MARKER_BYTES_MAX = 1024
 """A marker larger than this is given up for the next smaller message: it is sent every time."""
 
 CLAIMED_MAX = 1_024
-"""Acknowledged positions that are remembered, of each stream: more than are ever in flight."""
+"""At least so many acknowledged positions of each stream are remembered, and at most twice as many:
+more than are ever in flight."""
 
 _NS = 1_000_000_000
 
@@ -52,7 +53,8 @@ class Known(msgspec.Struct):
     alone: bool = False
     asked_s: float = float("-inf")
     lock: Any = msgspec.field(default_factory=threading.Lock)
-    claimed: dict[int, None] = msgspec.field(default_factory=dict)
+    claimed: set[int] = msgspec.field(default_factory=set)
+    claimed_before: set[int] = msgspec.field(default_factory=set)
 
     @property
     def is_fresh(self) -> bool:
@@ -67,15 +69,17 @@ class Known(msgspec.Struct):
                 self.marker, self.marker_bytes = subject, size
 
     def claim(self, position: int) -> None:
-        """Take a position for the publish that it acknowledges. Raises NoAnswer if another publish
-        of this client had it: the acknowledgement is a repetition.
+        """Take a position for the publish that it acknowledges: the stream has come to it. Raises
+        NoAnswer if another publish of this client had it: the acknowledgement is a repetition.
         """
         with self.lock:
-            if position in self.claimed:
+            if position in self.claimed or position in self.claimed_before:
                 raise NoAnswer(f"position {position} was acknowledged to another publish")
-            self.claimed[position] = None
-            if len(self.claimed) > CLAIMED_MAX:
-                del self.claimed[next(iter(self.claimed))]
+            if len(self.claimed) == CLAIMED_MAX:
+                self.claimed_before, self.claimed = self.claimed, set()
+            self.claimed.add(position)
+            if position > self.position:
+                self.position = position
 
     def reach(self, position: int) -> None:
         """Take in that the stream has come to a position. It never goes back: a thread that sends

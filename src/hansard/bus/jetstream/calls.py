@@ -51,7 +51,6 @@ async def publish(
     _, answer = await broker.request(subject, payload, headers, wait_s)
     ack = acknowledged(answer, above)
     known.claim(ack.seq)
-    known.reach(ack.seq)
     return ack
 
 
