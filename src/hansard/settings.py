@@ -90,6 +90,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
             the same program left unfinished (1, the default) or begins a new one (0).
         debug: HANSARD_DEBUG: keep the frames of this package in the traceback of an exception that
             ends a session (1), or hide them (0, the default).
+        redact: HANSARD_REDACT: secrets that programs, commands and `hansard up` keep out of what
+            they write: names, each with the environment variable that holds the secret
+            (`api-key=OPENAI_API_KEY,db=DB_PASSWORD`).
         settle: HANSARD_SETTLE: what becomes of a step in doubt where the program has no policy:
             `ask` asks at the terminal (`hansard.ask_person`), as `hansard run resume` sets it;
             `stop` (default) leaves it to a person.
@@ -132,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     mode: str | None = None
     resume: bool = True
     debug: bool = False
+    redact: str | None = None
     settle: str | None = None
     workflow: str | None = None
     agent: str | None = None
@@ -208,6 +212,24 @@ def of_this_program(environment: MutableMapping[str, str]) -> dict[str, str]:
     for name in found:
         _removed[name] = environment.pop(name)
     return {**_removed, **environment}
+
+
+def secrets(settings: Settings) -> dict[str, str]:
+    """Return the secrets of HANSARD_REDACT, by name. Raises SettingsError where one is not set."""
+    found: dict[str, str] = {}
+    for pair in (settings.redact or "").split(","):
+        name, _, variable = (part.strip() for part in pair.partition("="))
+        if not name and not variable:
+            continue
+        text = os.environ.get(variable)
+        if not name or not text:
+            message = (
+                f"HANSARD_REDACT has {pair.strip()!r}, and no environment variable {variable!r} is "
+                "set: give NAME=VARIABLE, comma-separated, and set each variable"
+            )
+            raise SettingsError(message)
+        found[name] = text
+    return found
 
 
 _OF_ONE_PROGRAM = tuple(map(_variable, ("run", "mode", "report")))

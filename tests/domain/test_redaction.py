@@ -113,3 +113,12 @@ def test_a_secret_in_an_address_is_refused(where):
     with pytest.raises(BadValue, match="secret") as told:
         scrubbed(append, _of(key=SECRET))
     assert SECRET not in str(told.value)
+
+
+def test_an_error_shows_no_half_of_a_secret():
+    """It cuts what it repeats, before anything is looked for in it."""
+    redaction = _of(key=SECRET)
+    with pytest.raises(BadValue) as told, redaction.in_errors():
+        raise BadValue("key", f"{'x' + SECRET!r:.14}", "give a number")
+    assert SECRET[:7] not in str(told.value)
+    assert "<secret:key>" in str(told.value)

@@ -19,6 +19,7 @@ and people wait for. On a busy machine the 200 rounds are judged by it, one case
 PATIENT_S = 8.0
 
 WARNING = "a session was never closed"
+RECORD_WARNING = "a record was never closed"
 
 
 class End(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ SHAPES = {
     "interrupt": msgspec.structs.replace(HALF, code=-signal.SIGINT, run="failed"),
     "unclosed_session": UNCLOSED,
     "unclosed_record": UNCLOSED,
+    "entered_record": DONE,
     "generator": UNCLOSED,
     "unclosed_async": msgspec.structs.replace(UNCLOSED, step=StepStatus.COMPLETED),
     "terminated_idle": TERMINATED,
@@ -79,6 +81,7 @@ def _check(stage: Stage, shape: str) -> float:
     else:
         assert (last.status, last.closed) == (end.step, end.closed), err
     assert (WARNING in err) is (end.run == "open"), err
+    assert (RECORD_WARNING in err) is (shape == "entered_record"), err
     for noise in ("was destroyed", "never awaited", "Exception ignored", "broker did not confirm"):
         assert noise not in err
     return took_s

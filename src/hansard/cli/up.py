@@ -19,6 +19,7 @@ import typer
 from hansard import settings as configuration
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.redacted_log import ForwardingLog
 from hansard.bus.server import private_copy
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
@@ -138,7 +139,8 @@ async def _made(settings: Settings) -> bool:
     """Make the workspace's streams, or check them; whether they were made."""
     workspace = await open_workspace(settings)
     try:
-        return isinstance(workspace.log, JetStreamLog) and workspace.log.made
+        log = workspace.log.base if isinstance(workspace.log, ForwardingLog) else workspace.log
+        return isinstance(log, JetStreamLog) and log.made
     finally:
         await workspace.close()
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, Self, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.prompts.store import Prompt
-from hansard.agents.steps.scope import kept
+from hansard.agents.steps.scope import enters, kept, leaves
 from hansard.client.options import RunOptions
 from hansard.client.reports import (
     AuditOptions,
@@ -250,6 +250,7 @@ class AsyncSessions(Brief, Generic[AsyncS]):
         """End the sessions that are open without a block, as `session.close(error)` does, and let
         go of the broker.
         """
+        leaves(self)
         try:
             for session in kept(self):
                 await session.close(error)
@@ -268,6 +269,7 @@ class AsyncSessions(Brief, Generic[AsyncS]):
     async def _let_go(self) -> None: ...
 
     async def __aenter__(self) -> Self:
+        enters(self)
         return self
 
     async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, Self, Unpack
 
 from hansard.agents.access.views import View
 from hansard.agents.prompts.store import Prompt
-from hansard.agents.steps.scope import kept
+from hansard.agents.steps.scope import enters, kept, leaves
 from hansard.client.options import RunOptions
 from hansard.client.reports import (
     AuditOptions,
@@ -248,6 +248,7 @@ class SyncSessions(Brief, Generic[S]):
         """End the sessions that are open without a block, as `session.close(error)` does, and let
         go of the broker.
         """
+        leaves(self)
         try:
             for session in kept(self):
                 session.close(error)
@@ -266,6 +267,7 @@ class SyncSessions(Brief, Generic[S]):
     def _let_go(self) -> None: ...
 
     def __enter__(self) -> Self:
+        enters(self)
         return self
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:

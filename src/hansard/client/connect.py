@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from hansard.agents.policy.gate import GateRule
 from hansard.agents.steps.recorder import Settle
+from hansard.agents.steps.scope import enters
 from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus import access
 from hansard.bus.access import Credentials
@@ -185,7 +186,9 @@ class Connecting(Generic[R]):
         return self._record
 
     async def __aenter__(self) -> R:
-        return await self._opened()
+        record = await self._opened()
+        enters(record)
+        return record
 
     async def __aexit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if self._record is not None:

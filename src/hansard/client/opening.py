@@ -30,6 +30,7 @@ from hansard.bus.server.lease import Durability, Login
 from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.tracebacks import show_own_frames
 from hansard.domain.choices import chosen
+from hansard.domain.redaction import Redaction
 from hansard.settings import Settings, SettingsError
 
 _log = logger(__name__)
@@ -151,6 +152,8 @@ async def open_with_tables(
     """A workspace, open, and what opens its tables. `only_read`: for who reads, over one
     connection; it has to be there. Raises as `open_workspace`, and then NotFound.
     """
+    redact = {} if only_read else configuration.secrets(settings)
+    Redaction.of(redact)
     broker = await find_broker(settings)
 
     try:
@@ -173,7 +176,8 @@ async def open_with_tables(
         folder = Path(settings.data_dir).absolute()
         return tables.Tables(settings.workspace, folder, broker.runtime)
 
-    return _workspace(log, broker, _command(settings)), tables
+    opened = _workspace(log, broker, _command(settings))
+    return opened if only_read else opened.redacting(redact), tables
 
 
 def _command(settings: Settings) -> str:

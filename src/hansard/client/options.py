@@ -20,10 +20,11 @@ from hansard.agents.steps.secrets import SecretProvider
 from hansard.bus.server.lease import Durability
 from hansard.client.person import ask_person
 from hansard.domain.choices import check_options, chosen
+from hansard.domain.errors import BadValue
 from hansard.domain.redaction import Redaction
 from hansard.domain.run import Chain
 from hansard.domain.values import recordable
-from hansard.settings import Settings
+from hansard.settings import Settings, secrets
 
 AGENT = "agent"
 """The agent and its role, where neither a program nor a setting names one."""
@@ -65,7 +66,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
         its few, or a secret that cannot be redacted.
         """
         told = dict(rules)
-        Redaction.of(told.get("redact", {}))
+        told["redact"] = _redact(told.get("redact", {}), secrets(settings))
         on_doubt = chosen(OnDoubt, settings.settle, "settle") if settings.settle else OnDoubt.STOP
         if told.get("settle") is None and on_doubt is OnDoubt.ASK:
             told["settle"] = ask_person
@@ -85,6 +86,16 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
             agent if agent is not None else self.agent or AGENT,
             role if role is not None else self.role or AGENT,
         )
+
+
+def _redact(given: Mapping[str, Any], of_settings: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the secrets of a program and of its settings. Raises BadName, BadValue."""
+    for name in given.keys() & of_settings.keys():
+        if given[name] != of_settings[name]:
+            remedy = "give each secret a name of its own"
+            raise BadValue(f"redact[{name!r}]", "not the text that HANSARD_REDACT names so", remedy)
+    Redaction.of(given)
+    return {**given, **of_settings}
 
 
 class BrokerSettings(TypedDict, total=False):

@@ -151,11 +151,24 @@ class Redaction:
         try:
             yield
         except HansardError as error:
-            error.args = self.fields(error.args)
+            cut = self._with_cut_ones()
+            error.args = cut.fields(error.args)
             for name, value in vars(error).items():
                 if isinstance(value, str | tuple | list | dict):
-                    setattr(error, name, self.fields(value))
+                    setattr(error, name, cut.fields(value))
             raise
+
+    def _with_cut_ones(self) -> Redaction:
+        """This, and the beginnings of its texts from half of them on: an error shows no more than
+        the first 40 to 200 characters of a value.
+        """
+        cut = [
+            (name, secret[:length])
+            for name, secret in self.secrets
+            if isinstance(secret, str)
+            for length in range(max(SECRET_LENGTH_MIN, (len(secret) + 1) // 2), len(secret))
+        ]
+        return Redaction([*self.secrets, *cut])
 
     # ---------------------------------------------------------------- events
 

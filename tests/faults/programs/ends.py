@@ -98,6 +98,21 @@ def unclosed_record() -> None:
     reach()
 
 
+def entered_record() -> None:
+    """Enter a record's block and never leave it; its run's block is left."""
+    record = hansard.connect(workspace=JOB.workspace)
+    KEPT.append(record)
+    record.__enter__()
+    with record.run("ends", run=JOB.run) as session:
+
+        @session.tool(effects="pure")
+        def quick(number: int) -> int:
+            return number
+
+        quick(1)
+    reach()
+
+
 def generator() -> None:
     """Hold the blocks in a generator that is never finished."""
 
@@ -274,6 +289,7 @@ SHAPES = {
     "interrupt": interrupt,
     "unclosed_session": unclosed_session,
     "unclosed_record": unclosed_record,
+    "entered_record": entered_record,
     "generator": generator,
     "terminated_idle": terminated_idle,
     "terminated_in_call": terminated_in_call,

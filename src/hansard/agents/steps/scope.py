@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import MutableMapping
@@ -343,6 +344,20 @@ _unclosed: weakref.WeakSet[Any] = weakref.WeakSet()
 """Sessions of this process that have not been closed, in a block or without."""
 
 
+_entered: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""Records whose block is open, each with the process that entered it."""
+
+
+def enters(record: Any) -> None:
+    """Have a program that ends before `leaves` be warned of a record."""
+    _entered[record] = os.getpid()
+
+
+def leaves(record: Any) -> None:
+    """Forget a record whose block ends."""
+    _entered.pop(record, None)
+
+
 def opens(session: Any) -> None:
     """Have a program that ends before `drop` be warned of a session."""
     _unclosed.add(session)
@@ -410,11 +425,13 @@ def ambient(tool: str) -> Any:
 
 @atexit.register
 def _left_open() -> None:
-    for session in list(_unclosed):
-        if session.is_left_open:
-            _log.warning(
-                "a session was never closed: its run stays open on record until it is resumed, or "
-                "finished with 'hansard run finish'",
-                run=session.run,
-                agent=session.agent,
-            )
+    sessions = [each for each in _unclosed if each.is_left_open]
+    for session in sessions:
+        _log.warning(
+            "a session was never closed: its run stays open on record until it is resumed, or "
+            "finished with 'hansard run finish'",
+            run=session.run,
+            agent=session.agent,
+        )
+    if not sessions and os.getpid() in _entered.values():
+        _log.warning("a record was never closed: leave its 'with' block, or call record.close()")

@@ -78,8 +78,7 @@ class Known(msgspec.Struct):
             if len(self.claimed) == CLAIMED_MAX:
                 self.claimed_before, self.claimed = self.claimed, set()
             self.claimed.add(position)
-            if position > self.position:
-                self.position = position
+            self.position = max(self.position, position)
 
     def reach(self, position: int) -> None:
         """Take in that the stream has come to a position. It never goes back: a thread that sends

@@ -1,0 +1,89 @@
+"""`HANSARD_REDACT`: secrets are kept out of the record, whatever writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.domain.errors import BadValue
+from hansard.settings import SettingsError
+from tests.cli.support import Call
+from tests.cli.test_up import up
+from tests.privacy.operations import SECRET, stored_secrets
+
+ROLE = """
+[roles.writer]
+about = "Writes."
+[[roles.writer.sees]]
+name = "its own work"
+roles = ["writer"]
+[roles.writer.may]
+tools = ["*"]
+kinds = ["message.*"]
+"""
+
+
+@pytest.fixture
+def redact(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The setting, in this environment."""
+    given = {"HANSARD_REDACT": "api-key=THE_KEY", "THE_KEY": SECRET}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    return given
+
+
+def test_a_program_and_a_command_keep_out_what_the_setting_names(
+    tmp_path: Path, redact: dict[str, str], shell: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither says `redact=`; the sync client, a command and a fork of the program."""
+    monkeypatch.setenv("HANSARD_DATA_DIR", str(tmp_path))
+    with hansard.connect("lab") as record, record.run("w", run="r") as session:
+        session.message("user", f"my key is {SECRET}")
+    told = shell(
+        *("run", "finish", "r", "--because", f"rotated {SECRET}", "--json"),
+        **redact,
+        HANSARD_DATA_DIR=str(tmp_path),
+    )
+    assert SECRET not in told.out + told.err
+    with hansard.connect("lab") as record:
+        [row] = record.sql("SELECT data::VARCHAR FROM events WHERE type LIKE 'message%'").rows
+        assert "<secret:api-key>" in row[0]
+    assert stored_secrets(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_the_service_keeps_out_what_its_own_setting_names(tmp_path: Path, shell: Call) -> None:
+    """A restricted agent that redacts nothing sends a secret of the service's."""
+    home, file = tmp_path / "data", tmp_path / "ada.json"
+    (tmp_path / "roles.toml").write_text(ROLE)
+    with up(home, "--json", HANSARD_REDACT="api-key=THE_KEY", THE_KEY=SECRET) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["service"]
+        for words in (
+            ("roles", "apply", str(tmp_path / "roles.toml")),
+            ("credentials", "writer", "--name", "ada", "-o", str(file)),
+        ):
+            told = shell(*words, HANSARD_DATA_DIR=str(home))
+            assert told.code == 0, told.err
+        with hansard.connect(credentials=file) as record, record.run("w", run="r") as session:
+            session.message("user", f"my key is {SECRET}")
+        with hansard.connect("lab", data_dir=home) as record:
+            [row] = record.sql("SELECT data::VARCHAR FROM events WHERE type LIKE 'message%'").rows
+            assert "<secret:api-key>" in row[0]
+    assert stored_secrets(home) == []
+
+
+def test_a_setting_that_cannot_be_taken_is_told(
+    tmp_path: Path, redact: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that is not set, a name that a program gives another secret."""
+    with pytest.raises(BadValue, match=re.escape("HANSARD_REDACT")):
+        hansard.connect("lab", data_dir=tmp_path, redact={"api-key": "another secret"})
+    monkeypatch.delenv("THE_KEY")
+    with pytest.raises(SettingsError, match="THE_KEY"):
+        hansard.connect("lab", data_dir=tmp_path)
+    assert redact
