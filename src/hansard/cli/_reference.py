@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hansard.cli import command
@@ -20,24 +21,54 @@ Exit codes: 0 done; 1 something is wrong (a finding of `check`, a difference in 
 broker in `status`); 2 an error, in one line with its remedy; 4 there is more than was given (an
 answer of `sql`); 130 interrupted; 141 the reader of a pipe left. `hansard run resume` and `replay`
 with a command exit with that command's code.
+
+Global options stand before the command: `hansard -w support run show last`. Brackets at the end of
+a meaning give the default, the environment variable or the range. Under a command stand its own
+arguments and options, and the names of the common ones that it takes.
 """
+
+_COMMON = 4
+"""An argument or option of so many commands that has one text in them is described once."""
+
+Row = tuple[str, str]
 
 
 def reference() -> str:
-    """The page."""
-    return _HEAD + "".join(_sections(command(), "hansard"))
+    """Return the page: common arguments and options once, then each command."""
+    sections = list(_sections(command(), "hansard"))
+    counts = Counter(row for *_, rows in sections for row in rows)
+    best = {name: (name, text) for (name, text), _ in reversed(counts.most_common())}
+    common = {row for row in best.values() if counts[row] >= _COMMON}
+    parts = [_HEAD, "\n## Common arguments and options\n\n", _table(sorted(common))]
+    for path, usage, words, rows in sections:
+        level = "###" if " " in path.partition(" ")[2] else "##"
+        parts.append(f"\n{level} `{path}`\n\n{words}\n{usage}")
+        own = [row for row in rows if row not in common]
+        if own:
+            parts.append("\n" + _table(own))
+        shared = [f"`{name}`" for name, text in rows if (name, text) in common and name[0] == "-"]
+        if shared:
+            parts.append(f"\nCommon: {', '.join(shared)}.\n")
+    return "".join(parts)
 
 
-def _sections(given: Any, path: str, above: Any = None) -> Iterator[str]:
+def _table(rows: Iterable[Row]) -> str:
+    body = "".join(f"|`{name}`|{text}|\n" for name, text in rows)
+    return f"|Name|Meaning|\n|---|---|\n{body}"
+
+
+def _sections(
+    given: Any, path: str, above: Any = None
+) -> Iterator[tuple[str, str, str, list[Row]]]:
+    """Give each command's path, usage, help and parameters, a group before its commands."""
     context = given.make_context(path, [], parent=above, resilient_parsing=True)
     found = context.command
-    yield f"\n## `{path}`\n\n{_paragraphs(found.help or '')}\n\n"
-    yield f"```text\n{_usage(found, context, path)}\n```\n"
-    rows = list(_rows(found, context))
-    if rows:
-        yield "\n| | |\n|---|---|\n" + "".join(f"| {name} | {text} |\n" for name, text in rows)
-    for name in sorted(getattr(found, "commands", {})):
-        yield from _sections(found.commands[name], f"{path} {name}", context)
+    commands = getattr(found, "commands", {})
+    arguments = [] if commands else found.collect_usage_pieces(context)[1:]
+    usage = f"\n`{' '.join([path, *arguments])}`\n" if arguments else ""
+    yield path, usage, _paragraphs(found.help or ""), list(_rows(found, context))
+    for name in sorted(commands):
+        yield from _sections(commands[name], f"{path} {name}", context)
 
 
 def _paragraph(text: str) -> str:
@@ -48,17 +79,13 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(_paragraph(part) for part in inspect.cleandoc(text).split("\n\n"))
 
 
-def _usage(command: Any, context: Any, path: str) -> str:
-    return " ".join([path, *command.collect_usage_pieces(context)])
-
-
-def _rows(command: Any, context: Any) -> Iterator[tuple[str, str]]:
+def _rows(command: Any, context: Any) -> Iterator[Row]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record is None:
+        if record is None or "--help" in record[0]:
             continue
         name, text = record
-        yield f"`{name.strip()}`".replace("|", "\\|"), _paragraph(text).replace("|", "\\|")
+        yield name.strip().replace("|", "\\|"), _paragraph(text).replace("|", "\\|")
 
 
 if __name__ == "__main__":
