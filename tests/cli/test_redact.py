@@ -69,7 +69,7 @@ def test_the_service_keeps_out_what_its_own_setting_names(tmp_path: Path, shell:
         ):
             told = shell(*words, HANSARD_DATA_DIR=str(home))
             assert told.code == 0, told.err
-        with hansard.connect(credentials=file) as record, record.run("w", run="r") as session:
+        with hansard.connect(credentials=file) as ada, ada.run("w", run="r") as session:
             session.message("user", f"my key is {SECRET}")
         with hansard.connect("lab", data_dir=home) as record:
             [row] = record.sql("SELECT data::VARCHAR FROM events WHERE type LIKE 'message%'").rows
