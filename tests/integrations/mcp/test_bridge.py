@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.faults._warm import python
-from tests.integrations.mcp.support import Commands, Setup, ask, everything
+from tests.integrations.mcp.support import Commands, Setup, ask, everything, text, wire
 
 pytestmark = pytest.mark.slow
 
 ONE_ERA = Path(__file__).with_name("programs") / "one_era.py"
+DOUBLING = ONE_ERA.with_name("doubling.py")
+NEW_ERA = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
+}
 
 
 def speaking(setup: Setup, era: str) -> list[str]:
@@ -52,3 +59,29 @@ async def test_without_the_proxy_they_do_not(setup: Setup, client: str, server: 
     with pytest.raises(BaseException) as refused:  # noqa: PT011 -- a group, of the SDK's
         await ask(setup, speaking(setup, server), client, everything)
     assert not isinstance(refused.value, TimeoutError)
+
+
+@pytest.mark.parametrize("server", ["new", "old"])
+async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_again(
+    setup: Setup, server: str
+):
+    """A request that is asked twice of the server has an id of its own each time; its client gets
+    the last answer alone, under the id that it gave.
+    """
+    command = [*setup.proxy(server=False), "--", python(), str(DOUBLING), server]
+    async with wire(setup, command) as client:
+        if server == "new":
+            await client.greet(elicitation={})
+            number = await client.begin("tools/call", name="send", arguments={})
+        else:
+            number = await client.begin("tools/list", _meta=NEW_ERA)
+        told = await client.hear()
+        if server == "new":
+            assert told["method"] == "elicitation/create"
+            answer = {"action": "accept", "content": {"sure": True}}
+            line = {"jsonrpc": "2.0", "id": told["id"], "result": answer}
+            await client.say(json.dumps(line).encode())
+            told = await client.hear()
+        assert (told["id"], text(told["result"])) == (number, "the answer")
+        number = await client.begin("ping")  # nothing else was told meanwhile
+        assert (await client.hear())["id"] == number

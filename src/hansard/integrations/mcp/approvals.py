@@ -233,9 +233,7 @@ def _addressed(answered: Answered, id_: Id) -> Answered:
     frame = frames.read(answered.raw, from_server=True)
     if not isinstance(frame, Answer) or frame.id == id_:
         return answered
-    if frame.error is not None:
-        return Answered(frames.error(id_, frame.error), is_servers=False)
-    return Answered(frames.result(id_, frame.result), is_servers=False)
+    return Answered(frame.under(id_).raw, is_servers=False)
 
 
 def _elicits_by_result(frame: Request) -> bool:

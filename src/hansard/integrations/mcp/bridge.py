@@ -24,7 +24,7 @@ from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import DISCOVER, INITIALIZE, VERSION_KEY
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
-from hansard.integrations.mcp.upstream import ASKED_MAX, Heard, Replies, Server
+from hansard.integrations.mcp.upstream import ASKED_MAX, Heard, Replies, Server, ServerGone
 
 _log = logger(__name__)
 
@@ -97,6 +97,7 @@ class Bridge:
         self._open: list[_Open] = []
         self._suspended: dict[str, _Open] = {}
         self._number = 0
+        self._ids: dict[Id, Id] = {}  # a client's request: its id at the server
 
     async def send(self, raw: bytes) -> None:
         """Pass on what nobody answers. Raises ServerGone."""
@@ -118,6 +119,9 @@ class Bridge:
                 return
             if isinstance(frame, Notification) and frame.method != "notifications/cancelled":
                 return  # of the handshake, and of roots, which the newer era has not
+        if isinstance(frame, Notification) and frame.calls_off in self._ids:
+            params = frame.params | {"requestId": self._ids.pop(frame.calls_off)}
+            raw = frames.notification(frame.method, params)
         await self._server.send(raw)
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
@@ -165,6 +169,8 @@ class Bridge:
             while (frame := await self._server.next()) is not None:
                 if self._translates == OLD and isinstance(frame, Request):
                     await self._hear_asked(frame)
+                elif isinstance(frame, Answer) and str(frame.id).startswith(OWN):
+                    _log.warning("the server answered a request twice: the first counts")
                 else:
                     await self._heard.put(frame)
         finally:
@@ -255,13 +261,29 @@ class Bridge:
 
     async def _own(self, method: str, params: dict[str, Any]) -> Answer | None:
         """What a request of our own is answered; None for nothing in time."""
-        self._number += 1
-        id_ = f"{OWN}-{self._number}"
+        id_ = self._new_id()
         try:
             async with asyncio.timeout(PROBE_S):
                 return await self._server.ask(id_, frames.request(id_, method, params))
         except TimeoutError:
             return None
+
+    def _new_id(self) -> str:
+        self._number += 1
+        return f"{OWN}-{self._number}"
+
+    async def _ask(self, frame: Request, params: dict[str, Any]) -> Answer:
+        """Ask a client's request with other parameters, under an id that no request had before: a
+        late second answer to an earlier one is none to this.
+        """
+        id_ = self._ids[frame.id] = self._new_id()
+        try:
+            answer = await self._server.ask(id_, frames.request(id_, frame.method, params))
+        except (NotDone, ServerGone):
+            self._ids.pop(frame.id, None)
+            raise
+        self._ids.pop(frame.id, None)  # a cancelled one keeps its entry until the server is told
+        return answer.under(frame.id)
 
     # A client of the older era, a server of the newer
 
@@ -271,8 +293,7 @@ class Bridge:
         meta = own if isinstance(own, dict) else {}
         params["_meta"] = {**meta, VERSION_KEY: NEW, **self._client}
         for _ in range(ROUNDS_MAX):
-            raw = frames.request(frame.id, frame.method, params)
-            answer = await self._server.ask(frame.id, raw)
+            answer = await self._ask(frame, params)
             told = answer.result
             if not isinstance(told, dict) or told.get("resultType") != "input_required":
                 return _as_old(frame, answer)
@@ -284,8 +305,7 @@ class Bridge:
 
     async def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Put a question of the server to the client."""
-        self._number += 1
-        id_ = f"{OWN}-{self._number}"
+        id_ = self._new_id()
         raw = frames.request(id_, asked["method"], asked.get("params", {}))
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked_back[id_] = waiting
@@ -307,8 +327,7 @@ class Bridge:
         state = frame.params.get("requestState")
         if isinstance(state, str) and state in self._suspended:
             return await self._go_on(frame, self._suspended.pop(state))
-        raw = frames.request(frame.id, frame.method, _old_params(frame.params))
-        answer = asyncio.ensure_future(self._server.ask(frame.id, raw))
+        answer = asyncio.ensure_future(self._ask(frame, _old_params(frame.params)))
         return await self._until_asked(frame, _Open(answer))
 
     async def _until_asked(
@@ -406,7 +425,7 @@ def _as_old(frame: Request, answer: Answer) -> Answer:
 def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
     """A result as the newer era has it; the id is that of who asks now."""
     if answer.error is not None:
-        return Answer(frames.error(frame.id, answer.error), frame.id, None, answer.error)
+        return answer.under(frame.id)
     told = dict(answer.result) if isinstance(answer.result, dict) else {}
     told.setdefault("resultType", "complete")
     if frame.method in CACHED:

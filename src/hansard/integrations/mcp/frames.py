@@ -110,6 +110,13 @@ class Answer(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
     is_refused: bool = False
 
+    def under(self, id_: Id) -> Answer:
+        """Return the same answer under the id of another request."""
+        if self.id == id_:
+            return self
+        raw = result(id_, self.result) if self.error is None else error(id_, self.error)
+        return msgspec.structs.replace(self, raw=raw, id=id_)
+
 
 Frame = Request | Notification | Answer
 

@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.choices import nearest
@@ -65,7 +63,7 @@ class Several:
         if isinstance(frame, Answer):
             name, _, id_ = str(frame.id).partition(BETWEEN)
             if name in self._servers:
-                await self._servers[name].send(_answer_as(frame, _own_id(id_)))
+                await self._servers[name].send(frame.under(_own_id(id_)).raw)
             return
         told = await self._all(lambda server: server.send(raw))
         lost = [each for each in told.values() if isinstance(each, ServerGone)]
@@ -252,8 +250,7 @@ async def _pages(
         id_ = f"hansard-page-{number}-{_tagged(frame.id)}" if number else frame.id
         answer = await server.ask(id_, frames.request(id_, frame.method, params))
         if answer.error is not None or not isinstance(answer.result, dict):
-            raw = _answer_as(answer, frame.id)
-            return msgspec.structs.replace(answer, raw=raw, id=frame.id)
+            return answer.under(frame.id)
         first = answer.result if first is None else first
         items += answer.result.get(field) or []
         cursor = answer.result.get("nextCursor")
@@ -285,9 +282,3 @@ def _tagged(id_: Id) -> str:
 
 def _own_id(tagged: str) -> Id:
     return int(tagged[1:]) if tagged.startswith("n") else tagged[1:]
-
-
-def _answer_as(answer: Answer, id_: Id) -> bytes:
-    if answer.error is not None:
-        return frames.error(id_, answer.error)
-    return frames.result(id_, answer.result)

@@ -87,12 +87,8 @@ class _Exchange:
     def own(self, found: Frame) -> Frame:
         """What the process said, with the client's own id and token."""
         assert self.frame is not None  # noqa: S101 -- only a request is answered
-        if isinstance(found, Answer) and found.id != self.frame.id:
-            if found.error is not None:
-                raw = frames.error(self.frame.id, found.error)
-            else:
-                raw = frames.result(self.frame.id, found.result)
-            return Answer(raw, self.frame.id, found.result, found.error, found.is_refused)
+        if isinstance(found, Answer):
+            return found.under(self.frame.id)
         if isinstance(found, Notification) and self.token != _token(self.frame):
             params = dict(found.params)
             if found.method == PROGRESS:

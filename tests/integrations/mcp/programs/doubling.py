@@ -1,0 +1,57 @@
+"""A server over pipes of one era (`new` or `old`) of which the proxy asks a request twice to
+translate it: the first answer comes once more, right before the second.
+"""
+
+import json
+import sys
+
+FORM = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
+ASKED = {
+    "resultType": "input_required",
+    "requestState": "state",
+    "inputRequests": {
+        "sure": {
+            "method": "elicitation/create",
+            "params": {"mode": "form", "message": "sure?", "requestedSchema": FORM},
+        }
+    },
+}
+UNKNOWN = {"code": -32601, "message": "Method not found"}
+
+
+def say(id_: object, **answer: object) -> None:
+    """Write an answer."""
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": id_, **answer}) + "\n")
+    sys.stdout.flush()
+
+
+def main(era: str) -> None:
+    """Answer until the client leaves."""
+    first: object = None
+    refused = {"result": ASKED} if era == "new" else {"error": UNKNOWN}
+    doubled = "tools/call" if era == "new" else "tools/list"
+    for line in sys.stdin:
+        asked = json.loads(line)
+        match asked.get("method"):
+            case "server/discover" if era == "new":
+                found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+                say(asked["id"], result={"resultType": "complete", **found})
+            case "initialize" if era == "old":
+                info = {"name": "doubling", "version": "1"}
+                greeting = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+                say(asked["id"], result={**greeting, "serverInfo": info})
+            case method if method == doubled and first is None:
+                first = asked["id"]
+                say(first, **refused)
+            case method if method == doubled:
+                say(first, **refused)
+                content = [{"type": "text", "text": "the answer"}]
+                say(asked["id"], result={"resultType": "complete", "content": content, "tools": []})
+            case "tools/list":
+                say(asked["id"], result={"resultType": "complete", "tools": []})
+            case _:
+                if "id" in asked:
+                    say(asked["id"], error=UNKNOWN)
+
+
+main(sys.argv[1])
