@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hansard.integrations.mcp.http import parameters
+from hansard.integrations.mcp.http.upstream import parameter_headers, parameters_of
 from tests.cli.support import Call
 from tests.integrations.mcp.support import (
     WAIT_S,
@@ -300,17 +300,17 @@ def test_which_arguments_go_in_headers():
             "n": {"type": "number"} | header("N"),
         }
     }
-    found = parameters.declared(schema)
+    found = parameters_of(schema)
     assert found == {("region",): "mcp-param-region", ("deep", "on"): "mcp-param-on"} | {
         ("n",): "mcp-param-n"
     }
     told = {"region": "eu", "deep": {"on": True}, "n": None, "a": 1}
-    assert dict(parameters.said(found, told)) == {
+    assert dict(parameter_headers(found, told)) == {
         "mcp-param-region": "eu",
         "mcp-param-on": "true",
     }
-    assert dict(parameters.said(found, {"deep": 7, "n": 1.5})) == {"mcp-param-n": "1.5"}
-    assert parameters.declared(None) == {}
+    assert dict(parameter_headers(found, {"deep": 7, "n": 1.5})) == {"mcp-param-n": "1.5"}
+    assert parameters_of(None) == {}
 
 
 def header(name: object) -> dict[str, object]:

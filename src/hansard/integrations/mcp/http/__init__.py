@@ -2,5 +2,5 @@
 
 It may touch what of the proxy speaks no transport (`..recording`, `..calls`, `..frames`).
 `server` is the server at its URL, `upstream` has it asked by a client of pipes, `proxy` by clients
-over HTTP, whom `clients` lets in and `reply` answers; `serving` brings them together.
+over HTTP, whom `reply` answers; `serving` lets them in, and brings the parts together.
 """

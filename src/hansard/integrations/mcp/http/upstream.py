@@ -12,6 +12,7 @@ import asyncio
 import base64
 import contextlib
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx2
@@ -22,7 +23,6 @@ from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import CALL, INITIALIZE, LIST_TOOLS, VERSION_KEY
 from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
-from hansard.integrations.mcp.http import parameters
 from hansard.integrations.mcp.http.server import (
     EVENTS,
     JSON,
@@ -63,6 +63,22 @@ RESUME_S, RESUME_S_MAX = 1.0, 30.0
 PAGES_MAX = 50
 """Pages of a list of tools that is asked for here."""
 
+PARAM_HEADER, PARAM_PREFIX = "x-mcp-header", "mcp-param-"
+"""Where a tool's schema says that an argument is repeated in a header (since 2026-07-28), so that a
+router need not read bodies; and how that header's name begins.
+"""
+
+PARAM_TYPES = ("string", "integer", "boolean", "number")
+"""Types of such arguments. The revision names the first three; its suite has the last, too."""
+
+DEPTH_MAX = 16
+"""So deep in a schema a header is looked for."""
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+Parameters = Mapping[tuple[str, ...], str]
+"""Where an argument stands, by the names that lead there; the header that says it."""
+
 _PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
@@ -87,7 +103,7 @@ class HttpUpstream:
         self._session: str | None = None
         self._version: str | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._in_headers: dict[str, parameters.Declared] | None = None
+        self._in_headers: dict[str, Parameters] | None = None
 
     async def send(self, raw: bytes) -> None:
         """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
@@ -154,7 +170,7 @@ class HttpUpstream:
         known = self._in_headers = self._in_headers or {}
         for each in tools if isinstance(tools, list) else []:
             if isinstance(each, dict) and isinstance(each.get("name"), str):
-                known[each["name"]] = parameters.declared(each.get("inputSchema"))
+                known[each["name"]] = parameters_of(each.get("inputSchema"))
 
     async def _know_headers(self, frame: Request) -> None:
         """Ask what its tools take, where no list of them has passed: a client that is answered from
@@ -218,7 +234,7 @@ class HttpUpstream:
                 told[NAME] = _in_header(name)
             if frame.method == CALL and isinstance(name, str):
                 declared = (self._in_headers or {}).get(name, {})
-                for header, value in parameters.said(declared, frame.params.get("arguments")):
+                for header, value in parameter_headers(declared, frame.params.get("arguments")):
                     told[header] = _in_header(value)
         return [*told.items()]
 
@@ -243,10 +259,7 @@ class HttpUpstream:
                 await self._streamed(answer, reached)
             elif isinstance(frame, Request):
                 found = await self._server.answer(answer, frame)
-                if found.error is not None and found.id is None:
-                    raw = frames.error(frame.id, found.error)
-                    found = Answer(raw, frame.id, None, found.error, found.is_refused)
-                await self._take(found)
+                await self._take(found if found.id is not None else found.under(frame.id))
             elif answer.status_code >= REFUSED_MIN:
                 raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
 
@@ -325,3 +338,35 @@ def _in_header(value: str) -> str:
     if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def parameters_of(schema: object) -> Parameters:
+    """Which arguments of a tool go in headers. What is declared as it may not be goes in none."""
+    found = list(_within(schema, ()))
+    names = [header for _, header in found]
+    return {path: header for path, header in found if names.count(header) == 1}
+
+
+def _within(schema: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or len(path) >= DEPTH_MAX:
+        return
+    for name, each in properties.items():
+        if not isinstance(each, dict):
+            continue
+        said = each.get(PARAM_HEADER)
+        if isinstance(said, str) and _TOKEN.fullmatch(said) and each.get("type") in PARAM_TYPES:
+            yield (*path, name), PARAM_PREFIX + said.lower()
+        yield from _within(each, (*path, name))
+
+
+def parameter_headers(headers: Parameters, arguments: object) -> Iterator[tuple[str, str]]:
+    """The headers of a call's arguments; none of one that is not given."""
+    for path, header in headers.items():
+        value: Any = arguments
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, bool):
+            yield header, "true" if value else "false"
+        elif isinstance(value, str | int | float):
+            yield header, str(value)
