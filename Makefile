@@ -128,7 +128,7 @@ fmt: $(STAMP) ## Format, and mend what ruff can mend
 	$(BIN)/ruff format .
 
 # Copied, so that README.md and docs/ stand in the site as they stand here, and their links hold.
-PAGES := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md docs examples
+PAGES := README.md README.zh-CN.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md docs examples
 
 docs: $(STAMP) ## Build the site of docs/ and the Python API's reference; a broken link fails
 	rm -rf build/pages && mkdir -p build/pages && cp -r $(PAGES) build/pages/

@@ -8,14 +8,22 @@ workspace share one. A block that cannot run has a comment before it that says w
 `<!-- not run: it needs a broker on another machine -->`. Blocks after `<!-- notebook -->` are cells
 of a notebook, parted by `# %%`: tests/notebooks runs them in a kernel of the page.
 
-Code warns of nothing, and each command of README.md has something to show.
+A `python` block after `<!-- file: quickstart.py -->` is saved as that file, and `$ python` lines of
+consoles run it. `<!-- exits with 137: it kills itself -->` before a console states the exit code of
+its last command.
+
+Code warns of nothing. Each command of README.md has something to show, and prints the lines that
+are written below it. A translation of README.md has the same blocks, and is not run again.
 """
 
+import itertools
 import os
 import re
 import shlex
 import subprocess
+import sys
 import time
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -37,18 +45,25 @@ PAGES = sorted(
 )
 TOURS = ("README.md",)
 """Pages whose commands each have something to show, so that a reader sees what they are for."""
+TRANSLATIONS = sorted(ROOT.glob("README.*.md"))
+"""Pages whose blocks are those of README.md."""
 
 RUN_S_MAX = 400
 """A command that takes so many seconds hangs."""
 END_S_MAX = 60
 """Seconds until the broker of a program that has ended is gone."""
 REASON_LETTERS_MIN = 10
+SIGNALLED = 128
+"""A shell adds it to the number of the signal that ended a program."""
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`]*$")
 NOTEBOOK = re.compile(r"<!--\s*notebook\s*-->")
 CELL = re.compile(r"^# %%.*$", re.MULTILINE)
 NAMED = re.compile(r"HANSARD_|workspace|data[-_]dir|\s-w\s|connect(?:_async)?\(\s*[^)\s]")
 NOT_RUN = re.compile(r"<!--\s*not run:?\s*(?P<reason>.*?)\s*-->")
+FILE = re.compile(r"<!--\s*file: (?P<name>\S+)\s*-->")
+EXITS = re.compile(r"<!--\s*exits with (?P<code>\d+): .+-->")
+COMMAND = re.compile(r"\$ (?:[A-Z_]+=\S* )*(?:hansard|python|cp|openssl) ")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)[^)]*\)|!\[[^\]]*\]\((?P<image>[^)\s]+)\)")
 EMPTY = re.compile(
     r"^(?:no|none|nothing)\b|(?:^|[:,] )0 (?:calls|commits|decisions|events|keys|messages|rows|runs"
@@ -60,8 +75,8 @@ HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
 
 
 class Block(msgspec.Struct):
-    """A fenced block: its language, its first line in the page, why it is not run, if so, and
-    whether it is of a notebook.
+    """A fenced block: its language, its first line in the page, why it is not run, if so, whether
+    it is of a notebook, the file it is saved as, and the exit code of its last command.
     """
 
     language: str
@@ -69,6 +84,8 @@ class Block(msgspec.Struct):
     text: str
     reason: str | None
     notebook: bool = False
+    file: str | None = None
+    exit_code: int = 0
 
 
 def blocks(text: str) -> list[Block]:
@@ -76,6 +93,8 @@ def blocks(text: str) -> list[Block]:
     found: list[Block] = []
     reason: str | None = None
     notebook = False
+    file: str | None = None
+    exit_code = 0
     opened: tuple[str, str, int] | None = None
     held: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -84,8 +103,10 @@ def blocks(text: str) -> list[Block]:
             ticks, language, first = opened
             if fence and fence["ticks"] == ticks and not fence["language"]:
                 text = "\n".join(held) + "\n"
-                found.append(Block(language, first, text, reason, notebook))
+                block = Block(language, first, text, reason, notebook, file, exit_code)
+                found.append(block)
                 opened, reason, notebook, held = None, None, False, []
+                file, exit_code = None, 0
             else:
                 held.append(line)
         elif fence:
@@ -94,19 +115,31 @@ def blocks(text: str) -> list[Block]:
             reason = marked["reason"]
         elif NOTEBOOK.search(line):
             notebook = True
+        elif saved := FILE.search(line):
+            file = saved["name"]
+        elif ends := EXITS.search(line):
+            exit_code = int(ends["code"])
         elif line.strip():
-            reason, notebook = None, False
+            reason, notebook, file, exit_code = None, False, None, 0
     return found
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The `$ hansard ...`, `$ cp ...` and `$ openssl ...` lines, continued lines joined."""
+    """The command lines that run, continued lines joined, each split into words."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    return [
-        shlex.split(line[2:], comments=True)
-        for line in lines
-        if line.startswith(("$ hansard", "$ cp ", "$ openssl "))
-    ]
+    found = [line[2:].partition(" # ")[0] for line in lines if COMMAND.match(line)]
+    return [shlex.split(line) for line in found]
+
+
+def outputs(block: Block) -> list[list[str]]:
+    """The lines written below each of these commands."""
+    found: list[list[str]] = []
+    for line in block.text.replace("\\\n", " ").splitlines():
+        if COMMAND.match(line):
+            found.append([])
+        elif found:
+            found[-1].append(line)
+    return found
 
 
 def runnable(page: Path) -> list[Block]:
@@ -155,22 +188,23 @@ def data(page, request, tmp_path, workspace, monkeypatch):
 
 
 @pytest.fixture
-def hansard(data, node_modules, capsys, monkeypatch):
-    """Runs a command that has to succeed, and gives all that it said; a broker is there."""
+def hansard(data, node_modules, capfd, monkeypatch):
+    """Runs a command, checks its exit code, and gives all that it printed; a broker is there."""
     monkeypatch.setenv("HANSARD_DATA_DIR", str(data))
     monkeypatch.setenv("NODE_COMPILE_CACHE", str(node_modules))
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")  # as at a terminal: a killed program has printed
     monkeypatch.setenv("PATH", commands_at(), prepend=os.pathsep)
 
-    def run(command: list[str], page: Path) -> str:
+    def run(command: list[str], page: Path, exit_code: int = 0) -> str:
         if command[0] != "hansard":
             if command[0] == "cp":
                 _await_end(Path(command[2]))
-            return _expect_success(command, page)
-        done = ran(capsys, monkeypatch, command[1:])
+            return _expect(command, page, exit_code)
+        done = ran(capfd, monkeypatch, command[1:])
         structlog.reset_defaults()
         said = f"{done.out[-3000:]}\n{done.err[-3000:]}"
-        assert done.code == 0, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
+        assert done.code == exit_code, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
         return said
 
     with join(data):
@@ -181,7 +215,11 @@ def hansard(data, node_modules, capsys, monkeypatch):
 @pytest.mark.timeout(RUN_S_MAX * 2)
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if any(not block.notebook for block in runnable(page))],
+    [
+        page
+        for page in PAGES
+        if page not in TRANSLATIONS and any(not block.notebook for block in runnable(page))
+    ],
     ids=name_of,
 )
 def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
@@ -191,7 +229,10 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
     work.mkdir()
     monkeypatch.chdir(work)
     python = [block for block in todo if block.language == "python" and not block.notebook]
-    if python:
+    for block in python:
+        if block.file is not None:
+            Path(block.file).write_text(block.text, encoding="utf-8")
+    if python := [block for block in python if block.file is None]:
         # Blank lines before each block: a traceback then names the line of the page.
         script = ""
         for block in python:
@@ -201,15 +242,26 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
             script = f"__import__('sys').executable = {forked_python()!r}" + script
         (work / "page.py").write_text(script, encoding="utf-8")
         # Whatever it warns of is an error, such as ToolChanged: a reader would wonder at it.
-        _expect_success([python_at(), "page.py"], page)
+        _expect([python_at(), "page.py"], page)
     for block in todo:
         if block.language == "console":
-            for command in commands(block):
-                said = hansard(command, page)
+            *before, last = commands(block)
+            ends = [(command, 0) for command in before] + [(last, block.exit_code)]
+            for (command, exit_code), written in zip(ends, outputs(block), strict=True):
+                said = hansard(command, page, exit_code)
                 if name_of(page) in TOURS:
-                    assert said.strip(), f"{shlex.join(command)} shows nothing"
-                    found = EMPTY.search(said)
-                    assert found is None, f"{shlex.join(command)} shows nothing: {said}"
+                    _assert_shown(command, said, written)
+
+
+def _assert_shown(command: list[str], said: str, written: list[str]) -> None:
+    """A command shows something: the lines that are written below it, in order; `...` shortens."""
+    assert said.strip(), f"{shlex.join(command)} shows nothing"
+    found = EMPTY.search(said)
+    assert found is None, f"{shlex.join(command)} shows nothing: {said}"
+    at = 0
+    for line in (each.removesuffix("...") for each in written):
+        assert line in said[at:], f"{shlex.join(command)} does not print {line!r}: {said}"
+        at = said.index(line, at) + len(line)
 
 
 def _await_end(folder: Path) -> None:
@@ -220,21 +272,24 @@ def _await_end(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def _expect_success(command: list[str], page: Path) -> str:
+def _expect(command: list[str], page: Path, exit_code: int = 0) -> str:
+    """What a program prints that ends with this code; `NAME=value` before it is environment."""
+    named = list(itertools.takewhile(lambda word: "=" in word, command))
+    words = command[len(named) :]
+    if words[0] == "python":  # no fork, which would not read PYTHONUNBUFFERED
+        words[0] = sys.executable
     done = subprocess.run(
-        command,
+        words,
+        env=os.environ | dict(word.split("=", 1) for word in named),
         capture_output=True,
         text=True,
         check=False,
         timeout=RUN_S_MAX,
         stdin=subprocess.DEVNULL,
     )
-    return _assert_success(done, command, page)
-
-
-def _assert_success(done: subprocess.CompletedProcess[str], command: list[str], page: Path) -> str:
     said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert done.returncode == 0, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
+    code = SIGNALLED - done.returncode if done.returncode < 0 else done.returncode
+    assert code == exit_code, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
     return said
 
 
@@ -285,6 +340,30 @@ def test_there_is_a_readme():
     assert runnable(ROOT / "README.md"), "README.md shows no code or command that runs"
 
 
+@pytest.mark.parametrize("page", TRANSLATIONS, ids=name_of)
+def test_a_translation_has_the_blocks_of_the_original(page):
+    """Code, commands and output are equal, and each page links to the other."""
+    original = ROOT / "README.md"
+    texts = [each.read_text(encoding="utf-8") for each in (original, page)]
+    there, here = ([(b.language, b.file, b.exit_code, b.text) for b in blocks(t)] for t in texts)
+    assert here == there
+    for text, other in zip(texts, (page, original), strict=True):
+        assert f"({other.name})" in text
+    hrefs = [
+        [link["target"] or link["image"] for link in LINK.finditer(text)][1:] for text in texts
+    ]
+    assert hrefs[0] == hrefs[1], "both pages lead to the same pages"
+
+
+def test_the_readme_names_each_extra():
+    """Whoever installs from a clone sees each extra of pyproject.toml, and no other."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    install = text.partition("Add extras")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", install))
+    assert named == set(project["optional-dependencies"])
+
+
 def test_blocks_are_found_with_their_line_and_reason():
     """The reader of pages understands fences, languages, reasons and continued commands."""
     page = (
@@ -297,6 +376,14 @@ def test_blocks_are_found_with_their_line_and_reason():
     assert (second.reason, third.language, fourth.reason) == ("needs a broker", "text", None)
     assert commands(fourth) == [["hansard", "sql", "--as", "auditor"]]
     assert anchors(page) == {"title"}
+    page = (
+        "<!-- file: a.py -->\n```python\n```\n<!-- exits with 137: it is killed -->\n"
+        "```console\n$ X=1 python a.py\nkilled\n$ hansard runs\n```\n"
+    )
+    file, console = blocks(page)
+    assert (file.file, console.exit_code) == ("a.py", 137)
+    assert commands(console) == [["X=1", "python", "a.py"], ["hansard", "runs"]]
+    assert outputs(console) == [["killed"], []]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,15 @@ from playwright.async_api import Browser, Request
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "examples")
+PAGES = (
+    "README.md",
+    "README.zh-CN.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "examples",
+)
 NARROW = 400  # pixels: a telephone
 LOOKED_AT = (
     "index",

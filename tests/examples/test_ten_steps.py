@@ -112,10 +112,9 @@ def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
 @pytest.mark.thorough(
     quick="tests/examples/test_ten_steps.py::test_nine_are_answered_and_one_key_has_the_tenth_run"
 )
-@pytest.mark.parametrize("page", ["README.md", "examples/ten_steps/README.md"])
-def test_the_story_prints_what_is_written(program: Path, page: str):
+def test_the_story_prints_what_is_written(program: Path):
     """In processes, at a terminal, with the commands of the page; but for what it shortens."""
-    text = (ROOT / page).read_text("utf-8")
+    text = (ROOT / "examples/ten_steps/README.md").read_text("utf-8")
     [story] = re.findall(r"```text\n(\$ python digest.py\n.*?)```", text, re.DOTALL)
     began, mended, resumed = re.findall(r"^\$ (.*)$", story, re.MULTILINE)
     said = _at_terminal(began, program) + _at_terminal(mended, program)
