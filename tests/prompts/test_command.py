@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hansard.agents.prompts.importing import read_file
+from hansard.agents.prompts.importing import read_source
 from hansard.bus.os_user import OS_USER
 from hansard.domain.errors import BadValue
 
@@ -67,6 +67,11 @@ def test_versions_by_the_command_line(call, record, tmp_path):
         ("a.jsonl", "{", "line 1: it is no JSON"),
         ("a.jsonl", '{"version": 1}', "missing required field `prompt`"),
         ("a.jsonl", '{"version": 1, "prompt": "a"}\n' * 2, "two versions have one number"),
+        ("a.json", "{}", "neither a result of GEPA nor a program that DSPy saved"),
+        ("a.json", '{"candidates": [{}], "parents": []}', "missing required field"),
+        ("a.json", '[{"p": "a candidates.json has no parents"}]', "give a GEPA run folder"),
+        ("a.json", '{"metadata": {}, "p": {"signature": {}}}', "required field `instructions`"),
+        ("a.pkl", "", "is a pickle, which can run any code and is never loaded"),
         ("a.txt", "", "is of no known form"),
     ],
 )
@@ -75,7 +80,7 @@ def test_a_file_that_is_no_lineage_says_where(tmp_path, name, text, said):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(BadValue) as error:
-        read_file(path)
+        read_source(path)
     assert said in str(error.value)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.agents.prompts.importing import read_file
+from hansard.agents.prompts.importing import read_source
 from tests.faults._warm import python
 from tests.real import support
 
@@ -116,7 +116,8 @@ def test_the_report_counts_what_was_right(real_data, tmp_path):
 
 def test_all_trees_are_lineages(real_data):
     """375 candidates of 373 parents, 18 of which are merges; one root each, parents first."""
-    trees = [read_file(path) for path in sorted((real_data / "prompts/trees").glob("*.dot"))]
+    files = sorted((real_data / "prompts/trees").glob("*.dot"))
+    trees = [read_source(path).prompts[""] for path in files]
     assert len(trees) == 20
     every = [each for tree in trees for each in tree]
     assert (len(every), sum(len(each.parents) for each in every)) == (375, 373)

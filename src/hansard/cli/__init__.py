@@ -140,6 +140,7 @@ COMMANDS = {
     "prompt evolve": "Add a version that answers feedback, by rules on its text.",
     "prompt retire": "Retire a version; it can still be read.",
     "prompt report": "Show completion, tokens, scores, satisfaction by version.",
+    "prompt compare": "Compare two prompts over a table of cases.",
     "prompt promote": "Move an alias to a version that an experiment found better.",
     "prompt optimize": "Search for a better version, judge it, and move the alias.",
     "prompt import": "Import versions with their origins.",
@@ -374,8 +375,9 @@ def run_line() -> None:
         command()(args=hoisted(sys.argv[1:]), prog_name="hansard")
     except HansardError as error:
         _tell(error)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         code = INTERRUPTED
+        _tell_notes(error)
     except (MemoryError, RuntimeError) as error:
         limit = reached_limit(error)
         if limit is None:
@@ -494,3 +496,8 @@ def _tell(error: HansardError) -> None:
         traceback.print_exception(error)
     fact = reached_limit(error) or plain_text(masked(str(error)), lines=True)
     sys.stderr.write(f"error: {fact}\n")
+    _tell_notes(error)
+
+
+def _tell_notes(error: BaseException) -> None:
+    sys.stderr.writelines(f"{note}\n" for note in getattr(error, "__notes__", ()))

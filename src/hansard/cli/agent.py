@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +26,7 @@ app = noun(name="agent", help="Run an agent that is a folder, every action on re
 
 @app.command()
 @work
-async def run(
+def run(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="AGENTS.md, tools.json, skills/, subagents/.")
     ],
@@ -60,20 +59,18 @@ async def run(
     imported("deepagents", "'hansard agent run'", "deepagents", "agent")
     told = rule_files.load(rules) if rules is not None else None
 
-    def asked() -> AgentRun:
-        with connect(**connecting()) as record, watching_questions(_waiting):
-            return run_folder(
-                record,
-                folder,
-                prompt,
-                run=which,
-                model=model,
-                rules=told,
-                by=by,
-                asks=not yolo,
-            )
-
-    output.show(await asyncio.to_thread(asked), _said, json=json)
+    with connect(**connecting()) as record, watching_questions(_waiting):
+        found = run_folder(
+            record,
+            folder,
+            prompt,
+            run=which,
+            model=model,
+            rules=told,
+            by=by,
+            asks=not yolo,
+        )
+    output.show(found, _said, json=json)
 
 
 def _waiting(found: Approval) -> None:

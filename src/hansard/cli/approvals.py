@@ -62,7 +62,7 @@ def approvals(
 ) -> None:
     """List what agents ask before a call runs, in all runs; grant or deny it."""
     if context.invoked_subcommand is None:
-        do(_listing(every=every, json=json), json=json)
+        do(lambda: _listing(every=every, json=json), json=json)
 
 
 async def _listing(*, every: bool, json: bool) -> None:

@@ -59,22 +59,27 @@ def within(**filters: str | None) -> str:
     return f" of {', '.join(given)}" if given else ""
 
 
-def work(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
-    """A command that is run to its end, and left with the exit code it returns (None is 0)."""
+Doing = Coroutine[Any, Any, int | None] | int | None
+"""What a command gives: its exit code (None is 0), or a coroutine of it."""
+
+
+def work(function: Callable[P, Doing]) -> Callable[P, None]:
+    """A command that is run to its end. One that calls functions of its user is no coroutine
+    function: they run in the main thread, where Ctrl-C ends them.
+    """
     return _run(function, service=False)
 
 
-def service(function: Callable[P, Coroutine[Any, Any, int | None]]) -> Callable[P, None]:
+def service(function: Callable[P, Doing]) -> Callable[P, None]:
     """A command that serves until it is told to stop: what it logs is JSON, also at a terminal."""
     return _run(function, service=True)
 
 
-def _run(
-    function: Callable[P, Coroutine[Any, Any, int | None]], *, service: bool
-) -> Callable[P, None]:
+def _run(function: Callable[P, Doing], *, service: bool) -> Callable[P, None]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        do(function(*args, **kwargs), json=bool(kwargs.get("json")), service=service)
+        command = functools.partial(function, *args, **kwargs)
+        do(command, json=bool(kwargs.get("json")), service=service)
 
     return run
 
@@ -94,7 +99,7 @@ def collect() -> None:
         gc.enable()
 
 
-def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = False) -> None:
+def do(command: Callable[[], Doing], *, json: bool, service: bool = False) -> None:
     """Run a command to its end and exit with its code."""
     import asyncio
 
@@ -109,7 +114,8 @@ def do(doing: Coroutine[Any, Any, int | None], *, json: bool, service: bool = Fa
 
                 stream = stack.enter_context(log_stream(sys.stderr))
             logging.setup(json=json, debug=Given.debug, service=service, stream=stream)
-            code = asyncio.run(doing)
+            doing = command()
+            code = asyncio.run(doing) if isinstance(doing, Coroutine) else doing
         sys.stdout.flush()
     except BrokenPipeError:
         raise typer.Exit(PIPE_CLOSED) from None

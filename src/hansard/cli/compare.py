@@ -133,7 +133,7 @@ def _people(
     made: Report, show: Collection[str], form: str, output: Path | None, labels: Labels
 ) -> Iterator[Part]:
     if form == "table" and output is None:
-        yield from _table(made, show)
+        yield from table(made, show)
         return
     data = page(made, show, labels) if form == "html" else _FORMS[form](made, show)
     if output is None:
@@ -147,7 +147,8 @@ def _people(
         yield from [] if installed_draw() else [Hint(NO_PICTURES)]
 
 
-def _table(made: Report, show: Collection[str]) -> Iterator[Part]:
+def table(made: Report, show: Collection[str] = SECTIONS) -> Iterator[Part]:
+    """A comparison as tables."""
     for place, block in enumerate(blocks(made, show)):
         match block:
             case Heading():

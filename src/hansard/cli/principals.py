@@ -46,7 +46,7 @@ def principals(context: typer.Context, json: Json = False) -> None:
     that it carries from run to run.
     """
     if context.invoked_subcommand is None:
-        do(_listing(json=json), json=json)
+        do(lambda: _listing(json=json), json=json)
 
 
 async def _listing(*, json: bool) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+import csv
 import runpy
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,17 +16,27 @@ from hansard.agents.prompts import evolve as evolving
 from hansard.agents.prompts import importing, store
 from hansard.agents.prompts.store import Draft, Move
 from hansard.bus.os_user import OS_USER
+from hansard.cli import compare as compared
 from hansard.cli import output
 from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
+from hansard.cli.functions import named
 from hansard.cli.opening import beginning, reading, settings
-from hansard.cli.output import Column, Part
+from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
-from hansard.client.optimizing import BUDGET, Optimized, OptimizeOptions
+from hansard.client.optimizing import (
+    BUDGET,
+    Comparison,
+    Optimized,
+    OptimizeOptions,
+    continues,
+)
 from hansard.client.promotion import PRODUCTION, Promotion, promote
+from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical, digest
 from hansard.inspect import prompts as inspected
 from hansard.inspect.acknowledgements import (
     PromptAdded,
@@ -420,7 +431,7 @@ async def promote_(
 
 @app.command()
 @work
-async def optimize(
+def optimize(
     reference: Reference,
     file: Annotated[
         Path,
@@ -440,7 +451,6 @@ async def optimize(
     The search and the judgement use different tasks.
     """
     names = _program(file)
-    given = settings()
     options: OptimizeOptions = {
         "alias": alias,
         "budget": budget,
@@ -450,18 +460,15 @@ async def optimize(
     }
     if "search" in names:
         options["search"] = names["search"]
-
-    def run() -> Optimized:
-        with opened(given) as record:
-            return record.optimize(
-                reference,
-                names["tasks"],
-                evaluate=names["evaluate"],
-                propose=names["propose"],
-                **options,
-            )
-
-    output.show(await asyncio.to_thread(run), _optimized, json=json)
+    with opened(settings()) as record:
+        found = record.optimize(
+            reference,
+            names["tasks"],
+            evaluate=names["evaluate"],
+            propose=names["propose"],
+            **options,
+        )
+    output.show(found, _optimized, json=json)
 
 
 def _program(file: Path) -> dict[str, Any]:
@@ -496,11 +503,110 @@ def _optimized(found: Optimized) -> Iterator[Part]:
     )
 
 
+@app.command("compare")
+@work
+def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
+    baseline: Annotated[str, typer.Argument(metavar="A", help="A text file, or NAME@VERSION.")],
+    candidate: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
+    cases: Annotated[
+        Path, typer.Option(metavar="FILE", help="A .csv table, or .jsonl: a case a row.")
+    ],
+    evaluate: Annotated[
+        str, typer.Option(metavar="MODULE:FUNCTION", help="Gives the score of (text, case).")
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The prompt of text files [A's file name].")
+    ] = None,
+    column: Annotated[
+        str, typer.Option("--id", metavar="COLUMN", help="Names a case; without it the row does.")
+    ] = "id",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="What scores are called.")] = "score",
+    by: By = OS_USER,
+    json: Json = False,
+) -> None:
+    """Compare two prompts over a table of cases.
+
+    Each case is evaluated under both: a pair of runs of an experiment, which is named after the
+    prompts, the cases and the function. More is better. The report is that of 'hansard compare'.
+    Run again, only what has no score is evaluated.
+    """
+    rows = _cases(cases, column)
+    function = named(evaluate, "--evaluate")
+    with opened(settings()) as record:
+        prompt = name or (baseline if not Path(baseline).is_file() else Path(baseline).stem)
+        prompt = prompts.split(prompt)[0]
+        first, second = (_version(record, each, prompt, by) for each in (baseline, candidate))
+        if first == second:
+            fact = f"{baseline} and {candidate} are both {first}"
+            raise BadValue("compare", fact, "give two different texts")
+        key = digest(canonical([first, second, rows, evaluate, metric]))
+        experiment = f"{first} or {second} on {cases.stem} {key[:8]}"
+        comparison = Comparison(
+            experiment=experiment,
+            question=f"Is {second} better than {first}?",
+            arms={first: first, second: second},
+            tasks=rows,
+            evaluate=function,
+            metric=metric,
+            workflow="compare prompts",
+            by=by,
+            key=key,
+        )
+        with continues():
+            known = comparison.run(record)
+            found = record.compare(experiment, baseline=first)
+    run = f"{2 * len(rows) - known:,} trials were run, {known:,} were on record"
+    chosen = [
+        f"{baseline} is {first}, the baseline; {candidate} is {second}",
+        f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",
+        f"for other questions: hansard compare {shlex.quote(experiment)}",
+    ]
+    output.show(found, lambda _: [*map(Hint, chosen), *compared.table(found.report)], json=json)
+
+
+def _cases(file: Path, column: str) -> dict[str, Any]:
+    """The rows of a table, each by its name. Raises BadValue."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as opened_file:
+            if file.suffix == ".csv":
+                rows: list[Any] = list(csv.DictReader(opened_file, strict=True))
+            else:
+                lines = msgspec.json.Decoder(dict[str, Any])
+                rows = lines.decode_lines(opened_file.read())
+    except (OSError, UnicodeDecodeError, csv.Error, msgspec.DecodeError) as error:
+        raise BadValue(
+            f"{file}", f"{error}", "give a .csv table with a header, or .jsonl"
+        ) from error
+    found: dict[str, Any] = {}
+    for number, row in enumerate(rows, 1):
+        case = str(row.get(column) or f"row {number}")
+        if case in found:
+            remedy = "give each case once, or another column (--id)"
+            raise BadValue(f"{file}", f"row {number} is the second case {case!r:.80}", remedy)
+        if file.suffix == ".csv" and (None in row or None in row.values()):
+            fact = f"row {number} has not as many fields as the header"
+            raise BadValue(f"{file}", fact, "give each row a field for each column")
+        found[ids.name("case", case)] = row
+    if not found:
+        raise BadValue(f"{file}", "it has no row", "give at least one case")
+    return found
+
+
+def _version(record: Any, given: str, prompt: str, by: str) -> str:
+    """The version that a file or a reference names; a file's text is added where it is new."""
+    if Path(given).is_file():
+        return f"{prompt}@{record.add_prompt(prompt, _text(Path(given)), by=by)}"
+    return str(record.prompt(given).reference)
+
+
 @app.command("import")
 @work
 async def import_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An optimiser's tree (.dot), or .jsonl.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="A GEPA run folder, .json (GEPA, DSPy), .dot or .jsonl."
+        ),
     ],
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="The prompt; else the file's name.")
@@ -510,19 +616,32 @@ async def import_(
 ) -> None:
     """Import versions with their origins.
 
-    Importing again adds nothing.
+    Of several components or predictors each is a prompt of its own, NAME/PART. The alias 'best'
+    names the best candidate. Importing again adds nothing. Pickles are never loaded.
     """
-    candidates = importing.read_file(file)
-    prompt = prompts.check_name(name if name is not None else file.stem)
+    source = importing.read_source(file)
+    prompt = prompts.check_name(name if name is not None else file.absolute().stem)
     async with beginning() as workspace:
-        found = await importing.import_versions(workspace, prompt, candidates, by=by)
-    told = PromptsImported(
-        prompt=prompt,
-        source=file.name,
-        versions=len(found.versions),
-        added=found.added,
-        edges=found.edges,
-        merges=found.merges,
-    )
-    said = f"{counted(len(found.versions), 'version')} of {prompt}, {found.added:,} new"
-    output.show(told, said, json=json)
+        found = await importing.import_source(workspace, prompt, source, by=by)
+    imported = [
+        PromptsImported(
+            prompt=each.prompt,
+            source=file.name,
+            versions=len(set(each.versions.values())),
+            added=each.added,
+            edges=each.edges,
+            merges=each.merges,
+            best=each.best,
+            notes=source.notes,
+        )
+        for each in found
+    ]
+    output.show(imported, lambda _: _imported(imported, source.notes), json=json)
+
+
+def _imported(imported: list[PromptsImported], notes: list[str]) -> Iterator[Part]:
+    for each in imported:
+        best = f", {importing.BEST} is version {each.best}" if each.best is not None else ""
+        yield f"{counted(each.versions, 'version')} of {each.prompt}, {each.added:,} new{best}"
+    for note in notes:
+        yield Hint(note)

@@ -10,10 +10,12 @@ registered before its first trial; each trial is a run of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import itertools
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import msgspec
@@ -39,6 +41,9 @@ WORKFLOW, TRIAL = "optimize prompt", "optimize prompt: trial"
 
 BUDGET = 200
 """Evaluations, where nothing else is said."""
+
+AGAIN = "run it again to continue: no answer that is on record is asked for again"
+"""A note on whatever ends an optimization or a comparison early."""
 
 BASE, CANDIDATE = "base", "candidate"
 """The arms of the comparison."""
@@ -311,7 +316,8 @@ def optimize(record: Any, wanted: Wanted) -> Optimized:
                 f"give the same tasks, or end it (hansard run cancel {session.run}) and begin again"
             )
             raise Refused(message)
-        return _Loop(record, wanted, stage, session).run()
+        with continues():
+            return _Loop(record, wanted, stage, session).run()
 
 
 async def optimize_async(wanted: Wanted, record_of: Callable[[Portal], Any]) -> Optimized:
@@ -397,15 +403,9 @@ class _Loop:
             base.text,
             {task: wanted.tasks[task] for task in stage.searched},
             wanted.budget - 2 * len(stage.held_out),
-            self._evaluator(self._session),
+            _evaluator(self._session, wanted.evaluate),
             propose,
         )
-
-    def _evaluator(self, session: Any) -> Evaluate:
-        made: Evaluate = session.tool(name="evaluate", effects="composite")(
-            _named(self._wanted.evaluate, "text", "task")
-        )
-        return made
 
     def _added(self, found: Sequence[PromptCandidate]) -> list[int]:
         """The versions that candidates are: the first is the base. Adding again adds nothing."""
@@ -428,38 +428,25 @@ class _Loop:
         return versions
 
     def _compare(self, experiment: str, best: int) -> None:
-        """Register the experiment and have its trials; those that are judged are passed over."""
+        """Register the experiment and run its trials."""
         stage, wanted = self._stage, self._wanted
-        arms = {BASE: stage.base, CANDIDATE: best}
-        made = plan(
+        arms = {
+            BASE: f"{stage.prompt}@{stage.base}",
+            CANDIDATE: f"{stage.prompt}@{best}",
+        }
+        made = Comparison(
+            experiment=experiment,
             question=f"Is version {best} of {stage.prompt} better than version {stage.base}?",
-            arms=[
-                {"name": arm, "prompt": f"{stage.prompt}@{version}"}
-                for arm, version in arms.items()
-            ],
-            metrics=[{"name": wanted.metric, "better": "higher"}],
-            unit="trial",
-            planned=len(stage.held_out),
+            arms=arms,
+            tasks={task: wanted.tasks[task] for task in stage.held_out},
+            evaluate=wanted.evaluate,
+            metric=wanted.metric,
+            workflow=f"{TRIAL} {stage.prompt}",
+            by=wanted.by,
+            key=self._session.run,
         )
-        self._record.register(experiment, made, by=wanted.by)
-        begun = dict(self._record.runs(experiment=experiment))
-        for task in stage.held_out:
-            for arm, version in arms.items():
-                run = ids.uuid8("trial", self._session.run, arm, task)
-                self._trials += 1
-                if run in begun and begun[run].judged:
-                    continue
-                score = self._trial(experiment, arm, task, version, run)
-                self._record.score(run, {wanted.metric: score}, by=wanted.by)
-
-    def _trial(self, experiment: str, arm: str, task: str, version: int, run: str) -> float:
-        name = self._stage.prompt
-        found: Prompt = self._record.prompt(f"{name}@{version}")
-        text = PromptText(found.text, PromptUse(name, version), found.label)
-        with self._record.run(
-            f"{TRIAL} {name}", run=run, agent=AGENT, experiment=experiment, arm=arm, task=task
-        ) as session:
-            return self._evaluator(session)(text, self._wanted.tasks[task])
+        made.run(self._record)
+        self._trials += len(arms) * len(stage.held_out)
 
     def _evidence(self, experiment: str) -> PromptEvidence | None:
         """What the experiment says, as `record.compare` has it."""
@@ -485,6 +472,81 @@ class _Loop:
             )
             return True
         return bool(standing == best)
+
+
+@contextlib.contextmanager
+def continues() -> Generator[None]:
+    """Note on whatever ends the block early that running it again continues it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(AGAIN)
+        raise
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions of prompts, tried on the same tasks as the arms of an experiment.
+
+    Attributes:
+        experiment: The name of the experiment.
+        question: What it is to answer.
+        arms: The version that each arm tries, as `rag@3`.
+        tasks: What each is evaluated on, by name.
+        evaluate: Gives the score of a text on a task.
+        metric: The name of the scores, of which more is better.
+        workflow: The workflow of the trials.
+        by: Who compares.
+        key: What the ids of the trials depend on beside arm and task.
+    """
+
+    experiment: str
+    question: str
+    arms: Mapping[str, str]
+    tasks: Mapping[str, Any]
+    evaluate: Evaluate
+    metric: str
+    workflow: str
+    by: str
+    key: str
+
+    def run(self, record: Any) -> int:
+        """Register the experiment and run its trials; return how many were on record already.
+
+        An error of `evaluate`, or Ctrl-C, ends it: run again, only what has no score is evaluated.
+        """
+        made = plan(
+            question=self.question,
+            arms=[{"name": arm, "prompt": reference} for arm, reference in self.arms.items()],
+            metrics=[{"name": self.metric, "better": "higher"}],
+            unit="trial",
+            planned=len(self.tasks),
+        )
+        record.register(self.experiment, made, by=self.by)
+        begun = dict(record.runs(experiment=self.experiment))
+        known = 0
+        for task, (arm, reference) in itertools.product(self.tasks, self.arms.items()):
+            run = ids.uuid8("trial", self.key, arm, task)
+            if run in begun and begun[run].judged:
+                known += 1
+                continue
+            score = self._trial(record, run, arm, task, reference)
+            record.score(run, {self.metric: score}, by=self.by)
+        return known
+
+    def _trial(self, record: Any, run: str, arm: str, task: str, reference: str) -> float:
+        found: Prompt = record.prompt(reference)
+        text = PromptText(found.text, PromptUse(found.name, found.version), found.label)
+        with record.run(
+            self.workflow, run=run, agent=AGENT, experiment=self.experiment, arm=arm, task=task
+        ) as session:
+            return _evaluator(session, self.evaluate)(text, self.tasks[task])
+
+
+def _evaluator(session: Any, evaluate: Evaluate) -> Evaluate:
+    made: Evaluate = session.tool(name="evaluate", effects="composite")(
+        _named(evaluate, "text", "task")
+    )
+    return made
 
 
 def _named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:

@@ -177,8 +177,8 @@ class Invalidated(msgspec.Struct, kw_only=True):
 
 
 class PromptsImported(msgspec.Struct, kw_only=True):
-    """A prompt whose versions were imported: how many its source has, how many are new, and how
-    many parents they name.
+    """A prompt whose versions were imported: how many its source has, how many are new, how many
+    parents they name, which one the alias `best` names for it, and what was not read.
     """
 
     prompt: str
@@ -187,6 +187,8 @@ class PromptsImported(msgspec.Struct, kw_only=True):
     added: int
     edges: int
     merges: int
+    best: int | None = None
+    notes: list[str] = []
 
 
 class MemoryExported(msgspec.Struct, kw_only=True):

@@ -1,8 +1,10 @@
-r"""Versions that were made elsewhere: an optimiser's tree of candidates, or versions as a log of
-ours writes them.
+r"""Versions of prompts that other tools made.
 
+* A folder of a GEPA run: `candidate_tree.html` has each candidate's texts, parents and mean score,
+  and which is best; `run_log.txt` the scores by instance. `gepa_state.bin` is a pickle: never read.
+* `.json`: a `GEPAResult.to_dict()` of GEPA, or a program saved by DSPy, one prompt a predictor.
 * `.dot` (Graphviz, as GEPA writes it): `N [label="N\n(SCORE)"]` is a candidate, `A -> B` says
-  that B was made of A. It tells no texts: a version has the candidate's number as a parameter.
+  that B was made of A. It has no texts: a version has the candidate's number as a parameter.
 * `.jsonl` or `.ndjson`: a version a line, `{version, prompt, parents, feedback_applied, because,
   model, parameters, claimed}`; `parent_version` may stand for `parents`, lines of another `kind`
   are passed over.
@@ -12,6 +14,9 @@ A version is added after its parents. Importing again adds nothing.
 
 from __future__ import annotations
 
+import ast
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,19 +24,28 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.prompts.store import Draft, add, stream_of
+from hansard.agents.prompts.store import Draft, Move, add, move, read, stream_of
 from hansard.agents.workspace import Workspace
 from hansard.domain import prompt as prompts
+from hansard.domain.counted import shortened
 from hansard.domain.errors import BadValue
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 """Of a file: far more than the most versions of a prompt take in practice."""
+
+BEST = "best"
+"""The alias of the best candidate of an optimiser's run."""
 
 _NODE = re.compile(r'^\s*(\d+)\s*\[[^]\n]*?label="(\d+)\\n\(([^)"]*)\)"[^]\n]*\]\s*;?\s*$')
 _EDGE = re.compile(r"^\s*(\d+)\s*->\s*(\d+)\s*(?:\[[^]]*\])?\s*;?\s*$")
 _FRAME = re.compile(
     r"^\s*(?:(?:strict\s+)?digraph\b.*\{|\}|(?:node|edge|graph)\s*\[.*\];?|//.*|)\s*$"
 )
+_TREE, _LOG, _PICKLE = "candidate_tree.html", "run_log.txt", "gepa_state.bin"
+_NODES = "const NODES = "
+_SCORES = re.compile(r"^Iteration \d+: Individual valset scores for new program: (\{.*\})$")
+_CANDIDATE = re.compile(r"^Iteration \d+: New program candidate index: (\d+)$")
+_KNOWN = "give a GEPA run folder, .json (GEPA, DSPy), .dot or .jsonl"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,42 +56,258 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     draft: Draft
 
 
-class Lineage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import came to: the version that each number of the source is.
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read.
 
     Attributes:
+        prompts: The versions of each prompt, by what follows the imported name; "" for its own.
+        best: The number of the version that its source calls the best.
+        notes: What was not read, and why; a sentence each.
+    """
+
+    prompts: dict[str, list[Candidate]]
+    best: int | None = None
+    notes: list[str] = []
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """The versions of a prompt after an import.
+
+    Attributes:
+        prompt: Its name.
         versions: By the source's numbers.
         added: How many are new.
         edges: How many parents are named.
         merges: How many versions have two.
+        best: The version that the alias `best` names for it; None where none does.
     """
 
+    prompt: str
     versions: dict[int, int]
     added: int
     edges: int
     merges: int
+    best: int | None = None
 
 
-def read_file(path: Path) -> list[Candidate]:
-    """The versions of a file. Raises BadValue, which names the line."""
+def read_source(path: Path) -> Source:
+    """Read a file or a folder. Raises BadValue, which names the place."""
+    if path.is_dir():
+        return _from_folder(path)
+    match path.suffix:
+        case ".dot" | ".gv":
+            return Source(prompts={"": from_dot(_text(path), path.name)})
+        case ".jsonl" | ".ndjson":
+            return Source(prompts={"": from_lines(_text(path), path.name)})
+        case ".json":
+            return _from_json(_text(path), path.name)
+        case ".pkl" | ".bin":
+            raise _pickled(path.name)
+        case _:
+            raise BadValue("file", f"{path.name!r:.80} is of no known form", _KNOWN)
+
+
+def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise BadValue("file", str(error), "give a .dot or .jsonl file") from error
+        raise BadValue("file", str(error), _KNOWN) from error
     if len(raw) > FILE_BYTES_MAX:
         raise BadValue("file", f"{path} has more than {FILE_BYTES_MAX:,} bytes", "split it")
     try:
-        text = raw.decode()
+        return raw.decode()
     except UnicodeDecodeError as error:
         raise BadValue(f"{path}", f"it is no UTF-8: {error}", "give it as UTF-8") from error
-    match path.suffix:
-        case ".dot" | ".gv":
-            return from_dot(text, path.name)
-        case ".jsonl" | ".ndjson":
-            return from_lines(text, path.name)
-        case _:
-            raise BadValue("file", f"{path.name!r:.80} is of no known form", "give .dot or .jsonl")
+
+
+def _pickled(name: str) -> BadValue:
+    remedy = (
+        "save a DSPy program with program.save('program.json'), or a GEPA result with "
+        "json.dump(result.to_dict(), file)"
+    )
+    return BadValue(name, "it is a pickle, which can run any code and is never loaded", remedy)
+
+
+class _Node(msgspec.Struct, frozen=True):
+    """A candidate as GEPA's page has it."""
+
+    idx: int
+    score: float
+    parents: str
+    components: dict[str, str]
+    role: str = ""
+
+
+def _from_folder(folder: Path) -> Source:
+    """Read a GEPA run folder. Raises BadValue."""
+    if not (folder / _TREE).is_file():
+        pickles = [name for name in (_PICKLE, "program.pkl") if (folder / name).is_file()]
+        if pickles:
+            raise _pickled(pickles[0])
+        raise BadValue(f"{folder}", f"it has no {_TREE}", _KNOWN)
+    where, page = f"{folder.name}/{_TREE}", _text(folder / _TREE)
+    begin = page.find(_NODES)
+    try:
+        raw, _ = json.JSONDecoder().raw_decode(page, begin + len(_NODES) if begin >= 0 else 0)
+        nodes = msgspec.convert(raw, list[_Node])
+        parents = [[int(each) for each in re.findall(r"\d+", node.parents)] for node in nodes]
+    except (ValueError, msgspec.ValidationError) as error:
+        raise BadValue(where, f"its candidates cannot be read: {error}", _KNOWN) from error
+    by_instance = _instances(_text(folder / _LOG)) if (folder / _LOG).is_file() else {}
+    scores: list[dict[str, float]] = []
+    for node in nodes:
+        known = by_instance.get(node.idx, {})
+        mean = math.fsum(known.values()) / len(known) if known else node.score
+        is_same = round(mean, 4) == node.score  # the page has the means to four digits
+        scores.append(_metrics(mean, known) if is_same else _metrics(node.score, {}))
+    without = [node.idx for node, told in zip(nodes, scores, strict=True) if len(told) == 1]
+    notes = [f"{folder.name}/{_PICKLE} is a pickle and was not read"]
+    if without:
+        shown = shortened([str(number) for number in without])
+        notes.append(
+            f"{_LOG} has no scores by instance of candidates {shown}: import the JSON of "
+            "result.to_dict() to have them, too"
+        )
+    numbers = [node.idx for node in nodes]
+    texts = [node.components for node in nodes]
+    best = next((node.idx for node in nodes if node.role == "Best"), None)
+    return _candidates(folder.name, numbers, texts, parents, scores, best, notes)
+
+
+def _instances(log: str) -> dict[int, dict[str, float]]:
+    """Return the scores by instance that GEPA's log states, by candidate."""
+    found: dict[int, dict[str, float]] = {}
+    last: dict[str, float] = {}
+    for line in log.splitlines():
+        if scores := _SCORES.match(line):
+            try:
+                told = ast.literal_eval(scores[1])
+                last = {str(name): float(score) for name, score in told.items()}
+            except (
+                ValueError,
+                TypeError,
+                SyntaxError,
+                AttributeError,
+                RecursionError,
+                MemoryError,
+            ):
+                last = {}
+        elif candidate := _CANDIDATE.match(line):
+            found[int(candidate[1])] = last
+            last = {}
+    return found
+
+
+def _metrics(mean: float, by_instance: Mapping[str, float]) -> dict[str, float]:
+    return {"score": mean, **{f"score[{name}]": value for name, value in by_instance.items()}}
+
+
+class _Result(msgspec.Struct, frozen=True):
+    """`GEPAResult.to_dict()`."""
+
+    candidates: list[dict[str, str]]
+    parents: list[list[int | None]]
+    val_aggregate_scores: list[float]
+    val_subscores: list[dict[str, float] | list[float]]
+    best_idx: int | None = None
+
+
+class _Signature(msgspec.Struct, frozen=True):
+    """A signature of a saved DSPy program."""
+
+    instructions: str
+    fields: list[dict[str, Any]] = []
+
+
+class _Predictor(msgspec.Struct, frozen=True):
+    """A predictor of a saved DSPy program."""
+
+    signature: _Signature
+    demos: list[dict[str, Any]] = []
+    lm: dict[str, Any] | None = None
+
+
+def _from_json(text: str, source: str) -> Source:
+    """Read a result of GEPA or a program of DSPy. Raises BadValue."""
+    try:
+        found = msgspec.json.decode(text)
+        if isinstance(found, dict) and "candidates" in found:
+            return _from_result(msgspec.convert(found, _Result), source)
+        if isinstance(found, dict) and "signature" in found:
+            return _from_program({"": found}, source)
+        if isinstance(found, dict) and "metadata" in found:
+            return _from_program({k: v for k, v in found.items() if k != "metadata"}, source)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise BadValue(source, f"{error}", _KNOWN) from error
+    fact = "it is neither a result of GEPA nor a program that DSPy saved"
+    raise BadValue(source, fact, _KNOWN)
+
+
+def _from_result(result: _Result, source: str) -> Source:
+    counts = {len(result.candidates), len(result.parents), len(result.val_aggregate_scores)}
+    if counts != {len(result.val_subscores)}:
+        fact = "candidates, parents and scores differ in number"
+        raise BadValue(source, fact, "write it again with result.to_dict()")
+    scores = [
+        _metrics(
+            mean,
+            told if isinstance(told, dict) else {str(at): each for at, each in enumerate(told)},
+        )
+        for mean, told in zip(result.val_aggregate_scores, result.val_subscores, strict=True)
+    ]
+    parents = [[each for each in of if each is not None] for of in result.parents]
+    numbers = list(range(len(result.candidates)))
+    return _candidates(source, numbers, result.candidates, parents, scores, result.best_idx, [])
+
+
+def _candidates(
+    source: str,
+    numbers: Sequence[int],
+    texts: Sequence[Mapping[str, str]],
+    parents: Sequence[Sequence[int]],
+    scores: Sequence[Mapping[str, float]],
+    best: int | None,
+    notes: list[str],
+) -> Source:
+    """Candidates of GEPA as versions; each of several components is a prompt of its own."""
+    names = sorted({name for each in texts for name in each})
+    made: dict[str, list[Candidate]] = {}
+    for name in names:
+        found = [
+            Candidate(
+                number=number,
+                parents=tuple(dict.fromkeys(of)),
+                draft=Draft(
+                    text=components.get(name, ""),
+                    because=f"candidate {number} of {source} (GEPA)",
+                    metrics=metrics,
+                ),
+            )
+            for number, components, of, metrics in zip(numbers, texts, parents, scores, strict=True)
+        ]
+        made[name if len(names) > 1 else ""] = _in_order(found, source)
+    if not made:
+        raise BadValue(source, "it has no candidate", "let the run evaluate its seed first")
+    return Source(prompts=made, best=best, notes=notes)
+
+
+def _from_program(predictors: Mapping[str, Any], source: str) -> Source:
+    """A saved DSPy program: instructions are the text, fields and demonstrations parameters."""
+    made: dict[str, list[Candidate]] = {}
+    for name, raw in predictors.items():
+        each = msgspec.convert(raw, _Predictor)
+        parameters = {"fields": each.signature.fields, "demos": each.demos, "lm": each.lm}
+        draft = Draft(
+            text=each.signature.instructions,
+            model=str((each.lm or {}).get("model", "")),
+            parameters={key: value for key, value in parameters.items() if value},
+            because=f"{name or 'the predictor'} of {source} (DSPy)",
+        )
+        made[name if len(predictors) > 1 else ""] = [Candidate(number=1, parents=(), draft=draft)]
+    if not made:
+        raise BadValue(source, "it has no predictor", "save a program that has one")
+    return Source(prompts=made)
 
 
 def from_dot(text: str, source: str) -> list[Candidate]:
@@ -201,22 +431,42 @@ def _in_order(
     return list(done.values())
 
 
-async def import_versions(
-    workspace: Workspace, name: str, candidates: Sequence[Candidate], *, by: str
-) -> Lineage:
-    """Add versions to a prompt, each one commit. Killed, it goes on where it stood when it is begun
-    again. Raises Refused, BadValue, BadName.
+async def import_source(
+    workspace: Workspace, name: str, source: Source, *, by: str
+) -> list[Lineage]:
+    """Add the versions of a source to the prompt of a name, or to `NAME/PART` for each of several,
+    each as one commit; the alias `best` names the best one, unless it names another already. An
+    import that was killed continues when it is run again. Raises Refused, BadValue, BadName.
     """
+    found: list[Lineage] = []
+    for part, candidates in source.prompts.items():
+        prompt = prompts.check_name(f"{name}/{part}" if part else name)
+        made = await _import_prompt(workspace, prompt, candidates, by)
+        best = made.versions.get(source.best) if source.best is not None else None
+        if best is not None:
+            state, _ = await read(workspace, prompt)
+            if BEST not in state.aliases:
+                because = f"the best candidate of its source, {source.best}"
+                await move(workspace, f"{prompt}@{best}", Move(alias=BEST, because=because), by=by)
+            elif state.aliases[BEST] != best:
+                best = None
+        found.append(msgspec.structs.replace(made, best=best))
+    return found
+
+
+async def _import_prompt(
+    workspace: Workspace, name: str, candidates: Sequence[Candidate], by: str
+) -> Lineage:
     before = await workspace.log.last(stream_of(name))
     count = before.commit.last_version if before is not None else 0
     versions: dict[int, int] = {}
     for each in candidates:
-        draft = msgspec.structs.replace(
-            each.draft, parents=tuple(versions[parent] for parent in each.parents)
-        )
+        parents = tuple(dict.fromkeys(versions[parent] for parent in each.parents))
+        draft = msgspec.structs.replace(each.draft, parents=parents)
         versions[each.number] = await add(workspace, name, draft, by=by)
     after = await workspace.log.last(stream_of(name))
     return Lineage(
+        prompt=name,
         versions=versions,
         added=(after.commit.last_version if after is not None else 0) - count,
         edges=sum(len(each.parents) for each in candidates),
