@@ -1,25 +1,38 @@
-"""docs/sql.md is what the schema says of itself."""
+"""docs/sql.md and docs/sql/ are what the schema says of itself."""
 
 from pathlib import Path
 
 import pytest
 
-from hansard.projections._reference import page
+from hansard.projections._reference import pages
 from hansard.projections.store import Store
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+DOCS = Path(__file__).parents[2] / "docs"
+_NAMES = """
+    SELECT table_name FROM duckdb_tables() WHERE NOT internal
+    UNION SELECT view_name FROM duckdb_views() WHERE NOT internal
+    UNION SELECT function_name FROM duckdb_functions()
+        WHERE NOT internal AND database_name = current_database()
+"""
 
 
-def test_the_page_is_what_the_schema_says(tmp_path: Path):
-    """Made again it is the same; every table, view and column has a comment."""
+def test_the_pages_are_what_the_schema_says(tmp_path: Path):
+    """Made again they are the same; every table, view, macro and function is in one of them."""
     store = Store(tmp_path / "t.duckdb")
-    made = page(store)
+    made = pages(store)
+    names = {name for (name,) in store.all(_NAMES)}
     store.close()
-    assert made == PAGE.read_text(encoding="utf-8"), (
-        "run: python -m hansard.projections._reference > docs/sql.md"
-    )
+    for name, text in made.items():
+        assert text == (DOCS / name).read_text(encoding="utf-8"), (
+            "run: python -m hansard.projections._reference"
+        )
+    assert {path.name for path in (DOCS / "sql").iterdir()} == {
+        Path(name).name for name in made if name != "sql.md"
+    }
+    text = "".join(made.values())
+    assert [name for name in names if f"## `{name}" not in text and f"|`{name}(" not in text] == []
 
 
 @pytest.mark.thorough(
@@ -30,5 +43,5 @@ def test_a_column_without_a_comment_is_refused(tmp_path: Path):
     store = Store(tmp_path / "t.duckdb")
     store.all("ALTER TABLE runs ADD COLUMN silent VARCHAR")
     with pytest.raises(ValueError, match=r"runs\.silent has no comment"):
-        page(store)
+        pages(store)
     store.close()

@@ -1,54 +1,81 @@
-"""docs/sql.md, from what the schema says of itself: `python -m hansard.projections._reference`."""
+"""docs/sql.md and docs/sql/, made from the schema: `python -m hansard.projections._reference`."""
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
+from hansard.projections.columns import EVERYWHERE, section
 from hansard.projections.store import Store
+from hansard.projections.table_schema import schema_files
 
-HEAD = """# Tables
+HEAD = """# Tables and SQL
 
-Made by `python -m hansard.projections._reference > docs/sql.md`; a test fails where it is out of
-date.
+Made by `python -m hansard.projections._reference`; a test fails where it is out of date.
 
-What is recorded, as tables in DuckDB: `<data dir>/projections/<workspace>.duckdb`, one file a
-workspace. `hansard up` keeps it up to date, `hansard rebuild` makes it again from the log, and the
-log alone is the truth. Times are UTC. Rows are as recorded: no sums of floats are kept, so that the
-rows are the same however the log was read. A table whose rows name a `version` and a `position` has
-one row an event: join it with `events` on `run`, `agent` and `version`.
+The record as tables in DuckDB: `<data dir>/projections/<workspace>.duckdb`, one file per workspace.
+`hansard up` keeps it current and `hansard rebuild` makes it again from the log, which alone is the
+truth. Times are UTC. JSON values are as recorded; large ones are references ($blob). NULL means
+none or unknown where a meaning says nothing else.
 
-A program asks by `record.sql(question, *parameters)`, a shell by `hansard sql`: both have what was
-recorded before they asked, and say up to which position of the log.
+Ask with `record.sql("FROM runs WHERE task = ?", "t1")` or `hansard sql "FROM runs"`. Answers
+include everything recorded before the question, and tell up to which position of the log.
 
-Tables of your own can be joined, for one question: `record.sql(question, tables={"mine": frame})`
-takes data frames of pandas and polars, pyarrow tables, lists of dicts, earlier answers and the
-paths of files; `hansard sql --with mine=costs.parquet` takes Parquet, CSV, JSON, NDJSON and Arrow.
-They are read where the question is asked and handed over as Arrow, 16 at most and 256 MiB
-altogether (512 KiB from a restricted agent); what answers opens no file. None may be called as a
-table of the record is. It takes pyarrow, as do answers as Arrow, Parquet and data frames:
-`pip install 'hansard[arrow]'`. Data frames take pandas or polars as well, which no extra brings.
+* Rows with `run`, `agent` and `version` are one per event: join them with `events` on these three.
+* Tables hold a fork's own events. What counts for it, its parents' up to the cut included, is in
+  `board_history`, `task_history` and `labels_of`; `inherited` lists the streams.
+* Macros take parameters: `FROM comparisons('greeting', against := 'short')`. Optional of
+  experiments: `only_metric` (default: the plan's), `against` (baseline arm; default: the first),
+  `by_label` (also per value of that run label; the whole has the slice `''`), `at_alpha` (default:
+  the plan's), `at_power` (0.8); elsewhere `of_runs`, `of_question` and `of_prompt`.
+* Your own tables, for one question: `record.sql(question, tables={{"mine": frame}})` takes pandas
+  and polars frames, pyarrow tables, lists of dicts, earlier answers and files; `hansard sql --with
+  mine=costs.parquet` takes Parquet, CSV, JSON, NDJSON and Arrow. At most 16 tables, 256 MiB (512
+  KiB from a restricted agent), none named like a table here. This, and answers as Arrow, Parquet
+  and data frames, takes `pip install 'hansard[arrow]'`.
 
-What takes parameters is a macro, usable in any query: `FROM comparisons('greeting')`, or with a
-parameter by its name, `FROM comparisons('greeting', against := 'short')`. Of experiments these are:
-`only_metric` (else the plan's metrics), `against` (the arm to compare with, else the first one),
-`by_label` (also for each value of that label of runs; the whole has the slice `''`), `at_alpha`
-(else the plan's) and `at_power` (0.8).
+## Pages
+
+{index}
+## General columns
+
+These columns mean the same in every table that has them; a table's section only lists their names.
+
 """
+
+INTRO = "General columns are described in [Tables and SQL](../sql.md#general-columns).\n"
 
 OPTIONAL = ("only_", "by_", "at_", "against")
 """Names of parameters that have a default begin so."""
 
+PAGES = {
+    "record": ("Runs, steps and messages", ("10", "20", "40")),
+    "team": ("Teams: state, tasks, approvals, roles and labels", ("12", "50", "51", "52")),
+    "experiments": ("Experiments", ("11", "30", "31", "32")),
+    "forks": ("Forks and probes", ("33", "34")),
+    "artifacts": (
+        "Prompts, actions, experience, memory, reuse and aggregates",
+        ("13", "53", "54", "55", "56", "57", "58"),
+    ),
+    "audit": ("Decisions and audit", ("14", "59", "60", "61", "90")),
+    "statistics": ("Statistical functions", ("21",)),
+}
+"""Each page of docs/sql/: its title, and the numbers of the schema files that it describes."""
+
+_CREATED = re.compile(r"^CREATE (?:TABLE|VIEW|MACRO) (\w+)", re.MULTILINE)
+_FIELD_TYPE = re.compile(r'(?<=\w|") [A-Z]+(?:\[\])?(?=[,)])')
 _RELATIONS = """
-    SELECT table_name, comment, 0 AS kind FROM duckdb_tables() WHERE NOT internal
+    SELECT table_name, comment, '' FROM duckdb_tables() WHERE NOT internal
     UNION ALL
-    SELECT view_name, comment, 1 FROM duckdb_views() WHERE NOT internal
-    ORDER BY kind, table_name
+    SELECT view_name, comment, ' (view)' FROM duckdb_views() WHERE NOT internal
+    ORDER BY table_name
 """
 _COLUMNS = """
-    SELECT column_name, data_type, comment FROM duckdb_columns()
-    WHERE NOT internal AND table_name = $1 ORDER BY column_index
+    SELECT table_name, column_name, data_type, comment FROM duckdb_columns()
+    WHERE NOT internal ORDER BY table_name, column_index
 """
 _MACROS = """
     SELECT function_name, any_value(parameters), any_value(comment), function_type = 'macro'
@@ -56,40 +83,94 @@ _MACROS = """
     WHERE NOT internal AND function_type IN ('macro', 'table_macro')
         AND database_name = current_database()
     GROUP BY function_name, function_type
-    ORDER BY function_type DESC, function_name
+    ORDER BY function_name
 """
 
 
-def page(store: Store) -> str:
-    """The page. Raises ValueError for a table, view, column or macro without a comment."""
-    parts = [HEAD]
+def pages(store: Store) -> dict[str, str]:
+    """Return the text of each page by its path in docs/.
+
+    Raises:
+        ValueError: A table, view, column or macro has no comment.
+    """
+    columns: dict[str, list[tuple[str, str, str]]] = {}
+    for table, column, type_, comment in store.all(_COLUMNS):
+        row = (column, _FIELD_TYPE.sub("", type_), _text(f"{table}.{column}", comment))
+        columns.setdefault(table, []).append(row)
+    sections: dict[str, str] = {}
+    functions: dict[str, str] = {}
     for name, comment, kind in store.all(_RELATIONS):
-        parts.append(f"## `{name}`{' (view)' if kind else ''}\n\n{_said(name, comment)}\n")
-        lines = ["| column | type | |", "|---|---|---|"]
-        for column, type_, told in store.all(_COLUMNS, [name]):
-            lines.append(f"| `{column}` | {type_} | {_said(f'{name}.{column}', told)} |")
-        parts.append("\n".join(lines) + "\n")
-    functions = ["## Functions\n", "| function | |", "|---|---|"]
+        sections[name] = "\n\n".join(
+            [f"## `{name}`{kind}", _text(name, comment), *_columns(name, columns[name]), ""]
+        )
     for name, parameters, comment, scalar in store.all(_MACROS):
-        shown = f"`{name}({', '.join(parameters)})`"
+        call, text = f"`{name}({', '.join(parameters)})`", _text(name, comment)
         if scalar:
-            functions.append(f"| {shown} | {_said(name, comment)} |")
+            functions[name] = f"|{call}|{text}|\n"
+        elif text.startswith("Helper of"):
+            sections[name] = f"## {call}\n\n{text}\n\n"
         else:
-            parts.append(
-                f"## {shown}\n\n{_said(name, comment)}\n\n{_gives(store, name, parameters)}\n"
+            sections[name] = (
+                f"## {call}\n\n{text}\n\n{_returns(store, name, parameters, columns)}\n\n"
             )
-    return "\n".join([*parts, *functions, ""])
+    index, made = "", {}
+    for page, (title, numbers) in PAGES.items():
+        names = sorted(_created(numbers))
+        shown = [name for name in names if name in sections]
+        rows = "".join(functions[name] for name in names if name in functions)
+        body = "".join(sections[name] for name in shown)
+        body += f"## Functions\n\n|Function|Value|\n|---|---|\n{rows}" if rows else ""
+        made[f"sql/{page}.md"] = f"# {title}\n\n{INTRO}\n{body.rstrip()}\n"
+        listed = ", ".join(f"`{name}`" for name in shown) or "functions"
+        index += f"* [{title}](sql/{page}.md): {listed}\n"
+    general = {
+        row[0]: row
+        for table, rows in columns.items()
+        for row in rows
+        if section(table, row[0]) == EVERYWHERE
+    }
+    made["sql.md"] = HEAD.format(index=index) + _table(general[name] for name in sorted(general))
+    return made
 
 
-def _gives(store: Store, name: str, parameters: list[str]) -> str:
-    """The columns of a macro that gives a table."""
+def _table(rows: Iterable[tuple[str, str, str]]) -> str:
+    lines = (f"|`{column}`|{type_}|{text}|\n" for column, type_, text in rows)
+    return "|Column|Type|Meaning|\n|---|---|---|\n" + "".join(lines)
+
+
+def _columns(table: str, columns: list[tuple[str, str, str]]) -> list[str]:
+    """Describe the columns of a table: its own, then those that another one or all describe."""
+    described: dict[str, list[tuple[str, str, str]]] = {}
+    for row in columns:
+        described.setdefault(section(table, row[0]) or table, []).append(row)
+    own = described.pop(table, None)
+    parts = [_table(own).rstrip()] if own else []
+    for source, rows in sorted(described.items()):
+        label = "General" if source == EVERYWHERE else f"As in `{source}`"
+        parts.append(f"{label}: {', '.join(f'`{column}`' for column, *_ in rows)}.")
+    return parts
+
+
+def _returns(
+    store: Store, name: str, parameters: list[str], tables: dict[str, list[tuple[str, str, str]]]
+) -> str:
+    """Name the columns that a table macro returns."""
     needed = [each for each in parameters if not each.startswith(OPTIONAL)]
-    asked = f"DESCRIBE FROM {name}({', '.join('NULL' for _ in needed)})"
-    columns = [f"`{column}` {type_}" for column, type_, *_ in store.all(asked)]
-    return "Columns: " + ", ".join(columns) + "."
+    query = f"DESCRIBE FROM {name}({', '.join('NULL' for _ in needed)})"
+    columns = [column for column, *_ in store.all(query)]
+    for table, others in tables.items():
+        if columns == [column for column, *_ in others]:
+            return f"Columns as in `{table}`."
+    return "Columns: " + ", ".join(f"`{column}`" for column in columns) + "."
 
 
-def _said(name: str, comment: str | None) -> str:
+def _created(numbers: tuple[str, ...]) -> list[str]:
+    """Return the tables, views and macros that the files with these numbers create."""
+    files = [path for path in schema_files() if path.name.startswith(numbers)]
+    return [name for path in files for name in _CREATED.findall(path.read_text(encoding="utf-8"))]
+
+
+def _text(name: str, comment: str | None) -> str:
     if not comment:
         message = f"{name} has no comment: say in the schema what it is (columns.toml)"
         raise ValueError(message)
@@ -97,10 +178,13 @@ def _said(name: str, comment: str | None) -> str:
 
 
 def main() -> None:
-    """Print the page."""
+    """Write the pages to a folder: the first argument, else docs/."""
+    docs = Path(*sys.argv[1:2] or ["docs"])
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "t.duckdb")
-        sys.stdout.write(page(store))
+        for name, text in pages(store).items():
+            (docs / name).parent.mkdir(parents=True, exist_ok=True)
+            (docs / name).write_text(text, encoding="utf-8")
         store.close()
 
 

@@ -1,4 +1,4 @@
-"""What each column of the tables and views means, said once, in `schema/columns.toml`."""
+"""The meaning of each column of the tables and views, stated once, in `schema/columns.toml`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from pathlib import Path
 
 _FILE = Path(__file__).parent / "schema" / "columns.toml"
 _ALIKE = "alike"
-_EVERYWHERE = "everywhere"
+EVERYWHERE = "everywhere"
 
 
 @cache
 def dictionary() -> dict[str, dict[str, str]]:
-    """What stands in the file: of each table and view the columns that mean something of their own
-    there, `everywhere` the others, `alike` which table has the same columns.
+    """Return the file: by table or view the columns that have a meaning of their own there, in
+    `everywhere` the general columns, in `alike` which table or view has the same columns.
     """
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
-def meaning(relation: str, column: str) -> str | None:
-    """What a column of a table or view means; None where that is not said."""
-    told = dictionary()
-    for name in (relation, told[_ALIKE].get(relation, relation), _EVERYWHERE):
-        if column in told.get(name, {}):
-            return told[name][column]
+def section(relation: str, column: str) -> str | None:
+    """Return the section of the file that describes a column of a table or view; None for none."""
+    sections = dictionary()
+    for name in (relation, sections[_ALIKE].get(relation, relation), EVERYWHERE):
+        if column in sections.get(name, {}):
+            return name
     return None
+
+
+def meaning(relation: str, column: str) -> str | None:
+    """Return the meaning of a column of a table or view; None if the file has none."""
+    name = section(relation, column)
+    return None if name is None else dictionary()[name][column]

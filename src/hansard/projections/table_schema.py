@@ -17,10 +17,15 @@ releases the digest alone tells schemas apart."""
 _HERE = Path(__file__).parent
 
 
+def schema_files() -> list[Path]:
+    """Return the files that create every table, view and macro, in order."""
+    return _files("schema/*.sql")
+
+
 @cache
 def schema_sql() -> str:
     """Return the statements that create every table, view and macro, in order."""
-    return "\n".join(path.read_text(encoding="utf-8") for path in _files("schema/*.sql"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in schema_files())
 
 
 @cache

@@ -1,11 +1,11 @@
 -- Tables of the record: runs, agents, steps and what agents wrote. Every table has a comment here and
--- every column one in columns.toml; docs/sql.md is generated from both.
+-- every column one in columns.toml; docs/sql.md and docs/sql/ are generated from both.
 
 CREATE TABLE schema_version (
     version INTEGER NOT NULL,
     digest VARCHAR NOT NULL
 );
-COMMENT ON TABLE schema_version IS 'One row: the schema that this file was made by; a file of another schema is rebuilt from the log.';
+COMMENT ON TABLE schema_version IS 'One row: the schema of this file. A file with another schema is rebuilt from the log.';
 
 CREATE TABLE progress (
     position BIGINT NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE progress (
     messages BIGINT,
     chain VARCHAR
 );
-COMMENT ON TABLE progress IS 'One row: up to where the log is projected. Every answer holds as of this position.';
+COMMENT ON TABLE progress IS 'One row: the log position up to which the tables are filled. Answers hold as of it.';
 INSERT INTO progress VALUES (0, NULL, 0, NULL, '', NULL, NULL);
 
 CREATE VIEW lag AS
@@ -24,7 +24,7 @@ SELECT
     position, head, head - position AS behind, logged_at, projected_at,
     date_diff('millisecond', logged_at, projected_at) AS delay_ms
 FROM progress;
-COMMENT ON VIEW lag IS 'One row: how far the tables were behind the log when they were written last.';
+COMMENT ON VIEW lag IS 'One row: how far the tables were behind the log at the last write.';
 
 CREATE TABLE events (
     position BIGINT NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE events (
     known_as VARCHAR,
     lifted JSON
 );
-COMMENT ON TABLE events IS 'Every event of the record, known type or not, in the order of the log.';
+COMMENT ON TABLE events IS 'Every event of the record, also of unknown types, in log order.';
 
 CREATE TABLE problems (
     position BIGINT NOT NULL,
@@ -62,7 +62,7 @@ CREATE TABLE problems (
     subject VARCHAR NOT NULL,
     reason VARCHAR NOT NULL
 );
-COMMENT ON TABLE problems IS 'What the log holds that is not as Hansard writes it. Empty in a sound log.';
+COMMENT ON TABLE problems IS 'Messages in the log that Hansard did not write in this form. Empty for a sound log.';
 
 CREATE TABLE runs (
     run VARCHAR NOT NULL,
@@ -87,7 +87,7 @@ CREATE TABLE runs (
     last_position BIGINT NOT NULL,
     probe VARCHAR
 );
-COMMENT ON TABLE runs IS 'One row a run, as its life tells.';
+COMMENT ON TABLE runs IS 'One row per run.';
 
 CREATE TABLE agents (
     run VARCHAR NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE agents (
     version BIGINT NOT NULL,
     position BIGINT NOT NULL
 );
-COMMENT ON TABLE agents IS 'One row an agent of a run.';
+COMMENT ON TABLE agents IS 'One row per agent of a run.';
 
 CREATE TABLE steps (
     run VARCHAR NOT NULL,
@@ -146,7 +146,7 @@ CREATE TABLE steps (
     prompts STRUCT(prompt VARCHAR, version BIGINT, alias VARCHAR)[],
     reused_from STRUCT(run VARCHAR, agent VARCHAR, step BIGINT, event VARCHAR, "key" VARCHAR)
 );
-COMMENT ON TABLE steps IS 'One row a step: a call of an agent to the world. A fork has rows of its own only for what happened in it.';
+COMMENT ON TABLE steps IS 'One row per step: a call from an agent to the outside world.';
 
 CREATE TABLE attempts (
     run VARCHAR NOT NULL,
@@ -161,7 +161,7 @@ CREATE TABLE attempts (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE attempts IS 'One row a failed attempt that another followed.';
+COMMENT ON TABLE attempts IS 'One row per failed attempt that was retried.';
 
 CREATE TABLE messages (
     run VARCHAR NOT NULL,
@@ -184,7 +184,7 @@ CREATE TABLE messages (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE messages IS 'One row a message in an agent''s context window, in order of version. Before a fork, the parent''s count (see lineage).';
+COMMENT ON TABLE messages IS 'One row per message in an agent''s context window, by version.';
 
 CREATE TABLE compactions (
     run VARCHAR NOT NULL,
@@ -206,7 +206,7 @@ CREATE TABLE compactions (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE compactions IS 'One row a summary that took the place of messages in an agent''s context window. The messages stay in messages; compacted says which they are.';
+COMMENT ON TABLE compactions IS 'One row per summary that replaced messages in a context window. The messages stay in `messages`; `compacted` lists them.';
 
 CREATE TABLE usage (
     run VARCHAR NOT NULL,
@@ -219,7 +219,7 @@ CREATE TABLE usage (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE usage IS 'One row an amount that was used up: by a step''s last attempt or by a message.';
+COMMENT ON TABLE usage IS 'One row per amount used by a message or by the last attempt of a step.';
 
 CREATE TABLE decisions (
     decision VARCHAR NOT NULL,
@@ -241,7 +241,7 @@ CREATE TABLE decisions (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE decisions IS 'One row a decision.';
+COMMENT ON TABLE decisions IS 'One row per decision.';
 
 CREATE TABLE alternatives (
     decision VARCHAR NOT NULL,
@@ -253,7 +253,7 @@ CREATE TABLE alternatives (
     rejected_because VARCHAR,
     selected BOOLEAN NOT NULL
 );
-COMMENT ON TABLE alternatives IS 'One row an alternative of a decision.';
+COMMENT ON TABLE alternatives IS 'One row per alternative of a decision.';
 
 CREATE TABLE checkpoints (
     run VARCHAR NOT NULL,
@@ -264,7 +264,7 @@ CREATE TABLE checkpoints (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE checkpoints IS 'One row a checkpoint.';
+COMMENT ON TABLE checkpoints IS 'One row per checkpoint.';
 
 CREATE TABLE resources (
     run VARCHAR NOT NULL,
@@ -276,7 +276,7 @@ CREATE TABLE resources (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE resources IS 'One row a use of a resource.';
+COMMENT ON TABLE resources IS 'One row per use of a resource.';
 
 CREATE TABLE handoffs (
     run VARCHAR NOT NULL,
@@ -288,7 +288,7 @@ CREATE TABLE handoffs (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE handoffs IS 'One row a hand-off to another agent or role.';
+COMMENT ON TABLE handoffs IS 'One row per hand-off to another agent or role.';
 
 CREATE TABLE policies (
     run VARCHAR NOT NULL,
@@ -301,7 +301,7 @@ CREATE TABLE policies (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE policies IS 'One row a call that the gate refused.';
+COMMENT ON TABLE policies IS 'One row per call that the gate blocked.';
 
 CREATE TABLE settlements (
     run VARCHAR NOT NULL,
@@ -314,7 +314,7 @@ CREATE TABLE settlements (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE settlements IS 'One row a doubt or divergence that somebody settled.';
+COMMENT ON TABLE settlements IS 'One row per doubt or divergence settled.';
 
 CREATE TABLE outcomes (
     run VARCHAR NOT NULL,
@@ -327,7 +327,7 @@ CREATE TABLE outcomes (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE outcomes IS 'One row a metric of a run that somebody or something judged.';
+COMMENT ON TABLE outcomes IS 'One row per judged metric of a run.';
 
 CREATE TABLE lineage (
     run VARCHAR NOT NULL,
@@ -339,7 +339,7 @@ CREATE TABLE lineage (
     happened_at TIMESTAMP NOT NULL,
     swap JSON
 );
-COMMENT ON TABLE lineage IS 'One row a fork: a run that goes on where another stood.';
+COMMENT ON TABLE lineage IS 'One row per fork.';
 
 CREATE TABLE conversations (
     conversation VARCHAR NOT NULL,
@@ -347,7 +347,7 @@ CREATE TABLE conversations (
     number BIGINT NOT NULL,
     position BIGINT NOT NULL
 );
-COMMENT ON TABLE conversations IS 'One row a run of a conversation.';
+COMMENT ON TABLE conversations IS 'One row per run of a conversation.';
 
 CREATE TABLE tools (
     run VARCHAR NOT NULL,
@@ -362,7 +362,7 @@ CREATE TABLE tools (
     gives VARCHAR,
     takes VARCHAR
 );
-COMMENT ON TABLE tools IS 'One row a declaration of a tool: when an agent first called it, and after each change. Before a fork, the parent''s count.';
+COMMENT ON TABLE tools IS 'One row per declaration of a tool: at its first call by an agent, and after each change.';
 
 CREATE TABLE domain_events (
     aggregate VARCHAR,
@@ -380,7 +380,7 @@ CREATE TABLE domain_events (
     counts_from BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE domain_events IS 'One row an event of an aggregate of the program''s own (an account, an order), by the name and tag that the program declared.';
+COMMENT ON TABLE domain_events IS 'One row per event of an aggregate of your program, under its declared name and tag.';
 
 CREATE TABLE imports (
     "import" VARCHAR NOT NULL,
@@ -400,4 +400,4 @@ CREATE TABLE imports (
     imported_at TIMESTAMP NOT NULL,
     position BIGINT NOT NULL
 );
-COMMENT ON TABLE imports IS 'One row an import of recorded runs that came to something new: what was read, what was skipped and what was assumed.';
+COMMENT ON TABLE imports IS 'One row per import of recorded runs that changed the record.';

@@ -21,7 +21,7 @@ CREATE TABLE experiments (
     replaced BIGINT DEFAULT 0,
     because VARCHAR
 );
-COMMENT ON TABLE experiments IS 'One row an experiment that was registered: its plan, as stated.';
+COMMENT ON TABLE experiments IS 'One row per registered experiment: its plan as stated.';
 
 CREATE TABLE arms (
     experiment VARCHAR NOT NULL,
@@ -32,7 +32,7 @@ CREATE TABLE arms (
     model VARCHAR,
     parameters JSON
 );
-COMMENT ON TABLE arms IS 'One row an arm of a registered experiment.';
+COMMENT ON TABLE arms IS 'One row per arm of a registered experiment.';
 
 CREATE TABLE metrics (
     experiment VARCHAR NOT NULL,
@@ -41,7 +41,7 @@ CREATE TABLE metrics (
     better VARCHAR,
     smallest DOUBLE
 );
-COMMENT ON TABLE metrics IS 'One row a metric of a registered experiment.';
+COMMENT ON TABLE metrics IS 'One row per metric of a registered experiment.';
 
 CREATE TABLE assignments (
     run VARCHAR NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE assignments (
     unit VARCHAR,
     chosen VARCHAR
 );
-COMMENT ON TABLE assignments IS 'One row an assignment of a run to an arm; the newest one counts.';
+COMMENT ON TABLE assignments IS 'One row per assignment of a run to an arm; the newest counts.';
 
 CREATE TABLE prices (
     model VARCHAR NOT NULL,
@@ -68,4 +68,4 @@ CREATE TABLE prices (
     version BIGINT NOT NULL,
     position BIGINT NOT NULL
 );
-COMMENT ON TABLE prices IS 'One row a price as stated; of several for one day the newest counts. A recorded cost is never changed by it.';
+COMMENT ON TABLE prices IS 'One row per stated price; the newest for a day counts. Recorded costs are never changed.';

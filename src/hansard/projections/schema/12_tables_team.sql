@@ -18,7 +18,7 @@ CREATE TABLE board_writes (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE board_writes IS 'One row a write to a key of a run''s shared state, in order of version. Before a fork, the parent''s count (see board_history).';
+COMMENT ON TABLE board_writes IS 'One row per write to a key of a run''s shared state, by version.';
 
 CREATE TABLE task_events (
     run VARCHAR NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE task_events (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE task_events IS 'One row an event of a run''s tasks. Before a fork, the parent''s count (see task_history).';
+COMMENT ON TABLE task_events IS 'One row per event of a run''s tasks.';
 
 CREATE TABLE mail (
     run VARCHAR NOT NULL,
@@ -58,7 +58,7 @@ CREATE TABLE mail (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE mail IS 'One row a message between agents of a run.';
+COMMENT ON TABLE mail IS 'One row per message between agents of a run.';
 
 CREATE TABLE approval_events (
     run VARCHAR NOT NULL,
@@ -82,7 +82,7 @@ CREATE TABLE approval_events (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE approval_events IS 'One row an event of a run''s approvals (see approvals).';
+COMMENT ON TABLE approval_events IS 'One row per event of a run''s approvals (see `approvals`).';
 
 CREATE TABLE refusals (
     kind VARCHAR NOT NULL,
@@ -102,7 +102,7 @@ CREATE TABLE refusals (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE refusals IS 'One row a thing that was refused to an agent or to somebody who logged in, by a role, a label or a login. Nothing of it was done. Calls that other rules of a gate refused are in policies.';
+COMMENT ON TABLE refusals IS 'One row per action refused by a role, a label or a login; nothing of it was done. Calls refused by other gate rules are in `policies`.';
 
 CREATE TABLE principals (
     principal VARCHAR NOT NULL,
@@ -115,7 +115,7 @@ CREATE TABLE principals (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE principals IS 'One row a principal: an agent, a person or a service that may log in.';
+COMMENT ON TABLE principals IS 'One row per principal: an agent, person or service that may log in.';
 
 CREATE TABLE tokens_issued (
     token VARCHAR,
@@ -131,7 +131,7 @@ CREATE TABLE tokens_issued (
     happened_at TIMESTAMP NOT NULL,
     on_behalf_of VARCHAR[]
 );
-COMMENT ON TABLE tokens_issued IS 'One row a token that was issued (see tokens).';
+COMMENT ON TABLE tokens_issued IS 'One row per issued token (see `tokens`).';
 
 CREATE TABLE tokens_revoked (
     token VARCHAR,
@@ -144,7 +144,7 @@ CREATE TABLE tokens_revoked (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE tokens_revoked IS 'One row a token that was revoked (see tokens).';
+COMMENT ON TABLE tokens_revoked IS 'One row per revoked token (see `tokens`).';
 
 CREATE TABLE queries (
     role VARCHAR NOT NULL,
@@ -161,7 +161,7 @@ CREATE TABLE queries (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE queries IS 'One row a question that was answered in SQL as a role. Which events an answer drew on is not known: it had the tables of the role by these rules, up to this point.';
+COMMENT ON TABLE queries IS 'One row per SQL query answered under a role. Which events an answer used is not recorded.';
 
 CREATE TABLE views_served (
     view VARCHAR NOT NULL,
@@ -178,7 +178,7 @@ CREATE TABLE views_served (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE views_served IS 'One row a view that was served: what a role was shown of a run. Before a fork, the parent''s count (see lineage).';
+COMMENT ON TABLE views_served IS 'One row per view shown of a run to a role.';
 
 CREATE TABLE principals_shown (
     event VARCHAR NOT NULL,
@@ -191,7 +191,7 @@ CREATE TABLE principals_shown (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE principals_shown IS 'One row a time that a principal came to carry a higher label, since its holder was shown what has it. What is written for it from then on has that label, in whichever run (see carried).';
+COMMENT ON TABLE principals_shown IS 'One row per raise of a principal''s label after it was shown labelled data. What is written for it then has that label, in every run (see `carried`).';
 
 CREATE TABLE labels (
     event VARCHAR NOT NULL,
@@ -203,7 +203,7 @@ CREATE TABLE labels (
     confidentiality VARCHAR NOT NULL,
     untrusted BOOLEAN NOT NULL
 );
-COMMENT ON TABLE labels IS 'One row an event whose commit has a label: the join of all that its writer had been shown. What has none is public and trusted. Before a fork, the parent''s count (see labels_of).';
+COMMENT ON TABLE labels IS 'One row per labelled event: the join of the labels of all that its writer had been shown. Events without a row are public and trusted.';
 
 CREATE TABLE declassifications (
     event VARCHAR NOT NULL,
@@ -219,4 +219,4 @@ CREATE TABLE declassifications (
     happened_at TIMESTAMP NOT NULL,
     principal VARCHAR
 );
-COMMENT ON TABLE declassifications IS 'One row a label that somebody lowered: of an agent or of a key of shared state in a run, or of what a principal carries from run to run. Before a fork, the parent''s count.';
+COMMENT ON TABLE declassifications IS 'One row per lowered label: of an agent or key in a run, or of a principal across runs.';

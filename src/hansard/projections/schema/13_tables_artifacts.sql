@@ -20,7 +20,7 @@ CREATE TABLE prompt_versions (
     event VARCHAR NOT NULL,
     position BIGINT NOT NULL
 );
-COMMENT ON TABLE prompt_versions IS 'One row a version of a prompt: its text, what it was made of, and why.';
+COMMENT ON TABLE prompt_versions IS 'One row per version of a prompt.';
 
 CREATE TABLE prompt_moves (
     prompt VARCHAR NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE prompt_moves (
     position BIGINT NOT NULL,
     event_index BIGINT NOT NULL
 );
-COMMENT ON TABLE prompt_moves IS 'One row a time that an alias of a prompt was moved: its history.';
+COMMENT ON TABLE prompt_moves IS 'One row per move of an alias of a prompt.';
 
 CREATE TABLE prompt_feedback (
     prompt VARCHAR NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE prompt_feedback (
     event VARCHAR NOT NULL,
     position BIGINT NOT NULL
 );
-COMMENT ON TABLE prompt_feedback IS 'One row a time that somebody said something of a version of a prompt.';
+COMMENT ON TABLE prompt_feedback IS 'One row per feedback on a version of a prompt.';
 
 CREATE TABLE action_versions (
     cache VARCHAR NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE action_versions (
     event_index BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE action_versions IS 'One row a version of a named action cache: saved whole, healed in one entry, or reverted.';
+COMMENT ON TABLE action_versions IS 'One row per version of a named action cache: saved, healed in one entry, or reverted.';
 
 CREATE TABLE action_looks (
     cache VARCHAR NOT NULL,
@@ -77,7 +77,7 @@ CREATE TABLE action_looks (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE action_looks IS 'One row a time that somebody looked at an action cache, and let it stand.';
+COMMENT ON TABLE action_looks IS 'One row per review of an action cache that left it unchanged.';
 
 CREATE TABLE experience_versions (
     experience VARCHAR NOT NULL,
@@ -106,7 +106,7 @@ CREATE TABLE experience_versions (
     event_index BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE experience_versions IS 'One row a version of an experience: distilled from runs, confirmed by a person, healed in one node by a replay, or installed from a bundle.';
+COMMENT ON TABLE experience_versions IS 'One row per version of an experience.';
 
 CREATE TABLE experience_replays (
     experience VARCHAR NOT NULL,
@@ -126,7 +126,7 @@ CREATE TABLE experience_replays (
     event_index BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE experience_replays IS 'One row a task that was done, or begun, by a version of an experience, and what came of it.';
+COMMENT ON TABLE experience_replays IS 'One row per task done or begun by a version of an experience, with its result.';
 
 CREATE TABLE experience_bundles (
     experience VARCHAR NOT NULL,
@@ -140,7 +140,7 @@ CREATE TABLE experience_bundles (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE experience_bundles IS 'One row a time that a version of an experience was written as a bundle, for others.';
+COMMENT ON TABLE experience_bundles IS 'One row per bundle written from a version of an experience.';
 
 CREATE TABLE experience_retirements (
     experience VARCHAR NOT NULL,
@@ -150,7 +150,7 @@ CREATE TABLE experience_retirements (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE experience_retirements IS 'One row a time that somebody said that an experience is not to be used any more.';
+COMMENT ON TABLE experience_retirements IS 'One row per retirement of an experience.';
 
 CREATE TABLE memory_changes (
     space VARCHAR NOT NULL,
@@ -175,7 +175,7 @@ CREATE TABLE memory_changes (
     counts_from BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE memory_changes IS 'One row a file that a change of memory created, edited, renamed or deleted.';
+COMMENT ON TABLE memory_changes IS 'One row per file of memory created, edited, renamed or deleted.';
 
 CREATE TABLE memory_rejections (
     space VARCHAR NOT NULL,
@@ -194,7 +194,7 @@ CREATE TABLE memory_rejections (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE memory_rejections IS 'One row a problem for which a change of memory was refused: nothing of it was written.';
+COMMENT ON TABLE memory_rejections IS 'One row per problem for which a change of memory was refused; nothing of the change was written.';
 
 CREATE TABLE memory_policies (
     space VARCHAR NOT NULL,
@@ -208,7 +208,7 @@ CREATE TABLE memory_policies (
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE memory_policies IS 'One row a word on whether agents'' changes of a space wait for a person''s.';
+COMMENT ON TABLE memory_policies IS 'One row per change of a space''s approval policy.';
 
 CREATE TABLE offered_answers (
     key VARCHAR NOT NULL,
@@ -226,7 +226,7 @@ CREATE TABLE offered_answers (
     position BIGINT NOT NULL,
     offered_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE offered_answers IS 'One row an answer that was offered to later runs: the newest of a key is the one that they are given.';
+COMMENT ON TABLE offered_answers IS 'One row per answer offered for reuse; the newest of a key is used.';
 
 CREATE TABLE invalidated_answers (
     tool VARCHAR,
@@ -239,4 +239,4 @@ CREATE TABLE invalidated_answers (
     position BIGINT NOT NULL,
     invalidated_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE invalidated_answers IS 'One row a time that answers were declared stale: of a tool, of a run or of a key.';
+COMMENT ON TABLE invalidated_answers IS 'One row per invalidation of answers, by tool, run or key.';

@@ -10,7 +10,7 @@ CREATE TABLE event_types (
     between_2 VARCHAR,
     path_3 VARCHAR
 );
-COMMENT ON TABLE event_types IS 'One row a type of event: how it is told in words (see history).';
+COMMENT ON TABLE event_types IS 'One row per event type: how `history` words it.';
 INSERT INTO event_types VALUES
     ('run.started.v1', 'run began', NULL, '$.workflow', ', by ', '$.program', ' ', '$.labels'),
     ('run.forked.v1', 'run began', 'as a fork of run ', '$.parent', ', effects ', '$.effects', ' ', '$.labels'),
@@ -101,7 +101,7 @@ CREATE TABLE metric_catalogue (
     source VARCHAR NOT NULL,
     least BIGINT
 );
-COMMENT ON TABLE metric_catalogue IS 'One row a metric whose direction is known where no plan says it: by OpenTelemetry''s or an importer''s own definition, or by what Hansard records itself.';
+COMMENT ON TABLE metric_catalogue IS 'One row per metric whose better direction is known without a plan: defined by OpenTelemetry, by an importer or by Hansard.';
 INSERT INTO metric_catalogue VALUES
     ('completion', 'higher', 'Hansard: the share of runs that ended as completed', 0),
     ('success', 'higher', 'Hansard: 1 for a run that was judged to have succeeded, else 0', 0),
@@ -130,7 +130,7 @@ CREATE TABLE actor_roles (
     role VARCHAR NOT NULL,
     actor VARCHAR NOT NULL
 );
-COMMENT ON TABLE actor_roles IS 'One row a role of an agent in a run that is not the agent under test: user (it plays the user) or judge.';
+COMMENT ON TABLE actor_roles IS 'One row per role that is not the agent under test: a simulated user or a judge.';
 INSERT INTO actor_roles VALUES
     ('user', 'user'), ('simulated_user', 'user'), ('user_simulator', 'user'),
     ('judge', 'judge'), ('grader', 'judge'), ('evaluator', 'judge');

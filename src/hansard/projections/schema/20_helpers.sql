@@ -2,42 +2,42 @@
 -- file may use only what an earlier file, or an earlier line of it, creates.
 
 CREATE MACRO address_of(p, i) AS p || '.' || i;
-COMMENT ON MACRO address_of IS 'address_of(p, i), of a position and an event''s index: an event''s address, as hansard run show --at takes its position.';
+COMMENT ON MACRO address_of IS 'Address of an event, as `hansard run show --at` takes it.';
 
 CREATE MACRO shown(words, most) AS
     regexp_replace(words, '^(.{' || (most - 1) || '}).{2,}$', '\1…', 's');
-COMMENT ON MACRO shown IS 'shown(words, most): a text of at most so many characters, up to 1,000; what is cut ends in …';
+COMMENT ON MACRO shown IS 'Text cut to most characters, at most 1,000, ending in …';
 
 CREATE MACRO moment_of(t) AS strftime(t, '%Y-%m-%d %H:%M:%S');
-COMMENT ON MACRO moment_of IS 'moment_of(t): a time (UTC) in words, to the second.';
+COMMENT ON MACRO moment_of IS 'Time (UTC) in words, to the second.';
 
 CREATE MACRO clock_of(occurred_at, actor, on_behalf_of, origin_log) AS CASE
     WHEN occurred_at IS NOT NULL THEN 'occurred_at'
     WHEN actor = 'import' AND on_behalf_of IS NOT NULL THEN 'import'
     WHEN origin_log IS NOT NULL THEN 'origin' ELSE 'log' END;
-COMMENT ON MACRO clock_of IS 'clock_of(occurred_at, actor, on_behalf_of, origin_log): which clock the time of an event is from, of these columns of it: occurred_at (the source of an import claims it), log, origin (the log that it was copied from), or import (the source gives no time, and only the moment of the import is known).';
+COMMENT ON MACRO clock_of IS 'Source of an event''s time: log, origin, occurred_at or import (see `runs`.clock).';
 
 CREATE MACRO counted(number, one) AS concat(number, ' ', one, if(number = 1, '', 's'));
-COMMENT ON MACRO counted IS 'counted(number, one): a number and what it counts, called as where there is one.';
+COMMENT ON MACRO counted IS 'A number with its noun, plural as needed.';
 
 CREATE MACRO steps_text(tool, agent, step) AS concat(tool, ' (', agent, '#', step, ')');
-COMMENT ON MACRO steps_text IS 'steps_text(tool, agent, step): how a sentence names a step.';
+COMMENT ON MACRO steps_text IS 'Wording of a step.';
 
 CREATE MACRO label_of(labels, name) AS
     json_extract_string(labels, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
-COMMENT ON MACRO label_of IS 'A label of a run by its name, whatever is in the name (as a JSON pointer, RFC 6901).';
+COMMENT ON MACRO label_of IS 'Run label by its name (JSON pointer, RFC 6901).';
 
 CREATE MACRO words_of(told, t) AS shown(if(t IS NULL, told::VARCHAR, concat(
     CASE WHEN t.type = 'step.completed.v1' THEN 'answer of ' || (told->>'$.reused_from.agent') || '#'
         || (told->>'$.reused_from.step') || ' of run ' || (told->>'$.reused_from.run') || ': ' END, t.before,
     told->>t.path_1, t.between_1 || nullif(told->>t.path_2, ''),
     t.between_2 || nullif(told->>t.path_3, ''))), 200);
-COMMENT ON MACRO words_of IS 'words_of(told, t): what an event tells (its data), as a row t of event_types says, cut to 200 characters.';
+COMMENT ON MACRO words_of IS 'Data of an event in words by `event_types`, cut to 200 characters.';
 
 CREATE MACRO step_of(known, told) AS
     if(starts_with(known, 'step.') OR known IN ('message.added.v1', 'resource.accessed.v1'),
         try_cast(told->>'$.step' AS BIGINT), NULL);
-COMMENT ON MACRO step_of IS 'step_of(known, told), of a type and data: the step that an event is about.';
+COMMENT ON MACRO step_of IS 'Step an event is about.';
 
 -- What forks took over: of which run's which stream, up to which version.
 CREATE VIEW inherited AS
@@ -53,7 +53,7 @@ WITH RECURSIVE vectors AS (
     WHERE c.depth < 100
 )
 SELECT run, parent, stream, version, position, depth FROM cuts;
-COMMENT ON VIEW inherited IS 'One row a stream that a fork took over from its parent, or from a parent of that.';
+COMMENT ON VIEW inherited IS 'One row per stream that a fork inherited from a parent.';
 
 CREATE VIEW lone_writes AS
 SELECT
@@ -61,7 +61,7 @@ SELECT
 FROM events AS w
 JOIN events AS c ON c.id = w.causation AND c.known_as = 'step.requested.v1'
 WHERE starts_with(w.stream, 'board/');
-COMMENT ON VIEW lone_writes IS 'One row an event of shared state that stands in a commit of its own: the step that wrote it, by its cause. Of one that stands in one transaction with its step, see events.tx.';
+COMMENT ON VIEW lone_writes IS 'One row per event of shared state committed apart from its step, with that step. Of the others see events.tx.';
 
 CREATE VIEW history AS
 SELECT
@@ -76,10 +76,10 @@ FROM (
     FROM events
 ) AS e
 LEFT JOIN event_types AS t ON t.type = e.known;
-COMMENT ON VIEW history IS 'The events in words.';
+COMMENT ON VIEW history IS 'One row per event, in words.';
 
 CREATE MACRO as_of(upto) AS TABLE
 SELECT * FROM events
 WHERE position <= upto
     AND coalesce(tx <> (SELECT any_value(n.tx) FROM events AS n WHERE n.position = upto + 1), true);
-COMMENT ON MACRO TABLE as_of IS 'as_of(upto): the events that were on record at a position; a commit over several streams counts from where it ends. Columns as of events.';
+COMMENT ON MACRO TABLE as_of IS 'Events on record at a position. A transaction over several streams counts from its last commit.';

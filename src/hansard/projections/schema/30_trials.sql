@@ -4,7 +4,7 @@
 CREATE VIEW scores AS
 SELECT run, metric, value, judged_by, because, details, version, position, happened_at
 FROM outcomes;
-COMMENT ON VIEW scores IS 'One row a score of a run, as ''hansard run score'' and record.score record it: the rows of outcomes under the name of the command.';
+COMMENT ON VIEW scores IS 'One row per score of a run, as `hansard run score` and `record.score` record it: the rows of `outcomes`.';
 
 CREATE VIEW assigned_runs AS
 SELECT
@@ -13,16 +13,16 @@ SELECT
 FROM runs AS r
 WHERE r.experiment <> ''
     AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
-COMMENT ON VIEW assigned_runs IS 'One row a trial: a run that is assigned to an experiment. A fork counts only where it was assigned itself.';
+COMMENT ON VIEW assigned_runs IS 'One row per trial: a run assigned to an experiment. A fork counts only if it was assigned itself.';
 
 CREATE MACRO graders() AS ['success', 'reward', 'resolved', 'passed', 'correct', 'score'];
-COMMENT ON MACRO graders IS 'Metrics that say whether a run succeeded; the first that was judged counts.';
+COMMENT ON MACRO graders IS 'Success metrics, in order of precedence.';
 
 CREATE MACRO success_of(grade, status) AS CASE
     WHEN grade IS NOT NULL THEN if(isfinite(grade), (grade >= 1)::DOUBLE, NULL)
     WHEN status = 'completed' THEN 1.0::DOUBLE
     WHEN status IN ('failed', 'cancelled') THEN 0.0::DOUBLE END;
-COMMENT ON MACRO success_of IS 'Whether a run of this status, judged with this grade (or NULL), succeeded: 1, 0 or NULL.';
+COMMENT ON MACRO success_of IS '1, 0 or NULL for a run of this status and grade.';
 
 CREATE VIEW usage_by_actor AS
 SELECT
@@ -32,7 +32,7 @@ FROM usage AS u
 LEFT JOIN messages AS m ON m.run = u.run AND m.agent = u.agent AND m.version = u.version AND u.of = 'message'
 LEFT JOIN agents AS g ON g.run = u.run AND g.agent = u.agent
 LEFT JOIN actor_roles AS a ON a.role = lower(g.role);
-COMMENT ON VIEW usage_by_actor IS 'The table usage, and whose it is: user for what a message of the role user used up (a simulated user, as tau2-bench records it) and for agents of a role in actor_roles, judge for those, else agent.';
+COMMENT ON VIEW usage_by_actor IS 'The rows of `usage` with the actor: user for messages of the role user and for roles in `actor_roles`, judge for those, else agent.';
 
 CREATE VIEW trial_runs AS
 WITH spent AS (
@@ -80,7 +80,7 @@ LEFT JOIN called AS c ON c.run = r.run
 LEFT JOIN judged AS j ON j.run = r.run
 LEFT JOIN timed AS t ON t.run = r.run
 LEFT JOIN any_judged AS a ON a.experiment = r.experiment;
-COMMENT ON VIEW trial_runs IS 'One row a trial, with what it came to and what it used up: cost and tokens are those of the agent under test, user_cost and judge_cost those of a simulated user and of judges (see usage_by_actor).';
+COMMENT ON VIEW trial_runs IS 'One row per trial with its results and usage, by agent under test, simulated user and judges (see `usage_by_actor`).';
 
 CREATE VIEW experiment_plans AS
 WITH claimed AS (
@@ -121,7 +121,7 @@ FROM experiments AS e
 FULL JOIN trials AS t ON t.experiment = e.experiment
 LEFT JOIN metrics AS m ON m.experiment = e.experiment AND m.number = 1
 LEFT JOIN scored AS p ON p.experiment = t.experiment;
-COMMENT ON VIEW experiment_plans IS 'One row an experiment, registered or met in runs: how it is judged.';
+COMMENT ON VIEW experiment_plans IS 'One row per experiment, registered or found in runs.';
 
 CREATE VIEW experiment_arms AS
 SELECT
@@ -138,17 +138,17 @@ FROM (
     GROUP BY b.experiment, b.arm
 ) AS r
 LEFT JOIN arms AS a ON a.experiment = r.experiment AND a.arm = r.arm;
-COMMENT ON VIEW experiment_arms IS 'One row an arm, planned or met in runs.';
+COMMENT ON VIEW experiment_arms IS 'One row per arm, planned or found in runs.';
 
 CREATE MACRO better_of(metric) AS (
     SELECT any_value(c.better)
     FROM (SELECT m.metric AS listed, m.better FROM metric_catalogue AS m) AS c
     WHERE c.listed = metric);
-COMMENT ON MACRO better_of IS 'better_of(metric): which direction of a metric is the good one where no plan says it, higher or lower: by metric_catalogue. NULL where it is not known; it is never guessed.';
+COMMENT ON MACRO better_of IS 'Better direction of a metric by `metric_catalogue`; NULL if unknown.';
 
 CREATE MACRO direction_of(directions, name) AS
     json_extract_string(directions, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
-COMMENT ON MACRO direction_of IS 'direction_of(directions, name): what is said of a metric in a JSON object of names and directions; NULL where nothing is.';
+COMMENT ON MACRO direction_of IS 'Direction of a metric in a JSON object; NULL if absent.';
 
 CREATE MACRO odd_times_of(the_experiment, wanted) AS TABLE
 WITH claimed AS MATERIALIZED (
@@ -208,21 +208,21 @@ SELECT
     f.kind, f.run, NULL::VARCHAR AS agent, NULL::BIGINT AS step, address_of(f.position, f.event_index) AS address, f.fact, f.experiment,
     [{'run': f.run, 'address': address_of(f.position, f.event_index)}] AS evidence
 FROM found AS f;
-COMMENT ON MACRO TABLE odd_times_of IS 'The rows of the view odd_times, of one experiment (NULL: of each); none, and no event is read, unless they are wanted.';
+COMMENT ON MACRO TABLE odd_times_of IS 'Helper of `odd_times`.';
 
 CREATE VIEW odd_times AS FROM odd_times_of(NULL, true);
-COMMENT ON VIEW odd_times IS 'One row an arm whose claimed times cannot be: latency is not to be compared then.';
+COMMENT ON VIEW odd_times IS 'One row per arm whose claimed times are impossible: do not compare latency.';
 
 CREATE MACRO scale_of(least, greatest, above_one, above_zero) AS CASE
     WHEN least >= 0 AND greatest > 0 AND greatest <= 1 THEN 'share'
     WHEN least >= 0 AND greatest BETWEEN 20 AND 100 AND above_one * 2 >= above_zero THEN 'percentage' END;
-COMMENT ON MACRO scale_of IS 'Whether values look like shares (all from 0 to 1) or like percentages (all from 0 to 100, one from 20 on, most of those above 0 also above 1), by the least, the greatest, and how many are above 1 and above 0; else NULL.';
+COMMENT ON MACRO scale_of IS 'share (0 to 1), percentage (0 to 100, one from 20, most positive ones above 1) or NULL.';
 
 CREATE MACRO counted_value(counting, value, ended, pending, worst, extreme) AS CASE counting
     WHEN 'failure' THEN coalesce(value, if(pending, NULL, worst))
     WHEN 'worst-case' THEN coalesce(if(ended, value, NULL), extreme)
     ELSE if(ended, value, NULL) END;
-COMMENT ON MACRO counted_value IS 'The one rule for a trial''s value. failure: what was scored, and where there is nothing the worst value (left out where there is no worst, or while the run is open); excluded: what was scored of a run that completed; worst-case: of one that did not, the extreme.';
+COMMENT ON MACRO counted_value IS 'Value of a trial. failure: the score, else worst (left out if NULL or open); excluded: the score of a completed run; worst-case: extreme for runs not completed.';
 
 CREATE MACRO trial_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL) AS TABLE
 WITH plan AS (
@@ -370,7 +370,7 @@ LEFT JOIN found AS f ON f.run = s.run AND f.metric = a.metric
 LEFT JOIN extremes AS x ON x.metric = a.metric
 LEFT JOIN scales AS c ON c.metric = a.metric AND c.arm = s.arm
 LEFT JOIN (SELECT metric, min(fact) AS fact FROM impossible GROUP BY metric) AS i ON i.metric = a.metric;
-COMMENT ON MACRO TABLE trial_scores IS 'One row a trial, metric and slice (empty: all of them; (none): runs without the label). A metric is what was judged (newest value; one that is not finite is none), or where no judge uses the name completion, success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate as in trial_runs. Without a plan and only_metric it is each metric that was scored, or completion (whether the run ended as completed) where none was; each, a list, asks for several metrics, each for itself as only_metric asks for one. named says whether there is a plan, only_metric or one metric alone. directions is a JSON object of metrics and directions (higher, lower) that no plan states; better is NULL where nobody states it, stated_by who does. pending is true of an open run without a value: it has not finished, and counts as no failure. worst is what a missing value counts as: 0, or the least value where that is below; NULL of a metric of which less is better, or whose direction nobody states, since a missing cost is no cost: such a trial is left out of every mean and rate, and counted. worst_case and best_case are what is assumed of a trial without an outcome where missing is worst-case: 0 and 1 of a metric that is 0 or 1, else the least value (at most 0) and the greatest one of any arm, the other way round where less is better (the least value as it is); NULL where no direction is stated. power is the power of two by which sums of the values are divided. scale says whether the arm''s values look like a share or a percentage (see scale_of), impossible why the metric''s values cannot be: below the least one of metric_catalogue, or of latency_ms an arm in odd_times. Where the plan''s cluster is a label that a run lacks, its task is a cluster of its own.';
+COMMENT ON MACRO TABLE trial_scores IS 'One row per trial, metric and slice (empty: all; (none): runs without the label). A metric is what was judged (newest finite value), or completion, success, cost, tokens, input_tokens, output_tokens, latency_ms or tool_error_rate of `trial_runs`. Default: the plan''s metrics, else each scored metric or completion; `each` lists others. named: chosen by a plan, only_metric or being alone. directions: JSON {metric: higher or lower}; better is NULL if nobody states it. pending: open without a value. worst: value of a missing one, 0 or a lower least value; NULL (left out) if less is better or no direction is stated. worst_case, best_case: bounds. power: power of two that scales sums. scale: share or percentage. impossible: why values cannot be.';
 
 CREATE MACRO task_totals(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL, each := NULL) AS TABLE
 SELECT
@@ -389,20 +389,20 @@ SELECT
     min(s.first_position) AS first_position, list(s.run ORDER BY s.trial, s.run) AS runs
 FROM trial_scores(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as, each := each) AS s
 GROUP BY s.slice, s.metric, s.arm, s.task;
-COMMENT ON MACRO TABLE task_totals IS 'One row a task of an arm: its trials, how many have a value (valued), how many have not finished (open; pending: without a value), and the sum of the values divided by power (total).';
+COMMENT ON MACRO TABLE task_totals IS 'Helper of `task_scores`: one row per task of an arm, with sums of values.';
 
 CREATE MACRO score_of(counting, total, trials, valued, worst) AS if(counting = 'failure' AND worst IS NOT NULL,
     (total + worst * (trials - valued)) / nullif(trials, 0), total / nullif(valued, 0));
-COMMENT ON MACRO score_of IS 'The mean over trials, those without a value counted as the worst one (failure) or not at all (excluded).';
+COMMENT ON MACRO score_of IS 'Mean over trials, missing ones as worst (failure) or left out (excluded).';
 
 CREATE MACRO mean_of(counting, total, trials, valued, worst, ended_total, ended_valued) AS if(counting = 'excluded',
     ended_total / nullif(ended_valued, 0), score_of(counting, total, trials, valued, worst));
-COMMENT ON MACRO mean_of IS 'The mean over trials. failure: those without a value count as the worst one, those that have one as it is, however they ended; excluded: neither those without a value count nor those that did not end as completed, though they were scored.';
+COMMENT ON MACRO mean_of IS 'Mean over trials under a counting (see `counted_value`).';
 
 CREATE MACRO worst_case_of(ended_total, trials, ended_valued, extreme) AS
     if(extreme IS NULL OR trials = ended_valued, ended_total / nullif(ended_valued, 0),
         (ended_total + (trials - ended_valued) * extreme) / nullif(trials, 0));
-COMMENT ON MACRO worst_case_of IS 'The mean over trials, where each that has no value, or did not end as completed, counts as extreme; where there is no extreme, such trials are left out.';
+COMMENT ON MACRO worst_case_of IS 'Mean over trials with extreme for those without a value or not completed; left out if NULL.';
 
 CREATE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT
@@ -411,4 +411,4 @@ SELECT
     t.power * mean_of(c.counting, t.total, t.trials - t.pending, t.valued, t.worst / t.power, t.ended_total, t.ended_valued) AS score, t.first_position, t.runs
 FROM task_totals(the_experiment, only_metric := only_metric, by_label := by_label, directions := directions, counted_as := counted_as) AS t
 CROSS JOIN (VALUES ('failure'), ('excluded')) AS c(counting);
-COMMENT ON MACRO TABLE task_scores IS 'One row a task of an arm, and way of counting missing values (failure: as the worst one; excluded: not at all). score is the mean over its trials.';
+COMMENT ON MACRO TABLE task_scores IS 'One row per task of an arm, and counting of missing values; score is the mean over its trials.';

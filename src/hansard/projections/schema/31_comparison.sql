@@ -95,7 +95,7 @@ WITH tasks AS MATERIALIZED (
 )
 SELECT s.*, s.arm_score - s.base_score AS difference
 FROM scored AS s;
-COMMENT ON MACRO TABLE task_pairs IS 'One row a task of an arm beside the baseline, and way of counting. A task that only one arm has is unmatched, and has a score in that arm alone. Only where the plan says how many tasks there were to be (planned, at least as many as are on record) is it filled in under the other arm: counted as failure, with the worst score; excluded, not. It is never filled in where the arm has none of the slice at all, where the hash gave all runs of the task to the other arm, or of completion, which is a share of the runs that exist. apart is true of two samples: both arms have tasks of the slice and share none (a run without a task is a task of its own), or the unit is the task and the hash gave more tasks to one arm alone than both share; and of completion. Where the plan or counted_as says worst-case, there is a third way, by it: a trial without a value, one that did not end as completed (though it was scored) and every task that only one arm has count as the worst case under the arm and as the best case under the baseline, which is the worst that could have been hidden from the arm (Hollis and Campbell 1999; the worst-best case of trials). With all_pairs, each arm is beside each one that the plan names before it. Empty where the baseline is no arm of the experiment.';
+COMMENT ON MACRO TABLE task_pairs IS 'Helper of `comparisons`: one row per task of an arm beside the baseline, and counting. A task in one arm only is unmatched; with a planned number of tasks it counts as a failure under the other arm, except for slices that arm lacks, tasks the hash gave away, and completion. apart marks two samples: no shared task, or the hash gave more tasks to one arm than both share. worst-case: unended or missing trials count as worst under the arm and best under the baseline (Hollis and Campbell 1999).';
 
 CREATE MACRO comparisons(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, at_alpha := NULL, at_power := 0.8, directions := NULL, counted_as := NULL, each := NULL, all_pairs := false) AS TABLE
 WITH pairs AS MATERIALIZED (
@@ -353,7 +353,7 @@ SELECT
             if(a.arm_scale = 'share', a.baseline, a.arm), ' a percentage, from 0 to 100')
         WHEN a.beyond THEN 'its values are too large, or too close to each other, for double precision' END AS problem
 FROM settled AS a;
-COMMENT ON MACRO TABLE comparisons IS 'One row an arm beside the baseline, by metric, slice and way of counting missing values; "default" marks the plan''s way. With each, every metric is a family of its own. With all_pairs, each arm is beside each one that the plan names before it, all in one family. difference is the mean over tasks of arm less baseline; se is clustered (Miller 2024, with G / (G - 1)); the interval low..high is Student''s with clusters - 1 degrees of freedom. Of two samples se is of both arms'' clusters, each with its own G / (G - 1), and df is Welch''s and Satterthwaite''s (1946; clusters of both arms are a third part of the variance), an arm without any spread has the other one''s variance of a cluster and df, or df is the smaller arm''s clusters - 1 where those are fewer than 3; there is no se and no p where an arm has fewer than two. Of completion the means are shares of runs, and the difference is judged as two samples with the tasks as clusters. always_low..always_high may be looked at at any time (the normal mixture''s at the normal score of t; as simulated it holds from five clusters on, and is NULL below, or where an arm of two samples has fewer: see tests/statistics). Holm''s and Benjamini and Hochberg''s p are over all rows of one way of counting, of the whole and of all slices each for itself. counted_verdict is that of the row alone, by Holm''s p at alpha, of the always-valid p where the plan is sequential: better, worse or cannot tell. verdict is the same, unless something forbids it, first of: no metric named (several were scored and neither a plan nor only_metric names one); impossible values (see trial_scores); different scales (a share in one arm, a percentage in the other); direction not stated (above and below count the tasks); cannot be computed (in double precision); not finished (runs of either arm are open: base_open, arm_open); depends on crashes, missing values or missing tasks (the ways of counting give different verdicts). problem says why values forbid one. test names the test that p comes from. mcnemar_p is that of the exact sign test of tasks won and lost, which is McNemar''s where each task was tried once (single); NULL of two samples, and where tasks are in clusters; tests_disagree is true where it and p are on two sides of alpha. unmatched counts the tasks that only one arm has, filled those of them that count as missing since the plan has them. A difference without any spread is judged by the exact sign test of clusters, of two samples without a common cluster by the exact permutation test of them (twice the chance of the one tail).';
+COMMENT ON MACRO TABLE comparisons IS 'One row per arm beside the baseline, by metric, slice and counting of missing values; "default" marks the plan''s counting. `each`: every metric is its own family; `all_pairs`: each arm beside each planned before it, one family. difference is the mean over tasks of arm minus baseline; se is clustered (Miller 2024); low..high is Student''s interval with clusters - 1 degrees of freedom. Two samples: se from both arms'' clusters, df by Welch and Satterthwaite (1946) or the smaller arm''s clusters - 1 if fewer than 3; no se under two clusters. Completion: shares of runs, as two samples with tasks as clusters. always_low..always_high holds at any time (normal mixture; NULL under five clusters). holm_p and bh_p (Benjamini-Hochberg) are over all rows of one counting, the whole and all slices separately. counted_verdict: better, worse or cannot tell, by holm_p at alpha (sequential plans: always_p). verdict is the same unless, in order: no metric named; impossible values; different scales (share, percentage); direction not stated; cannot be computed; not finished (open runs); depends on crashes, missing values or missing tasks (countings disagree). mcnemar_p is the exact sign test of tasks won and lost (NULL for two samples or clustered tasks); tests_disagree: it and p are on two sides of alpha. unmatched: tasks only one arm has; filled: those counted as missing. Without spread, p is of the exact sign test of clusters, or permutation test of two samples.';
 
 CREATE MACRO arm_summary(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, each := NULL, against := NULL) AS TABLE
 WITH based AS (
@@ -422,7 +422,7 @@ SELECT
     if(s.flat, NULL, s.quantiles[1] * s.power) AS p50, if(s.flat, NULL, s.quantiles[2] * s.power) AS p95,
     if(s.flat, NULL, s.quantiles[3] * s.power) AS p99, finite(s.total * s.power) AS total, s.number, s.stated_by, s.named, s.impossible
 FROM joined AS s;
-COMMENT ON MACRO TABLE arm_summary IS 'One row an arm, metric and slice: its trials, how many that ended have no value (missing), how many have not ended (open, no failure), the mean over tasks with its clustered standard error and interval (of completion: over runs), quantiles over trials (none of a metric that is 0 or 1, or the same everywhere), and Wilson''s interval of the share of successes where each task has one trial and its own cluster. A missing value counts as counted_value says. against names the baseline, which gets the best case where missing is worst-case. NULL where a figure exceeds double precision. impossible says why the values cannot be, where they cannot (see trial_scores).';
+COMMENT ON MACRO TABLE arm_summary IS 'One row per arm, metric and slice: trials, ended trials without a value (missing), open trials, the mean over tasks (of completion: over runs) with clustered standard error and interval, quantiles over trials (not of 0/1 or constant metrics), and the Wilson interval where each task has one trial and its own cluster. Missing values count as in `counted_value`. NULL beyond double precision.';
 
 CREATE MACRO pass_curves(the_experiment, only_metric := NULL, by_label := NULL, at_alpha := 0.05, directions := NULL, counted_as := NULL, against := NULL) AS TABLE
 WITH based AS (
@@ -481,7 +481,7 @@ SELECT
 FROM means AS m
 JOIN errors AS e USING (slice, metric, arm, k)
 LEFT JOIN critical AS c ON c.df = e.clusters - 1;
-COMMENT ON MACRO TABLE pass_curves IS 'One row an arm and k, of metrics that are 0 or 1: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. A missing value counts as counted_value says, as in arm_summary: pass@1 is its mean. k goes up to the trials that every task has, at most 64.';
+COMMENT ON MACRO TABLE pass_curves IS 'One row per arm and k, of 0/1 metrics: pass@k (one of k trials succeeds) and pass^k (all do), mean over tasks with clustered intervals. Missing values as in `counted_value`. k is at most the trials every task has, and 64.';
 
 CREATE MACRO sample_ratio(the_experiment) AS TABLE
 WITH held AS (
@@ -513,7 +513,7 @@ SELECT
         WHEN e.units > 0 THEN 'inf'::DOUBLE ELSE 0 END) OVER (), e.arms - 1), NULL) AS p,
     e.number, e.stated
 FROM expected AS e;
-COMMENT ON MACRO TABLE sample_ratio IS 'One row an arm: units it was given (runs, where no unit is on record) and expected by the arms'' weights (equal ones without a plan; an arm that the plan does not have is given none). stated says whether anybody said how many there were to be: a plan that gives a planned size or weights that differ, or whose hash assigned all units. Only then is there p, of the chi-square test that they agree: below 0.001, look for what loses units before reading any difference. randomised says whether all were assigned by hash.';
+COMMENT ON MACRO TABLE sample_ratio IS 'One row per arm: units received and expected by weights. stated if a plan gives the size, weights or hash assignment; only then p of the chi-square test: below 0.001, find what loses units before reading differences. randomised if all were assigned by hash.';
 
 CREATE MACRO regressions(the_experiment, only_metric := NULL, against := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT
@@ -522,7 +522,7 @@ SELECT
     p.base_runs, p.arm_runs
 FROM task_pairs(the_experiment, only_metric := only_metric, against := against, by_label := by_label, directions := directions, counted_as := counted_as) AS p
 WHERE p.counting = p.missing AND p.better IS NOT NULL AND if(p.better = 'higher', p.difference < 0, p.difference > 0);
-COMMENT ON MACRO TABLE regressions IS 'One row a task that went worse than under the baseline, with the runs of both. ORDER BY worse_by DESC for the largest.';
+COMMENT ON MACRO TABLE regressions IS 'One row per task that is worse than under the baseline, with the runs of both. ORDER BY worse_by DESC for the largest.';
 
 CREATE MACRO accounting(the_experiment) AS TABLE
 WITH mine AS (
@@ -560,7 +560,7 @@ FROM mine AS m
 LEFT JOIN lacking AS l ON l.arm = m.arm
 LEFT JOIN twice AS w ON w.arm = m.arm
 GROUP BY m.arm;
-COMMENT ON MACRO TABLE accounting IS 'One row an arm: what became of its runs, tasks that only other arms have, trial numbers that are there twice. judged, never_judged (of those that completed), errored, timed_out (a failure whose error names a time-out), cancelled and open (crashed, or at work) make up all runs; scored_all_the_same counts those that did not complete and have an outcome.';
+COMMENT ON MACRO TABLE accounting IS 'One row per arm: what happened to its runs, tasks only other arms have (tasks_lacking), duplicate trial numbers. judged, never_judged (completed), errored, timed_out, cancelled and open sum to all runs; scored_all_the_same: not completed but scored.';
 
 CREATE MACRO ranking(the_experiment, only_metric := NULL, at_alpha := NULL, directions := NULL, counted_as := NULL) AS TABLE
 WITH pairs AS MATERIALIZED (
@@ -581,4 +581,4 @@ SELECT
     any_value(s.family) AS family, any_value(s.alpha) AS alpha
 FROM sides AS s
 GROUP BY s.metric, s.arm;
-COMMENT ON MACRO TABLE ranking IS 'One row an arm, of metrics that have a verdict: the ranks it can have (1 is the best), and the arms that it cannot be told apart from (alike): also where the verdict is that it depends, that the arms have not finished, or that the values cannot be compared. rank_low is one more than the arms that are better by Holm''s correction over all pairs (family), rank_high the number of arms less those that are worse: by it all ranks hold together with probability 1 - alpha (Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks).';
+COMMENT ON MACRO TABLE ranking IS 'One row per arm and metric with a verdict: possible ranks (1 is best) and arms not distinguishable (alike), by Holm over all pairs: all ranks hold with probability 1 - alpha (Mogstad, Romano, Shaikh and Wilhelm 2024).';

@@ -10,7 +10,7 @@ LEFT JOIN agents AS a ON a.run = t.run
 LEFT JOIN steps AS s
     ON s.run = a.run AND s.agent = a.agent AND s.kind = 'tool' AND NOT s.inherited
 GROUP BY t.experiment, t.arm, t.task, t.trial, t.run, t.status, t.success, a.agent, a.role;
-COMMENT ON VIEW trial_paths IS 'One row a trial and agent: the tools that it called. Calls inside a composite tool stand after it; a fork''s path begins where it was forked.';
+COMMENT ON VIEW trial_paths IS 'One row per trial and agent: the tools it called. Calls inside a composite tool follow it; a fork starts at the cut.';
 
 CREATE VIEW tool_choices AS
 WITH called AS (
@@ -46,7 +46,7 @@ SELECT
     (o.successes - coalesce(c.successes, 0)) / nullif(o.known - coalesce(c.known, 0), 0) AS success_without
 FROM offered AS o
 LEFT JOIN chosen AS c ON c.experiment = o.experiment AND c.arm = o.arm AND c.tool = o.tool;
-COMMENT ON VIEW tool_choices IS 'One row a tool and arm, for every tool that any arm of the experiment called.';
+COMMENT ON VIEW tool_choices IS 'One row per tool and arm, for each tool called in the experiment.';
 
 CREATE VIEW transitions AS
 WITH moves AS (
@@ -60,7 +60,7 @@ SELECT
     count(*) / sum(count(*)) OVER (PARTITION BY experiment, arm, from_tool) AS share
 FROM moves
 GROUP BY experiment, arm, from_tool, to_tool;
-COMMENT ON VIEW transitions IS 'One row an arm and pair of tools of which an agent called the second right after the first.';
+COMMENT ON VIEW transitions IS 'One row per arm and pair of tools called one directly after the other.';
 
 CREATE VIEW sequences AS
 SELECT
@@ -70,4 +70,4 @@ SELECT
         / nullif(count(DISTINCT p.run) FILTER (p.success IS NOT NULL), 0) AS success_rate
 FROM trial_paths AS p
 GROUP BY p.experiment, p.arm, p.role, p.tools;
-COMMENT ON VIEW sequences IS 'One row an arm, role and whole sequence of tools, exactly as agents of the role called them.';
+COMMENT ON VIEW sequences IS 'One row per arm, role and exact sequence of tools called by an agent.';

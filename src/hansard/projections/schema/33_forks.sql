@@ -11,12 +11,12 @@ JOIN steps AS s
     AND s.step = try_cast(coalesce(e.lifted, e.data)->>'$.step' AS BIGINT)
 LEFT JOIN lineage AS l ON l.run = e.run
 WHERE e.known_as = 'step.withheld.v1';
-COMMENT ON VIEW withheld IS 'One row an effect that a fork withheld: the tool did not run.';
+COMMENT ON VIEW withheld IS 'One row per effect that a fork withheld: the tool did not run.';
 
 CREATE MACRO sameness(a, b) AS CASE
     WHEN len(coalesce(a, [])) = 0 OR len(coalesce(b, [])) = 0 THEN 'not on record'
     WHEN list_sort(a) = list_sort(b) THEN 'same' ELSE 'differs' END;
-COMMENT ON MACRO sameness IS 'sameness(a, b), of two lists: same, differs, or, where one is empty, not on record.';
+COMMENT ON MACRO sameness IS 'same, differs, or not on record (an empty list).';
 
 CREATE VIEW forks AS
 WITH cut AS (
@@ -133,7 +133,7 @@ SELECT
         ELSE 'comparable' END AS comparability,
     position
 FROM named;
-COMMENT ON VIEW forks IS 'One row a fork: what it withheld, and whether it can be compared with its parent. comparable: code, models and prompts after the cut are on record and the same, and no effect was shadowed or refused; differs: see differs_in; cannot tell: nothing on record differs, and not_on_record is not empty.';
+COMMENT ON VIEW forks IS 'One row per fork: what it withheld and whether it is comparable with its parent: comparable (code, models and prompts after the cut are recorded and equal, no effect was shadowed or refused), differs (see differs_in) or cannot tell (see not_on_record).';
 
 CREATE VIEW savings AS
 WITH RECURSIVE families AS (
@@ -212,4 +212,4 @@ SELECT
 FROM ends AS x
 JOIN runs AS r ON r.run = x.run
 LEFT JOIN summed AS t ON t.run = x.run AND t.agent = x.agent AND t.epoch = x.epoch;
-COMMENT ON VIEW savings IS 'One row a session that went on with an agent: what it was answered from the record, as the recorded calls had used it. What was not recorded of them is not counted as 0: see the columns calls_with_... A session that was killed, is at work, or is of an earlier version has not told: calls is NULL. Effects are those outside the record: a write to the board, the team, memory or an aggregate is a call and no effect. The forks of probes are none of them: what is run for a probe saves nothing.';
+COMMENT ON VIEW savings IS 'One row per session that continued an agent: recorded usage of the calls it did not repeat. Unrecorded usage is not counted as 0: see calls_with_*. calls is NULL for killed, running or old sessions. Writes to board, team, memory or aggregates are calls, not effects. Forks of probes are left out.';

@@ -20,7 +20,7 @@ LEFT JOIN (
 LEFT JOIN events AS e ON e.position = l.position AND e.run = l.run AND e.type = 'run.forked.v1'
 WHERE l.swap IS NOT NULL
     AND l.parent NOT IN (SELECT p.run FROM lineage AS p WHERE p.swap IS NOT NULL);
-COMMENT ON VIEW probe_forks IS 'One row a fork of a probe: which value it was given in the place of which, and what has become of it.';
+COMMENT ON VIEW probe_forks IS 'One row per fork of a probe: the replaced value and the result.';
 
 CREATE VIEW probes AS
 SELECT
@@ -30,7 +30,7 @@ SELECT
     min(forked_at) AS began_at, max(forked_at) AS last_at, min(position) AS position
 FROM probe_forks
 GROUP BY probe;
-COMMENT ON VIEW probes IS 'One row a probe.';
+COMMENT ON VIEW probes IS 'One row per probe.';
 
 CREATE MACRO probe_decisions(the_probe, of_runs := NULL, of_question := NULL) AS TABLE
 WITH f AS MATERIALIZED (
@@ -53,7 +53,7 @@ SELECT
     s.decision, s.selected, s.score, s.version, s.position
 FROM said AS s
 WHERE of_question IS NULL OR starts_with(s.question, of_question);
-COMMENT ON MACRO TABLE probe_decisions IS 'probe_decisions(probe, of_runs := [...], of_question := ...): one row a decision of a probe''s forks, and of the runs that they were forked of after the cut (recorded). of_question takes all questions that begin so as one.';
+COMMENT ON MACRO TABLE probe_decisions IS 'One row per decision of a probe''s forks, and of their parents after the cut (recorded). of_question matches questions by prefix.';
 
 CREATE MACRO probe_pairs(the_probe, of_runs := NULL, of_question := NULL) AS TABLE
 WITH f AS MATERIALIZED (
@@ -110,7 +110,7 @@ SELECT
         WHEN s.base_decisions <> s.decisions THEN 'one fork decided it more often than the other'
     END AS unanswered
 FROM sides AS s;
-COMMENT ON MACRO TABLE probe_pairs IS 'One row a run, decision and value beside the probe''s first one (base): what both forks selected, and why the pair counts for nothing, where it does not.';
+COMMENT ON MACRO TABLE probe_pairs IS 'One row per run, decision and value beside the base: what both forks selected, and why the pair does not count (unanswered).';
 
 CREATE MACRO probe_summary(the_probe, of_runs := NULL, of_question := NULL, at_alpha := 0.05) AS TABLE
 SELECT
@@ -121,7 +121,7 @@ SELECT
     exact_high(count(*) FILTER (p.unanswered IS NULL AND p.changed), count(*) FILTER (p.unanswered IS NULL), at_alpha / 2) AS high
 FROM probe_pairs(the_probe, of_runs := of_runs, of_question := of_question) AS p
 GROUP BY p.agent, p.question, p.base, p.value;
-COMMENT ON MACRO TABLE probe_summary IS 'One row a decision and value: how many pairs were answered, and how many of those decided differently in any way, with the exact interval of that share.';
+COMMENT ON MACRO TABLE probe_summary IS 'One row per decision and value: answered pairs and how many changed, with the exact interval of that share.';
 
 CREATE MACRO probe_noise(the_probe, of_runs := NULL, of_question := NULL, at_alpha := 0.05) AS TABLE
 WITH d AS MATERIALIZED (
@@ -151,7 +151,7 @@ SELECT
     exact_low(count(*) FILTER (compared AND differs), count(*) FILTER (compared), at_alpha / 2) AS low,
     exact_high(count(*) FILTER (compared AND differs), count(*) FILTER (compared), at_alpha / 2) AS high
 FROM judged;
-COMMENT ON MACRO TABLE probe_noise IS 'How many forks with the value that stood on record decided (and scored) other than their run had: where any did, the program is not deterministic.';
+COMMENT ON MACRO TABLE probe_noise IS 'How many control forks (recorded value) decided or scored other than their run: any means the program is not deterministic.';
 
 CREATE MACRO probe_measures(the_probe, of_runs := NULL, of_question := NULL) AS TABLE
 WITH p AS MATERIALIZED (
@@ -200,7 +200,7 @@ JOIN valued AS x ON x.run = p.base_run AND x.agent = p.agent AND x.question = p.
 JOIN valued AS y ON y.run = p.run AND y.agent = p.agent AND y.question = p.question
     AND y.measure = x.measure AND y.option = x.option AND y.occurrence = x.occurrence
 GROUP BY p.parent, p.cohort, p.agent, p.question, x.measure, x.option, p.base, p.value;
-COMMENT ON MACRO TABLE probe_measures IS 'One row an answered pair and measure: selected (1 where the option was, else 0; of two options the first one says all) or score (of an alternative). A run that decides several times counts once, by the mean. lacking: so many of its decisions have no such score.';
+COMMENT ON MACRO TABLE probe_measures IS 'One row per answered pair and measure: selected (1 or 0 for an option) or score (of an alternative). Several decisions of a run are averaged; lacking counts those without a score.';
 
 CREATE MACRO probe_comparisons(the_probe, of_runs := NULL, of_question := NULL, at_alpha := 0.05, at_power := 0.8, decision_margin := NULL, score_margin := NULL) AS TABLE
 WITH m AS MATERIALIZED (
@@ -273,4 +273,4 @@ SELECT
     if(b.exact, 'exact McNemar', if(b.se > 0, 'paired t', 'exact sign test')) AS test,
     b.se, b.detectable, b.margin
 FROM bounded AS b;
-COMMENT ON MACRO TABLE probe_comparisons IS 'One row a measure and value beside the probe''s first one (base), of all runs (slice empty) and of those with each recorded value. difference is the mean over runs of value less base. Where each run has one decision the test is exact McNemar, and low..high the exact interval of the net share (see net_low). Else Student''s t over runs; a difference without any spread is judged by the exact sign test, and has no interval. Holm''s p is over all runs'' rows, and apart from that over all slices''. detectable: what would have been found with at_power, by t the mean difference, else the share of runs, if all of those changed the same way; NULL where no result of so few pairs is enough. within the margin only where one is given, and the interval is inside it.';
+COMMENT ON MACRO TABLE probe_comparisons IS 'One row per measure and value beside the probe''s first value (base), over all runs (empty slice) and per recorded value. difference: mean over runs of value minus base. One decision per run: exact McNemar and exact interval of the net share (see `net_low`). Else Student''s t over runs; without spread the exact sign test and no interval. holm_p is over all runs'' rows, and separately all slices''. detectable: smallest difference found with at_power (a mean, or a share of runs). "within the margin": the interval is inside a given margin.';

@@ -29,7 +29,7 @@ FROM (
 ) AS l
 JOIN runs AS r ON r.run = l.run
 WHERE l.ends IS NOT NULL;
-COMMENT ON MACRO TABLE runs_as_of IS 'runs_as_of(upto): the runs as they stood at a position, folded from their events up to there. Columns: run, workflow, status, started_at, ended_at, error_type, error, resumed, parent, version (of its life), position (of the newest commit of its life).';
+COMMENT ON MACRO TABLE runs_as_of IS 'Runs at a position, from their events up to it.';
 
 CREATE MACRO steps_as_of(upto) AS TABLE
 SELECT
@@ -80,7 +80,7 @@ FROM (
 ) AS f
 JOIN steps AS s ON s.run = f.run AND s.agent = f.agent AND s.step = f.step
 WHERE f.own AND f.asked;
-COMMENT ON MACRO TABLE steps_as_of IS 'steps_as_of(upto): the steps as they stood at a position, folded from their events up to there; of a fork those that something happened to in it by then. Columns: run, agent, step, tool, kind, effects, status, attempts, duration_ms, error_type, error, verdict, outcome_version, requested_at.';
+COMMENT ON MACRO TABLE steps_as_of IS 'Steps at a position, from their events up to it.';
 
 CREATE MACRO trail(of_run) AS TABLE
 SELECT * FROM (
@@ -100,7 +100,7 @@ SELECT * FROM (
     WHERE c.run = of_run
 )
 ORDER BY split_part(address, '.', 1)::BIGINT, split_part(address, '.', 2)::BIGINT;
-COMMENT ON MACRO TABLE trail IS 'trail(of_run): what happened in a run, one row an event that matters, in order; what its steps did to aggregates, too. Columns: address, at, who (the writer, and for which agent), what, tool and step (of a call), detail (in words, long values cut), agent, version, event. Of a fork, what happened in it.';
+COMMENT ON MACRO TABLE trail IS 'Events of a run that matter, in order and in words.';
 
 CREATE MACRO decided(of_run) AS TABLE
 SELECT
@@ -110,7 +110,7 @@ FROM decisions AS d
 JOIN events AS e ON e.position = d.position AND e.version = d.version
 WHERE d.run = of_run
 ORDER BY e.position, e.event_index;
-COMMENT ON MACRO TABLE decided IS 'decided(of_run): the decisions of a run, in order. Columns: address, at, agent, question, selected, score, threshold, margin, because, decision (ask why() of it).';
+COMMENT ON MACRO TABLE decided IS 'Decisions of a run, in order; ask `why()` about one.';
 
 CREATE MACRO touched(resource) AS TABLE
 SELECT * FROM (
@@ -132,7 +132,7 @@ SELECT * FROM (
         contains(s.arguments::VARCHAR, (to_json(resource)::VARCHAR)[2:-2]))
 )
 ORDER BY split_part(address, '.', 1)::BIGINT, split_part(address, '.', 2)::BIGINT;
-COMMENT ON MACRO TABLE touched IS 'touched(resource): who used a resource, in order: a uri, or a pattern with * and ?. Columns: kind (the operation, or argument where a call''s arguments name it), run, agent, step, address, fact.';
+COMMENT ON MACRO TABLE touched IS 'Uses of a resource (URI, or pattern with * and ?), in order. kind is the operation, or argument.';
 
 CREATE VIEW causes AS
 WITH RECURSIVE families AS (
@@ -174,7 +174,7 @@ FROM steps AS s
 JOIN events AS r ON r.position = s.requested_position AND r.agent = s.agent AND r.version = s.requested_version
 JOIN events AS o ON o.position = s.outcome_position AND o.agent = s.agent AND o.version = s.outcome_version
 WHERE NOT s.inherited;
-COMMENT ON VIEW causes IS 'One row a link from an event to one that led to it.';
+COMMENT ON VIEW causes IS 'One row per link from an event to one that caused it.';
 
 CREATE MACRO caused_by(of_event) AS TABLE
 WITH RECURSIVE links AS MATERIALIZED (
@@ -195,7 +195,7 @@ SELECT b.cause, min(b.depth) AS depth, any_value(b.how ORDER BY b.depth, b.how) 
 FROM back AS b
 LEFT JOIN events AS e ON e.id = b.cause
 GROUP BY b.cause;
-COMMENT ON MACRO TABLE caused_by IS 'Everything that led to an event (its id), nearest first by depth, up to 1,000 links back.';
+COMMENT ON MACRO TABLE caused_by IS 'All causes of an event (its id), nearest first by depth, at most 1,000 links.';
 
 CREATE MACRO led_to(of_event) AS TABLE
 WITH RECURSIVE links AS MATERIALIZED (
@@ -216,4 +216,4 @@ SELECT a.event, min(a.depth) AS depth, any_value(a.how ORDER BY a.depth, a.how) 
 FROM ahead AS a
 JOIN events AS e ON e.id = a.event
 GROUP BY a.event;
-COMMENT ON MACRO TABLE led_to IS 'Everything that an event (its id) led to, nearest first by depth, up to 1,000 links on.';
+COMMENT ON MACRO TABLE led_to IS 'All consequences of an event (its id), nearest first by depth, at most 1,000 links.';

@@ -26,7 +26,7 @@ FROM taken AS t
 JOIN board_writes AS w
     ON w.run = t.parent AND 'board/' || w.key = t.stream AND w.version <= t.version
     AND w.position < t.position;
-COMMENT ON VIEW board_history IS 'One row a write that counts for a run''s shared state: its own, and of a fork its parents'' up to the cut.';
+COMMENT ON VIEW board_history IS 'One row per write in effect for a run''s shared state; a fork includes its parents'' writes up to the cut.';
 
 CREATE MACRO boards_at(last_position) AS TABLE
 WITH told AS (
@@ -101,15 +101,15 @@ FROM found AS f
 CROSS JOIN clock AS c
 LEFT JOIN members AS m ON m.run = f.run AND m.key = f.key
 WHERE f.operation <> 'remove' AND (f.expires_at IS NULL OR f.expires_at > c.now);
-COMMENT ON MACRO TABLE boards_at IS 'The shared state of every run at a position: one row a key that was there. The value is as recorded, large parts by reference; that of a union is NULL (hansard board RUN KEY tells it). Expiry goes by the log''s time, to a microsecond.';
+COMMENT ON MACRO TABLE boards_at IS 'Shared state of all runs at a position: one row per key. A union''s value is NULL (use `hansard board RUN KEY`). Expiry goes by log time, in µs.';
 
 CREATE MACRO board_at(of_run, last_position) AS TABLE
 SELECT b.key, b.kind, b.version, b.author, b.role, b.value, b.labels, b.expires_at, b.event, b.position
 FROM boards_at(last_position) AS b
 WHERE b.run = of_run;
-COMMENT ON MACRO TABLE board_at IS 'The shared state of a run at a position (see boards_at): one row a key that was there.';
+COMMENT ON MACRO TABLE board_at IS 'Shared state of a run at a position: one row per key (see `boards_at`).';
 
 CREATE VIEW board AS
 SELECT b.run, b.key, b.kind, b.version, b.author, b.role, b.value, b.labels, b.expires_at, b.event, b.position
 FROM boards_at((SELECT p.position FROM progress AS p)) AS b;
-COMMENT ON VIEW board IS 'One row a key of a run''s shared state that is there: what all of its writes come to.';
+COMMENT ON VIEW board IS 'One row per existing key of a run''s shared state, with its current value.';

@@ -12,7 +12,7 @@ SELECT i.run, e.task, e.operation, e.author, e.number, e.agent, e.role, e.title,
 FROM inherited AS i
 JOIN task_events AS e ON e.run = i.parent AND e.version <= i.version AND e.position < i.position
 WHERE i.stream = 'board/team tasks';
-COMMENT ON VIEW task_history IS 'One row an event that counts for a run''s tasks: its own, and of a fork its parents'' up to the cut.';
+COMMENT ON VIEW task_history IS 'One row per task event in effect for a run; a fork includes its parents'' up to the cut.';
 
 CREATE VIEW tasks AS
 SELECT
@@ -50,7 +50,7 @@ FROM (
     FROM task_history AS h
     GROUP BY h.run, h.task
 ) AS s;
-COMMENT ON VIEW tasks IS 'One row a task of a run, as it stands. A lease that is over is told by lease_until and the log''s time: its task may be claimed by another.';
+COMMENT ON VIEW tasks IS 'One row per task of a run. After lease_until, another agent may claim it.';
 
 CREATE VIEW task_holds AS
 SELECT
@@ -75,7 +75,7 @@ LEFT JOIN (
     GROUP BY h.run, h.task, h.number
 ) AS l ON l.run = c.run AND l.task = c.task AND l.number = c.number
 WHERE c.operation = 'claimed';
-COMMENT ON VIEW task_holds IS 'One row a claim of a task: who held it, from when to when, and how that ended.';
+COMMENT ON VIEW task_holds IS 'One row per claim of a task.';
 
 CREATE VIEW task_waits AS
 SELECT t.run, t.task, 'task' AS kind, w.waits_for AS on_what, o.status AS its_status, o.ended_at
@@ -95,7 +95,7 @@ FROM (SELECT s.run, s.task, unnest(s.waits_for_roles) AS waits_for FROM tasks AS
 JOIN tasks AS t ON t.run = w.run AND t.task = w.task
 LEFT JOIN tasks AS o ON o.run = w.run AND o.role = w.waits_for AND o.task <> w.task
 GROUP BY t.run, t.task, w.waits_for;
-COMMENT ON VIEW task_waits IS 'One row a thing that a task waits for or waited for.';
+COMMENT ON VIEW task_waits IS 'One row per dependency of a task.';
 
 CREATE VIEW approvals AS
 WITH clock AS (
@@ -130,7 +130,7 @@ LEFT JOIN (
     GROUP BY e.run, e.data->>'approval'
 ) AS u ON u.run = r.run AND u.approval = r.approval
 WHERE r.operation = 'requested';
-COMMENT ON VIEW approvals IS 'One row a question whether a call may run, as it stands at the log''s time. An answer counts only while the question stands, and the first one alone.';
+COMMENT ON VIEW approvals IS 'One row per approval request, at the log''s time. Only the first answer before expiry counts.';
 
 CREATE VIEW tokens AS
 SELECT
@@ -150,7 +150,7 @@ LEFT JOIN (
     FROM tokens_revoked AS v
     GROUP BY v.principal, v.token
 ) AS r ON r.principal = i.principal AND r.token = i.token;
-COMMENT ON VIEW tokens IS 'One row a token, as it stands at the log''s time.';
+COMMENT ON VIEW tokens IS 'One row per token, at the log''s time.';
 
 CREATE VIEW at_work AS
 SELECT
@@ -176,4 +176,4 @@ LEFT JOIN (
     GROUP BY e.run
 ) AS d ON d.run = p.run
 WHERE p.last <> 'run.agent_left.v1' AND p.ordinal > coalesce(d.ordinal, 0);
-COMMENT ON VIEW at_work IS 'One row an agent that an open run waits for: it took part and has not left. It is at work, or was killed: no record tells the two apart.';
+COMMENT ON VIEW at_work IS 'One row per agent that has joined an open run and not left it. It is running or was killed: the record cannot tell.';

@@ -8,7 +8,7 @@ UNION ALL
 SELECT i.run, l.run, l.event, l.agent, l.stream, l.version, l.position, l.confidentiality, l.untrusted
 FROM inherited AS i
 JOIN labels AS l ON l.run = i.parent AND l.stream = i.stream AND l.version <= i.version AND l.position < i.position;
-COMMENT ON VIEW labels_of IS 'One row an event with a label that counts for a run: its own, and of a fork its parents'' up to the cut.';
+COMMENT ON VIEW labels_of IS 'One row per labelled event in effect for a run; a fork includes its parents'' up to the cut.';
 
 CREATE VIEW distrust AS
 WITH lowered AS (
@@ -53,7 +53,7 @@ WHERE CASE
         ELSE t.tool IS NOT NULL
     END
 QUALIFY row_number() OVER (PARTITION BY f.run, f.event ORDER BY t.position DESC) = 1;
-COMMENT ON VIEW distrust IS 'One row a moment at which an agent was, or may have been, told something untrusted: an outcome of a tool that gives it, the first untrusted message, what others had shared.';
+COMMENT ON VIEW distrust IS 'One row per time an agent received, or may have received, untrusted input.';
 
 CREATE VIEW shared_distrust AS
 WITH reads AS (
@@ -93,7 +93,7 @@ JOIN wrote AS w
         WHEN starts_with(r.tool, 'team.') THEN w.type LIKE 'task.%'
         ELSE w.stream LIKE 'agent/%' OR w.type LIKE 'board.%' OR w.type LIKE 'task.%' OR w.type LIKE 'mail.%'
     END;
-COMMENT ON VIEW shared_distrust IS 'One row an untrusted thing that an agent read and another one had written.';
+COMMENT ON VIEW shared_distrust IS 'One row per untrusted item that an agent read from another.';
 
 CREATE VIEW untrusted_sources AS
 WITH RECURSIVE edges AS MATERIALIZED (
@@ -122,7 +122,7 @@ SELECT DISTINCT r.decision, r.run, m.agent, m.event AS source, m.how, m.step, m.
 FROM reach AS r
 JOIN moments AS m ON m.run = r.run AND m.event = r.event
 WHERE m.how <> 'shared';
-COMMENT ON VIEW untrusted_sources IS 'One row an untrusted source that a decision rests on: what told its agent, or an agent of whom it had read, and so on. Of a declassified decision those before.';
+COMMENT ON VIEW untrusted_sources IS 'One row per untrusted source of a decision, received by its agent or by agents it read from. Of a declassified decision the sources before that.';
 
 CREATE VIEW tainted_decisions AS
 WITH lowered AS (
@@ -149,7 +149,7 @@ LEFT JOIN labels AS l ON l.event = d.decision
 LEFT JOIN named AS n ON n.decision = d.decision
 ASOF LEFT JOIN lowered AS w ON w.run = d.run AND w.agent = d.agent AND d.version >= w.version
 WHERE coalesce(l.untrusted, false) OR (n.decision IS NOT NULL AND w.approver IS NOT NULL);
-COMMENT ON VIEW tainted_decisions IS 'One row a decision that rests on untrusted input, with what that was; declassified ones among them.';
+COMMENT ON VIEW tainted_decisions IS 'One row per decision that rests on untrusted input, declassified ones included.';
 
 CREATE VIEW carried AS
 WITH told AS (
@@ -162,7 +162,7 @@ WITH told AS (
 SELECT t.principal, t.label, t.position, t.logged_at AS since
 FROM told AS t
 QUALIFY row_number() OVER (PARTITION BY t.principal ORDER BY t.version DESC) = 1;
-COMMENT ON VIEW carried IS 'One row a principal that was ever shown what is labelled: the label that it carries now.';
+COMMENT ON VIEW carried IS 'One row per principal that was shown labelled data, with its current label.';
 
 CREATE VIEW model_inputs AS
 WITH said AS (
@@ -193,4 +193,4 @@ LEFT JOIN declared AS d ON d.run = s.run AND d.agent = s.agent AND d.tool = s.to
 LEFT JOIN said AS l ON l.run = s.run AND l.agent = s.agent AND l.position = coalesce(s.outcome_position, s.requested_position)
 LEFT JOIN replaced AS r ON r.run = s.run AND r.agent = s.agent AND r.step = s.step
 WHERE s.kind = 'model' AND s.status <> 'blocked';
-COMMENT ON VIEW model_inputs IS 'One row a call of a model that was made: what it was given, under which label its agent was by then, and how many values stood there as placeholders.';
+COMMENT ON VIEW model_inputs IS 'One row per model call: its input, the agent''s label then, and placeholders.';

@@ -5,7 +5,7 @@ SELECT prompt, alias, version, before, because, experiment, moved_at, moved_by, 
 FROM prompt_moves
 QUALIFY row_number() OVER (PARTITION BY prompt, alias ORDER BY position DESC, event_index DESC) = 1
     AND version IS NOT NULL;
-COMMENT ON VIEW prompt_aliases IS 'One row an alias of a prompt as it stands: the version that it names.';
+COMMENT ON VIEW prompt_aliases IS 'One row per alias of a prompt, with the version it names now.';
 
 CREATE VIEW prompts AS
 SELECT
@@ -14,14 +14,14 @@ SELECT
     min(v.added_at) AS began_at, max(v.added_at) AS changed_at
 FROM prompt_versions AS v
 GROUP BY v.prompt;
-COMMENT ON VIEW prompts IS 'One row a prompt: how many versions it has, and what its aliases name.';
+COMMENT ON VIEW prompts IS 'One row per prompt.';
 
 CREATE VIEW prompt_uses AS
 SELECT
     s.run, s.agent, s.role, s.step, s.used.prompt AS prompt, s.used.version AS version, s.used.alias AS alias,
     s.requested_at, s.requested_position AS position
 FROM (SELECT *, unnest(prompts) AS used FROM steps WHERE prompts IS NOT NULL AND NOT inherited) AS s;
-COMMENT ON VIEW prompt_uses IS 'One row a version of a prompt that a call was given.';
+COMMENT ON VIEW prompt_uses IS 'One row per prompt version given to a call.';
 
 CREATE VIEW prompt_runs AS
 WITH named AS (
@@ -51,7 +51,7 @@ SELECT b.prompt, m.version, b.run
 FROM by_alias AS b
 ASOF JOIN prompt_moves AS m ON m.prompt = b.prompt AND m.alias = b.which AND m.position <= b.first_position
 WHERE m.version IS NOT NULL;
-COMMENT ON VIEW prompt_runs IS 'One row a run and a version of a prompt that it used: as its calls say, or as the arm of its experiment names it; an alias as it stood when the run began. A fork counts only where it was assigned itself.';
+COMMENT ON VIEW prompt_runs IS 'One row per run and prompt version used, by its calls or by the arm of its experiment; an alias counts as at the run''s start.';
 
 CREATE MACRO prompt_values(of_prompt := NULL) AS TABLE
 WITH used AS (
@@ -81,7 +81,7 @@ UNION ALL
 SELECT f.prompt, f.version, f.run, 'user_satisfaction', f.rating
 FROM prompt_feedback AS f
 WHERE f.rating IS NOT NULL AND (of_prompt IS NULL OR f.prompt = of_prompt);
-COMMENT ON MACRO TABLE prompt_values IS 'prompt_values(of_prompt := NULL): what is averaged in prompt_report: one row a run (or a rating) and measure. Columns: prompt, version, run, metric, value.';
+COMMENT ON MACRO TABLE prompt_values IS 'The values averaged by `prompt_report`: one row per run (or rating) and measure.';
 
 CREATE MACRO prompt_report(of_prompt := NULL, at_alpha := 0.05) AS TABLE
 WITH tallied AS (
@@ -120,7 +120,7 @@ FROM prompt_versions AS v
 LEFT JOIN counted AS c ON c.prompt = v.prompt AND c.version = v.version
 LEFT JOIN halves AS h ON h.prompt = v.prompt AND h.version = v.version
 WHERE of_prompt IS NULL OR v.prompt = of_prompt;
-COMMENT ON MACRO TABLE prompt_report IS 'prompt_report(of_prompt := NULL, at_alpha := 0.05): one row a version of a prompt and measure: completion_rate (of runs that ended), avg_tokens, each judged metric (success_rate where it is called success), user_satisfaction (of ratings). Columns: prompt, version, runs, metric (NULL where nothing is known), n (runs or ratings with a value), value (the mean), low and high: the Wilson score interval of a share, else Student''s t of the mean (of ratings, from 0 to 1 at the most).';
+COMMENT ON MACRO TABLE prompt_report IS 'One row per prompt version and measure: completion_rate, avg_tokens, judged metrics (success_rate for success), user_satisfaction. n values with mean value; low..high is Wilson''s interval of a share, else Student''s t.';
 
 CREATE VIEW odd_prompts AS
 WITH judged AS (
@@ -146,4 +146,4 @@ SELECT
     NULL, [{'run': u.run, 'address': address_of(u.position, 0)}]
 FROM prompt_uses AS u
 JOIN prompt_versions AS v ON v.prompt = u.prompt AND v.version = u.version AND v.retired_position < u.position;
-COMMENT ON VIEW odd_prompts IS 'One row a version that an alias names without evidence (no experiment moved it there and none of its runs is judged), and one a call that was given a version that was retired before.';
+COMMENT ON VIEW odd_prompts IS 'One row per alias without evidence (no experiment, no judged run), and call that used a retired version.';

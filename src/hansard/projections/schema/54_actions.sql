@@ -17,7 +17,7 @@ SELECT
 FROM steps AS s
 LEFT JOIN steps AS p ON p.run = s.run AND p.agent = s.agent AND p.step = s.parent_step
 WHERE s.tool IN ('browser.act', 'browser.act_once', 'browser.goto', 'browser.turn', 'browser.extract');
-COMMENT ON VIEW actions IS 'One row an action that an agent did to a page: what, to which element, and what came of it.';
+COMMENT ON VIEW actions IS 'One row per action of an agent on a page.';
 
 CREATE VIEW action_attempts AS
 SELECT
@@ -30,7 +30,7 @@ FROM steps AS s
 CROSS JOIN LATERAL unnest(range(1, 1 + coalesce(json_array_length(s.result, '$.attempts'), 0)::BIGINT)) AS t(n)
 CROSS JOIN LATERAL (SELECT (s.result->'$.attempts[*]')[t.n] AS told) AS a
 WHERE s.tool IN ('browser.find', 'browser.choose') AND s.status = 'completed';
-COMMENT ON VIEW action_attempts IS 'One row a look for an element, with how many matched: exactly one counts.';
+COMMENT ON VIEW action_attempts IS 'One row per search for an element; it succeeds only with exactly one match.';
 
 CREATE VIEW action_runs AS
 WITH models AS (
@@ -63,7 +63,7 @@ FROM steps AS s
 LEFT JOIN recorded AS r ON r.run = s.arguments->>'$.run'
 LEFT JOIN asked AS a ON a.run = s.run AND a.agent = s.agent AND a.parent_step = s.step
 WHERE s.tool = 'browser.replay';
-COMMENT ON VIEW action_runs IS 'One row a replay of an action cache: how its elements were found, and what of the recorded model calls it saved, heals and failures counted in.';
+COMMENT ON VIEW action_runs IS 'One row per replay of an action cache: how elements were found and what it saved, heals and failures included.';
 
 CREATE VIEW action_caches AS
 SELECT
@@ -74,7 +74,7 @@ SELECT
 FROM action_versions AS v
 LEFT JOIN (SELECT cache, max(version) AS version FROM action_looks GROUP BY cache) AS l ON l.cache = v.cache
 GROUP BY v.cache;
-COMMENT ON VIEW action_caches IS 'One row a named action cache: how often it was healed, and up to which version somebody looked.';
+COMMENT ON VIEW action_caches IS 'One row per named action cache, with its heals and reviews.';
 
 CREATE VIEW odd_actions AS
 SELECT
@@ -87,4 +87,4 @@ FROM action_versions AS v
 LEFT JOIN (SELECT cache, max(version) AS version FROM action_looks GROUP BY cache) AS l ON l.cache = v.cache
 WHERE v.kind = 'healed' AND v.version > coalesce(l.version, 0)
     AND NOT EXISTS (FROM action_versions AS r WHERE r.cache = v.cache AND r.kind <> 'healed' AND r.version > v.version);
-COMMENT ON VIEW odd_actions IS 'One row an entry of an action cache that was found elsewhere by a replay, is in use, and that nobody has looked at.';
+COMMENT ON VIEW odd_actions IS 'One row per unreviewed cache entry in use that a replay found elsewhere.';

@@ -12,7 +12,7 @@ WHERE s.tool = 'experience.replay' AND s.status = 'requested' AND NOT s.inherite
     AND try_cast(o.result AS BIGINT) > 0 AND o.arguments->>'$.experience' = s.arguments->>'$.experience'
     AND NOT EXISTS (FROM experience_replays AS r WHERE r.run = s.run AND r.agent = s.agent AND r.step = s.step
         AND r.experience = s.arguments->>'$.experience');
-COMMENT ON VIEW unfinished_replays IS 'One row a task that was begun by an experience, with no outcome on record: its process was killed and nobody has gone on, or it is at work.';
+COMMENT ON VIEW unfinished_replays IS 'One row per replay of an experience without an outcome: killed and not resumed, or running.';
 
 CREATE VIEW experience_trust AS
 SELECT
@@ -24,7 +24,7 @@ JOIN LATERAL (
     SELECT arg_max(w.kind, w.version) AS kind FROM experience_versions AS w
     WHERE w.experience = v.experience AND w.version <= v.version AND w.kind <> 'healed'
 ) AS b ON true;
-COMMENT ON VIEW experience_trust IS 'One row a version of an experience: whether it came in a bundle and nobody has confirmed it, and whether it is a heal in use that nobody has looked at.';
+COMMENT ON VIEW experience_trust IS 'One row per version of an experience: whether it may act.';
 
 CREATE VIEW experiences AS
 WITH newest AS (
@@ -79,7 +79,7 @@ LEFT JOIN done AS d ON d.experience = n.experience
 LEFT JOIN failing AS f ON f.experience = n.experience
 LEFT JOIN unfinished AS u ON u.experience = n.experience
 LEFT JOIN retired AS x ON x.experience = n.experience;
-COMMENT ON VIEW experiences IS 'One row an experience as its newest version: by what it is found, what it may be used for, and how its replays ended.';
+COMMENT ON VIEW experiences IS 'One row per experience, as its newest version, with the results of its replays.';
 
 CREATE VIEW check_functions_run AS
 SELECT
@@ -93,7 +93,7 @@ SELECT
 FROM steps AS s
 LEFT JOIN steps AS p ON p.run = s.run AND p.agent = s.agent AND p.step = s.parent_step
 WHERE s.tool = 'experience.checks';
-COMMENT ON VIEW check_functions_run IS 'One row a time that the check functions of an experience were asked, before or after an action, and which one said no.';
+COMMENT ON VIEW check_functions_run IS 'One row per run of an experience''s check functions.';
 
 CREATE VIEW odd_experiences AS
 SELECT
@@ -131,7 +131,7 @@ SELECT
 FROM experience_replays AS r
 JOIN experience_trust AS t ON t.experience = r.experience AND t.version = r.version
 WHERE t.untrusted;
-COMMENT ON VIEW odd_experiences IS 'One row a replay of an experience that no check function guarded or whose version nobody had confirmed, and a heal in use that nobody has looked at.';
+COMMENT ON VIEW odd_experiences IS 'One row per replay of an experience without checks or confirmation, and unreviewed heal in use.';
 
 CREATE MACRO experience_savings(name) AS TABLE
 WITH came_of AS (
@@ -180,4 +180,4 @@ SELECT
     d.successes * s.tokens - d.tokens AS tokens_saved, d.successes * s.cost - d.cost AS cost_saved,
     d.successes * s.seconds - d.seconds AS seconds_saved
 FROM source AS s CROSS JOIN done AS d;
-COMMENT ON MACRO TABLE experience_savings IS 'experience_savings(name): what an experience saved: what its successful replays would have taken as its source runs did on average, less all that the runs took in which it was replayed, those that failed, those without an outcome on record and the calls that healed it among them. Columns: experience; source_runs, and how many are in this record (source_runs_here); source_calls, source_tokens, source_cost and source_seconds, of a source run on average; replays, successes, failures, and those that were begun and have no outcome on record (unfinished); heals; calls, tokens, cost and seconds of all replays'' runs; calls_saved, tokens_saved, cost_saved, seconds_saved. Calls are of models; seconds are those in calls. NULL is not known: not recorded of every call, or no source run is here.';
+COMMENT ON MACRO TABLE experience_savings IS 'What an experience saved: the average use of a source run for each successful replay, minus all use of the runs with replays (failed, unfinished and healing included). source_* are averages of a source run; source_runs_here counts those in this record. Calls are of models; seconds are spent in calls. NULL means unknown.';

@@ -18,7 +18,7 @@ SELECT
     happened_at AS changed_at
 FROM newest
 WHERE place = 1 AND op NOT IN ('deleted', 'moved');
-COMMENT ON VIEW memory_files IS 'One row a file of memory that there is, with the change that made it what it is. Its text is read by hansard memory show.';
+COMMENT ON VIEW memory_files IS 'One row per existing file of memory, with its last change. `hansard memory show` prints the text.';
 
 CREATE VIEW odd_memory AS
 SELECT
@@ -29,7 +29,7 @@ FROM memory_files AS f
 JOIN events AS e ON e.id = f.event
 LEFT JOIN runs AS r ON r.run = f.run
 WHERE contains(f.label, 'untrusted');
-COMMENT ON VIEW odd_memory IS 'One row a file of memory that rests on untrusted input.';
+COMMENT ON VIEW odd_memory IS 'One row per file of memory that rests on untrusted input.';
 
 CREATE VIEW memory_proposals AS
 WITH reflections AS (
@@ -59,7 +59,7 @@ SELECT
     if(standing = 'made', s.change.author, NULL) AS made_by, p.position, p.happened_at
 FROM proposed AS p
 LEFT JOIN since AS s ON s.event = p.event AND s.number = p.number;
-COMMENT ON VIEW memory_proposals IS 'One row a proposal of a reflection or a compaction, and what came of it.';
+COMMENT ON VIEW memory_proposals IS 'One row per change proposed by a reflection or compaction, and its state.';
 
 CREATE MACRO remembering(of_prompt := 'memory-remember') AS TABLE
 WITH used AS (
@@ -94,4 +94,4 @@ FROM prompt_versions AS v
 LEFT JOIN told AS t ON t.version = v.version
 LEFT JOIN summed AS s ON s.version = v.version
 WHERE v.prompt = of_prompt;
-COMMENT ON MACRO TABLE remembering IS 'remembering(of_prompt := ''memory-remember''): how each version of the prompt that says what to remember did. Columns: prompt, version, runs (reflections that were asked by it), proposals, made (those that a person made a change), judged (reflections that were held against a key), and over these, NULL without any: wanted (what the key has), correct, missed (wanted and not proposed), spurious (proposed and not wanted), misplaced (in the wrong file), too_specific (with what is true of one case alone).';
+COMMENT ON MACRO TABLE remembering IS 'One row per version of a reflection prompt: runs, proposals, accepted proposals (made), reflections with a known answer (judged), and of these wanted, correct, missed, spurious, misplaced (wrong file) and too_specific; NULL without any.';

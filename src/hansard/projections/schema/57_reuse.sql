@@ -10,7 +10,7 @@ LEFT JOIN LATERAL (
     FROM invalidated_answers AS i
     WHERE i.version > o.stale_before AND (i.tool = o.tool OR i.run = o.run OR i.key = o.key)
 ) AS s ON true;
-COMMENT ON VIEW answers IS 'One row a key: the answer that was offered last, and since when it is stale. How old it may be is said by who asks.';
+COMMENT ON VIEW answers IS 'One row per key: the newest answer offered, and since when it is stale. The caller limits its age.';
 
 CREATE VIEW reused_answers AS
 SELECT
@@ -24,7 +24,7 @@ JOIN runs AS r ON r.run = s.run
 LEFT JOIN steps AS o ON o.run = s.reused_from.run AND o.agent = s.reused_from.agent AND o.step = s.reused_from.step
     AND NOT o.inherited
 WHERE s.reused_from IS NOT NULL AND NOT s.inherited;
-COMMENT ON VIEW reused_answers IS 'One row a call that was given the answer of an earlier run and did not run: whose, how old, and what that had used. NULL is not known: nothing was recorded of it, or it is not in this record.';
+COMMENT ON VIEW reused_answers IS 'One row per call that reused an answer of an earlier run instead of running. NULL means unknown.';
 
 CREATE VIEW odd_reuse AS
 SELECT
@@ -47,4 +47,4 @@ JOIN LATERAL (
     FROM invalidated_answers AS x
     WHERE x.version > o.stale_before AND (x.tool = o.tool OR x.run = o.run OR x.key = o.key)
 ) AS i ON i.times > 0;
-COMMENT ON VIEW odd_reuse IS 'One row a call that rests on an answer of an earlier run which is not in this record, or was declared stale after it was given.';
+COMMENT ON VIEW odd_reuse IS 'One row per call that reused an answer which is not in this record or was invalidated later.';

@@ -8,4 +8,4 @@ SELECT
     max(happened_at) AS changed_at, max(position) AS position
 FROM domain_events
 GROUP BY aggregate_id;
-COMMENT ON VIEW aggregates IS 'One row an aggregate of the program''s own: at which version it is, and what happened to it last. What it holds only the program''s classes tell (session.get).';
+COMMENT ON VIEW aggregates IS 'One row per aggregate of your program: its version and newest event. Its state is rebuilt by your classes (`session.get`).';

@@ -4,21 +4,21 @@
 
 CREATE MACRO within(inner_scope, outer_scope) AS
     starts_with(coalesce(inner_scope, '') || '/', coalesce(outer_scope, '') || '/');
-COMMENT ON MACRO within IS 'within(inner_scope, outer_scope), of paths of scopes: whether one is the other or a child of it.';
+COMMENT ON MACRO within IS 'True if one scope path is the other or inside it.';
 
 CREATE MACRO key_of(stream) AS if(starts_with(stream, 'board/'), substr(stream, 7), NULL);
-COMMENT ON MACRO key_of IS 'key_of(stream), of a stream''s name: the key of shared state that it holds; NULL for another one.';
+COMMENT ON MACRO key_of IS 'Key of shared state of a stream''s name; NULL for others.';
 
 CREATE MACRO body_of(scope) AS split_part(coalesce(scope, ''), '/', 1);
-COMMENT ON MACRO body_of IS 'body_of(scope), of a scope''s path: the call in whose body it is; empty for none.';
+COMMENT ON MACRO body_of IS 'Call in whose body a scope is; empty for none.';
 
 CREATE MACRO fact(of_part, n, about, told) AS
     {'part': of_part, 'number': n::BIGINT, 'name': about, 'value': told::JSON};
-COMMENT ON MACRO fact IS 'fact(of_part, n, about, told): one row of why().';
+COMMENT ON MACRO fact IS 'One row of `why()`.';
 
 CREATE MACRO named(of_part, told) AS list_transform(json_keys(told),
     lambda k, i: fact(of_part, i, k, json_extract(told, '$."' || k || '"')));
-COMMENT ON MACRO named IS 'named(of_part, told): the fields of a JSON object as rows of why().';
+COMMENT ON MACRO named IS 'Fields of a JSON object as rows of `why()`.';
 
 CREATE MACRO why(of_decision) AS TABLE
 WITH d AS MATERIALIZED (
@@ -200,7 +200,7 @@ WHERE f IS NOT NULL AND coalesce(f.value::VARCHAR, 'null') NOT IN ('null', '[]')
 ORDER BY list_position(['decision', 'integrity', 'alternative', 'input', 'after', 'message', 'policy',
     'settlement', 'version', 'actor', 'followed', 'hand-off', 'next', 'outcome'], f.part), f.number,
     position, event_index;
-COMMENT ON MACRO TABLE why IS 'why(of_decision): everything about one decision (the id of its event), one row a fact. Columns: part, number, name, value, event, address, at. Parts: decision; integrity (only of a decision that rests on untrusted input; value: sources, declassified, by, because); alternative (number: place in the list, value: score, margin, reason, rejected_because); input (number: place in the list, the event of this run that it came from; elsewhere where it is of another: ask inputs()); after (all results that its agent had been given in its scope before it, number: step, in the order of the calls; value.last: whether its scope had seen it last); message (all of its context by then); policy and settlement (of the steps around it); version (prompt, model, tools); actor; followed (the agent''s steps until its next decision); hand-off; next; outcome (how the run ended, what it was scored).';
+COMMENT ON MACRO TABLE why IS 'Everything about one decision (its event''s id), one row per fact. part: decision; integrity (untrusted input); alternative; input; after (results seen before it; value.last marks the latest); message (its context); policy and settlement (of nearby steps); version (prompt, model, tools); actor; followed (steps until the next decision); hand-off; next; outcome (end and scores of the run).';
 
 CREATE MACRO inputs(of_decision) AS TABLE
 WITH a AS MATERIALIZED (
@@ -227,14 +227,14 @@ SELECT 'input', number, 'unknown', to_json({'words': 'no event or commit of this
 FROM a
 WHERE number NOT IN (SELECT number FROM found)
 ORDER BY number, split_part(address, '.', 1)::BIGINT, split_part(address, '.', 2)::BIGINT;
-COMMENT ON MACRO TABLE inputs IS 'inputs(of_decision): the events that a decision was made from, of whichever run; of a commit each of its events. Columns as of why(): part (input), number (place in the list), name, value, event, address, at. What is not on record is told as unknown.';
+COMMENT ON MACRO TABLE inputs IS 'Events a decision was based on, of any run; each event of an input commit. Rows as in `why`, part input; unknown if not on record.';
 
 CREATE VIEW compacted AS
 SELECT
     run, agent, compaction, version, position, unnest(stands_for) AS event,
     generate_subscripts(stands_for, 1) AS number
 FROM compactions;
-COMMENT ON VIEW compacted IS 'One row an event that a summary stands for: a message, of an earlier run of the conversation, too, or a summary of before.';
+COMMENT ON VIEW compacted IS 'One row per event replaced by a summary.';
 
 CREATE VIEW context_windows AS
 SELECT w.*
@@ -253,7 +253,7 @@ FROM (
     FROM compactions AS c
 ) AS w
 ANTI JOIN compacted AS g ON g.event = w.event AND g.run = w.run AND g.agent = w.agent;
-COMMENT ON VIEW context_windows IS 'One row a part of an agent''s context window as it is now, of what stands in its run: messages, and summaries without what they stand for.';
+COMMENT ON VIEW context_windows IS 'One row per part of an agent''s current context window in its run.';
 
 CREATE MACRO knew(of_decision) AS TABLE
 WITH d AS MATERIALIZED (
@@ -343,12 +343,12 @@ SELECT
 FROM known AS k
 JOIN events AS e ON e.id = k.event
 ORDER BY e.position, e.event_index, k.how;
-COMMENT ON MACRO TABLE knew IS 'knew(of_decision): what the agent had been shown and told before it decided (the id of its decision, or of any other event of it): how is shown (by a view; view is the first that did, since its position) or told (as the outcome of its own step, as a message or a summary in its context, without what a summary stood for by then; or as what an aggregate that it got is rebuilt from). An event may be both.';
+COMMENT ON MACRO TABLE knew IS 'Everything an agent had received before a decision (or another event); how: shown (by a view) or told (own outcome, message or summary in its context, or event of an aggregate).';
 
 CREATE MACRO in_ranges(ranges, n) AS len(list_filter(string_split(ranges, ','), lambda p:
     n >= split_part(p, '-', 1)::BIGINT
     AND n <= coalesce(nullif(split_part(p, '-', 2), ''), p)::BIGINT)) > 0;
-COMMENT ON MACRO in_ranges IS 'in_ranges(ranges, n): whether ranges such as 1-4,7 have a number.';
+COMMENT ON MACRO in_ranges IS 'True if ranges such as 1-4,7 contain n.';
 
 CREATE MACRO who_saw(of_event) AS TABLE
 WITH wanted AS (
@@ -370,4 +370,4 @@ JOIN places AS p ON p.run = s.run AND p.stream = s.entry.key
 JOIN views_served AS v ON v.view = s.view
 WHERE in_ranges(s.entry.value, p.version)
 ORDER BY v.position;
-COMMENT ON MACRO TABLE who_saw IS 'who_saw(of_event): the views that showed an event (its id), the first first: to whom, in which role, by which rules. Masked or whole alike; what an agent wrote itself it knows without a view. What SQL as a role drew on is not known event by event: queries has who asked, and when.';
+COMMENT ON MACRO TABLE who_saw IS 'Views that showed an event (its id), first first: to whom, in which role, by which rules. SQL under a role is in `queries`.';

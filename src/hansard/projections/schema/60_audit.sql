@@ -20,7 +20,7 @@ LEFT JOIN (
 LEFT JOIN experiments AS x ON x.experiment = r.experiment
 WHERE r.experiment <> ''
     AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
-COMMENT ON VIEW trials IS 'One row a run that is a trial, beside the plan of its experiment. A fork is one where it was assigned itself.';
+COMMENT ON VIEW trials IS 'One row per trial with its experiment''s plan.';
 
 CREATE VIEW orphan_intents AS
 SELECT
@@ -53,7 +53,7 @@ FROM (
     WHERE s.status IN ('requested', 'in_doubt')
         AND NOT EXISTS (FROM lone_writes AS w WHERE w.cause = e.id)
 );
-COMMENT ON VIEW orphan_intents IS 'One row an intent without a known outcome: its effect may or may not have happened.';
+COMMENT ON VIEW orphan_intents IS 'One row per intent without a known outcome: its effect may have happened.';
 
 CREATE VIEW policy_overrides AS
 SELECT
@@ -82,7 +82,7 @@ FROM settlements AS t
 LEFT JOIN steps AS s ON s.run = t.run AND s.agent = t.agent AND s.step = t.step
 JOIN events AS e ON e.position = t.position AND e.version = t.version
 WHERE t.verdict = 'run_again' OR NOT regexp_matches(t.settled_by, '^(policy|reconcile):');
-COMMENT ON VIEW policy_overrides IS 'One row a word of the gate, or a doubt, that somebody went over: a blocked call that ran all the same, or what a person settled.';
+COMMENT ON VIEW policy_overrides IS 'One row per refusal or doubt that was overridden: a blocked call that ran later, or was settled by a person.';
 
 -- Known of sessions that told which steps they were answered. The n-th new effect of a tool in a scope is held
 -- against the n-th recorded one that was not answered. Left out is what somebody decided (policy_overrides).
@@ -139,7 +139,7 @@ JOIN passed_over AS o
                 FROM made AS m
                 WHERE m.run = o.run AND m.agent = o.agent AND m.tool = o.tool AND m.epoch = n.epoch
             )));
-COMMENT ON VIEW repeated_effects IS 'One row an effect that a resume made while a recorded effect was not replayed: of the same tool in the same scope, or, with the same arguments, of a tool that was called no more. It may have happened twice.';
+COMMENT ON VIEW repeated_effects IS 'One row per effect that a resume made although a recorded one was not replayed. It may have happened twice.';
 
 CREATE VIEW odd_decisions AS
 SELECT
@@ -152,7 +152,7 @@ SELECT
 FROM tainted_decisions AS t
 JOIN events AS e ON e.id = t.decision
 LEFT JOIN runs AS r ON r.run = t.run;
-COMMENT ON VIEW odd_decisions IS 'One row a decision that rests on untrusted input, by labels; one that somebody declassified is of a kind of its own.';
+COMMENT ON VIEW odd_decisions IS 'One row per decision that rests on untrusted input; declassified ones are a kind of their own.';
 
 CREATE VIEW retries AS
 SELECT
@@ -194,7 +194,7 @@ FROM (
     HAVING count(*) >= 5
 ) AS g
 JOIN events AS e ON e.position = g.position AND e.version = g.version;
-COMMENT ON VIEW retries IS 'One row a step that took more than one attempt, or a call that was repeated in vain.';
+COMMENT ON VIEW retries IS 'One row per step with several attempts, or call repeated in vain.';
 
 CREATE MACRO threshold_flips(x) AS TABLE
 SELECT
@@ -210,7 +210,7 @@ JOIN alternatives AS a ON a.decision = d.decision
 JOIN events AS e ON e.position = d.position AND e.version = d.version
 WHERE (a.score >= d.threshold AND a.score < round(d.threshold + x, 10))
     OR (a.score < d.threshold AND a.score >= d.threshold - x);
-COMMENT ON MACRO TABLE threshold_flips IS 'threshold_flips(x): what would turn if a decision''s threshold moved by x, up or down: one row an alternative that crosses it. Columns: kind (selected or another, would fail or pass), run, agent, step (NULL), address (of the decision), fact.';
+COMMENT ON MACRO TABLE threshold_flips IS 'One row per alternative that would cross if a decision''s threshold moved by x. kind: selected or another, would fail or pass.';
 
 CREATE VIEW late_outcomes AS
 SELECT
@@ -234,7 +234,7 @@ ASOF JOIN (
 ) AS l ON l.run = o.run AND l.stream = o.stream AND o.version > l.version
 LEFT JOIN steps AS s ON s.run = o.run AND s.agent = o.agent AND s.step = o.step
 WHERE l.type = 'agent.left.v1';
-COMMENT ON VIEW late_outcomes IS 'One row an outcome that came when its agent had left: the call ran on behind its session, so nothing of what that did next is on record.';
+COMMENT ON VIEW late_outcomes IS 'One row per outcome that arrived after its agent had left; what the call did after that is not recorded.';
 
 CREATE VIEW gaps AS
 SELECT
@@ -406,4 +406,4 @@ SELECT
     'problem', NULL, NULL, NULL, concat_ws('.', position, event_index),
     concat(subject, ' at position ', position, ' is not as Hansard writes it: ', reason)
 FROM problems;
-COMMENT ON VIEW gaps IS 'One row something that could be missing, or that does not add up. A step without an outcome stands in orphan_intents.';
+COMMENT ON VIEW gaps IS 'One row per missing or inconsistent item. Steps without an outcome are in `orphan_intents`.';

@@ -3,11 +3,11 @@
 
 CREATE MACRO model_family(m) AS regexp_replace(regexp_replace(lower(m), '^(.*/)?([a-z]{2}[.])?((anthropic|amazon|meta|mistral|cohere)[.])?', ''),
     '([-@:](latest|[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|v[0-9]+(:[0-9]+)?))+$', '');
-COMMENT ON MACRO model_family IS 'model_family(m): a model''s name without its provider and its date: openai/gpt-4.1-2025-04-14 is gpt-4.1.';
+COMMENT ON MACRO model_family IS 'Model name without provider and date.';
 
 CREATE MACRO all_true(checks) AS
     if(len(list_filter(checks, lambda c: c IS NOT NULL)) > 0, if(list_contains(checks, 'false'), 0.0, 1.0), NULL);
-COMMENT ON MACRO all_true IS 'all_true(checks): 1 where no text of a list is false, 0 where one is, NULL where there is none.';
+COMMENT ON MACRO all_true IS '1 if no text in a list is false, 0 if one is, NULL for an empty list.';
 
 CREATE VIEW answering_models AS
 WITH named AS (
@@ -31,7 +31,7 @@ WITH named AS (
 SELECT c.run, c.role, c.model, c.answers, c.position, address_of(c.position, e.event_index) AS address
 FROM counted AS c
 JOIN events AS e ON e.position = c.position AND e.position << 16 | e.version = c.place;
-COMMENT ON VIEW answering_models IS 'One row a run, role and model that answered in it: as messages and calls of models name it.';
+COMMENT ON VIEW answering_models IS 'One row per run, role and model that answered, as messages and model calls name it.';
 
 CREATE VIEW declared_models AS
 SELECT r.experiment, r.arm, r.run, d.of_user, d.model, d.said
@@ -41,7 +41,7 @@ CROSS JOIN LATERAL (VALUES
     (true, r.labels->>'user_llm', 'its label user_llm'), (false, r.labels->>'agent_llm', 'its label agent_llm'),
     (false, r.labels->>'model', 'its label model'), (false, a.model, 'the plan')) AS d(of_user, model, said)
 WHERE d.model <> '';
-COMMENT ON VIEW declared_models IS 'One row a model that a trial''s labels (agent_llm, model, user_llm) or its plan declares.';
+COMMENT ON VIEW declared_models IS 'One row per model declared by a trial''s labels (agent_llm, model, user_llm) or plan.';
 
 CREATE VIEW odd_models AS
 WITH answered AS MATERIALIZED (
@@ -104,7 +104,7 @@ SELECT
     t.kind, t.found[1].run AS run, NULL::VARCHAR AS agent, NULL::BIGINT AS step,
     t.found[1].address AS address, t.fact, t.experiment, t.found[:20] AS evidence
 FROM told AS t;
-COMMENT ON VIEW odd_models IS 'One row an arm and role of several models, a model that was not declared, or an experiment whose simulated user changed.';
+COMMENT ON VIEW odd_models IS 'One row per arm and role with several models, undeclared model, or experiment whose simulated user changed.';
 
 CREATE VIEW checked_scores AS
 SELECT
@@ -143,11 +143,11 @@ FROM (
     ) AS j
 ) AS s
 WHERE coalesce(s.checks, s.stored, s.broken_down) IS NOT NULL;
-COMMENT ON VIEW checked_scores IS 'One row a score beside which its judge stored checks (of tau-bench, of tau2-bench, or passed, success, resolved, correct), and in what they contradict it.';
+COMMENT ON VIEW checked_scores IS 'One row per score stored with checks (tau-bench, tau2-bench, or passed, success, resolved, correct), and any contradiction.';
 
 CREATE MACRO claim_holds(claimed, value) AS abs(try_cast(claimed AS DOUBLE) - value)
     <= if(contains(lower(claimed), 'e'), 0, 0.5 * 0.1 ** greatest(2, length(split_part(claimed, '.', 2)))) + 1e-9;
-COMMENT ON MACRO claim_holds IS 'Whether a claimed mean is a value, to the digits that are claimed, two at least: JSON keeps no last zero.';
+COMMENT ON MACRO claim_holds IS 'True if a claimed mean equals the value to its digits, at least two.';
 
 CREATE VIEW submitted_claims AS
 WITH claims AS (
@@ -183,7 +183,7 @@ SELECT
     abs(try_cast(claimed AS DOUBLE) - value)
         <= if(contains(lower(claimed), 'e'), 0, 0.5 * 0.1 ** length(split_part(claimed, '.', 2))) + 1e-9 AS holds
 FROM measured;
-COMMENT ON VIEW submitted_claims IS 'One row a figure that a submission of tau2-bench claims of an arm, and the same of the runs on record: cost (the mean agent_cost) and pass_k (pass^k in percent; a run without a reward counts as a failure). A value of NULL: no such runs, too few trials, or another metric.';
+COMMENT ON VIEW submitted_claims IS 'One row per figure a tau2-bench submission claims of an arm, beside the recorded one: cost (mean agent_cost) or pass_k (pass^k, percent).';
 
 CREATE VIEW claimed_scores AS
 WITH said AS (
@@ -237,7 +237,7 @@ SELECT
     NULL, c.experiment, c.arm, NULL, concat(c.metric, if(c.domain = '', '', ' of '), c.domain), c.claimed, c.value, NULL, c.runs, NULL, NULL, c.holds, 0, NULL
 FROM submitted_claims AS c
 WHERE c.value IS NOT NULL;
-COMMENT ON VIEW claimed_scores IS 'One row a score that a source claims of a run and that is on record, too, and one a mean that it claims of an arm: what is claimed, and what is on record. A run without a value counts in a mean as counted_value says, by the plan (failure, without a plan), as in arm_summary.';
+COMMENT ON VIEW claimed_scores IS 'One row per score of a run, or mean of an arm, that a source claims, beside the recorded one. Missing values count as in `arm_summary`.';
 
 CREATE VIEW odd_scores AS
 SELECT
@@ -266,7 +266,7 @@ SELECT
     c.experiment, []
 FROM claimed_scores AS c
 WHERE c.run IS NULL AND NOT c.holds;
-COMMENT ON VIEW odd_scores IS 'One row a score that contradicts the checks which its judge stored beside it, or what its source claims of it; and one an arm whose mean is not the claimed one, or only where missing values or crashes are counted in another way than in a comparison.';
+COMMENT ON VIEW odd_scores IS 'One row per score that contradicts its stored checks or its source''s claim, and arm whose mean is not the claimed one, or only under another rule for missing values or crashes.';
 
 -- Trials of experiments that are over: nothing of them is open, a plan is stopped, and arms were not
 -- drawn by lot, which leaves tasks and trials uneven.
@@ -285,7 +285,7 @@ ANTI JOIN (
     SELECT experiment FROM assignments WHERE chosen = 'hash'
 ) AS x ON x.experiment = t.experiment
 WHERE t.task IS NOT NULL AND t.arm IS NOT NULL;
-COMMENT ON VIEW settled_trials IS 'The trials of experiments whose arms can be held against each other task by task: no run is open, a plan is stopped, and arms were not drawn by lot.';
+COMMENT ON VIEW settled_trials IS 'One row per trial of experiments that can be compared task by task: no run is open, a plan is stopped, arms were not drawn at random.';
 
 CREATE VIEW odd_selection AS
 WITH mine AS MATERIALIZED (
@@ -438,14 +438,14 @@ SELECT
     f.kind, f.evidence[1].run AS run, NULL::VARCHAR AS agent, NULL::BIGINT AS step, f.evidence[1].address AS address,
     f.fact, f.experiment, f.evidence[:20] AS evidence
 FROM found AS f;
-COMMENT ON VIEW odd_selection IS 'One row an arm whose tasks or trials are not those of the others, or of which some runs began late and out of order.';
+COMMENT ON VIEW odd_selection IS 'One row per arm with other tasks or trials than the others, or whose runs began late and out of order.';
 
 CREATE VIEW said_answers AS
 SELECT m.run, hash(m.text) AS digest, min(length(m.text)) AS characters
 FROM messages AS m
 WHERE m.message_role = 'assistant' AND length(m.text) >= 40
 GROUP BY m.run, hash(m.text);
-COMMENT ON VIEW said_answers IS 'One row an answer of 40 characters and more that a run has, by a hash of its text.';
+COMMENT ON VIEW said_answers IS 'One row per answer of at least 40 characters in a run, by hash of its text.';
 
 CREATE VIEW odd_copies AS
 WITH said AS MATERIALIZED (
@@ -511,7 +511,7 @@ SELECT
 FROM first AS f
 WHERE f.place = 1
 GROUP BY f.experiment, f.run, f.position, f.task <> f.other_task;
-COMMENT ON VIEW odd_copies IS 'One row a conversation that stands in several runs of an experiment, of other tasks or arms, wholly or nearly. Trials of one task under one arm may be equal.';
+COMMENT ON VIEW odd_copies IS 'One row per conversation that is equal or nearly equal in several runs of an experiment, of other tasks or arms.';
 
 CREATE VIEW odd_failures AS
 WITH per_arm AS (
@@ -543,7 +543,7 @@ SELECT
     experiment, evidence[:20] AS evidence
 FROM rated
 WHERE error > 0 AND difference >= 0.05 AND difference > 3.3 * error;
-COMMENT ON VIEW odd_failures IS 'One row an arm in which more runs failed, or were never judged, than in the others together: 5 points and 3.3 standard errors of a difference of proportions.';
+COMMENT ON VIEW odd_failures IS 'One row per arm in which more runs failed, or were not judged, than in all others: by at least 5 percentage points and 3.3 standard errors.';
 
 CREATE VIEW odd_costs AS
 WITH priced AS (
@@ -587,4 +587,4 @@ SELECT
 FROM found AS f
 JOIN runs AS r ON r.run = f.run AND r.parent IS NULL
 JOIN events AS e ON e.position = f.position AND e.version = f.version;
-COMMENT ON VIEW odd_costs IS 'One row a run whose messages cost other than their tokens at the stated prices, that has an amount below 0, or an arm in which everything costs the same.';
+COMMENT ON VIEW odd_costs IS 'One row per run whose cost differs from its tokens at stated prices, negative amount, or arm with constant cost.';

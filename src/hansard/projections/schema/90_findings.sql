@@ -8,7 +8,7 @@ CREATE TABLE finding_kinds (
     question VARCHAR NOT NULL,
     command VARCHAR NOT NULL
 );
-COMMENT ON TABLE finding_kinds IS 'One row a kind of finding: what it is about, how bad it is, which question it answers, and the command to type next.';
+COMMENT ON TABLE finding_kinds IS 'One row per kind of audit finding: topic, severity, question and next command.';
 INSERT INTO finding_kinds VALUES
     ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
     ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
@@ -191,7 +191,7 @@ CROSS JOIN (
     FROM placed AS p JOIN runs AS r ON r.run = p.run WHERE p.experiment IS NULL
 ) AS t
 WHERE (v.of_arms AND t.runs IS NOT NULL) OR NOT EXISTS (FROM placed);
-COMMENT ON MACRO TABLE checked_topics IS 'checked_topics(of_run): which topics the audit of a run, or of all runs (NULL), checked. One row a topic, and for what is about experiments one each. Columns: topic, experiment, looked (how much there was to check), what (of what), why_not (why nothing, or not all, could be checked; NULL where it was).';
+COMMENT ON MACRO TABLE checked_topics IS 'One row per topic and experiment checked by the audit of a run (NULL: all): how much of what was looked at, and why_not.';
 
 CREATE MACRO findings(x) AS TABLE
 SELECT
@@ -243,4 +243,4 @@ FROM (
 ) AS f
 LEFT JOIN finding_kinds AS k ON k.view = f.view AND k.kind = f.kind
 LEFT JOIN runs AS r ON r.run = f.run;
-COMMENT ON MACRO TABLE findings IS 'findings(x): what all of these found, less what was retried two to four times, doubts that a person settled, and runs of one experiment on several days, which is in order; thresholds moved by x. Columns: view, kind, run, agent, step, address, fact, and of its kind (see finding_kinds) topic, severity (high, medium or low), question and command (the one to type next; what is in braces stands for the values of the row); experiment; evidence: a list of runs and addresses. Nothing in a run of which nothing is missing or odd.';
+COMMENT ON MACRO TABLE findings IS 'All audit findings except calls retried 2 to 4 times, doubts settled by a person and experiments over several days; thresholds moved by x. Adds topic, severity, question and command of `finding_kinds`.';
