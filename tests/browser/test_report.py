@@ -1,9 +1,11 @@
 """A comparison's page in a real browser without a network."""
 
+import io
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from PIL import Image
 
 from tests.browser.support import Tabs
 from tests.compare.conftest import trial
@@ -39,6 +41,21 @@ async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Pa
     assert "bold against steady: better" in await page.inner_text("p.verdict")
     assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
     assert said == []
+    await tabs.give_back(page)
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("dark", [False, True])
+async def test_plots_follow_the_colour_scheme(tabs: Tabs, report: Path, dark: bool):
+    """Their ground is that of the panels, and words and lines are light on a dark one."""
+    page = await tabs.take(dark=dark)
+    await page.goto(report.as_uri())
+    for picture in await page.locator("img").all():
+        image = Image.open(io.BytesIO(await picture.screenshot())).convert("RGB")
+        colours = sorted(image.getcolors(image.width * image.height) or [], reverse=True)
+        assert colours[0][1] == ((23, 26, 32) if dark else (255, 255, 255))
+        text = (231, 233, 238) if dark else (0, 0, 0)
+        assert text in {colour for _, colour in colours}
     await tabs.give_back(page)
 
 

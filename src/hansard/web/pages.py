@@ -63,8 +63,8 @@ ALTS = {
     COST: "what each arm costs against how good it is, with intervals",
 }
 
-_KINDS = {Heading: "heading", Paragraph: "paragraph", Table: "table", Plot: "picture"}
-"""What a template calls each block of a comparison."""
+_KINDS = {Heading: "heading", Paragraph: "paragraph", Table: "table"}
+"""What a template calls each block of a comparison, but for its plots."""
 
 _ESCAPES = (
     (b"<", rb"\u003c"),
@@ -145,12 +145,12 @@ def comparison_page(
     """
     found: list[tuple[str, Any]] = []
     for block in blocks(report, show):
-        if isinstance(block, Plot):
-            found.append(("picture", _picture(block, draw)))
-            if block.kind == "intervals" and draw is not None:
-                found.append(("picture", _costs(report, block.part, draw)))
-        else:
+        if not isinstance(block, Plot):
             found.append((_KINDS[type(block)], block))
+        elif draw is not None:
+            found.append(("picture", _picture(block, draw)))
+            if block.kind == "intervals":
+                found.append(("picture", _costs(report, block.part, draw)))
     if "tasks" in show:
         found += [("tasks", each) for each in _tasks(report)]
     return _page(
@@ -201,9 +201,8 @@ def _tasks(report: Report) -> list[Tasks]:
     ]
 
 
-def _picture(plot: Plot, draw: Draw | None) -> Picture | None:
-    drawn = draw(plot.kind, plot.part, None) if draw is not None else None
-    return _as_picture(f"{ALTS[plot.kind]}{_told(plot)}", drawn)
+def _picture(plot: Plot, draw: Draw) -> Picture | None:
+    return _as_picture(f"{ALTS[plot.kind]}{_told(plot)}", draw(plot.kind, plot.part, None))
 
 
 def _told(plot: Plot) -> str:
@@ -237,7 +236,10 @@ def _costs(report: Report, part: Part, draw: Draw) -> Picture | None:
 
 
 def _as_picture(alt: str, drawn: bytes | None) -> Picture | None:
-    return Picture(alt, base64.b64encode(drawn).decode()) if drawn is not None else None
+    if drawn is None:
+        return None
+    styled = drawn.replace(b"</style>", f"{asset('plots.css')}</style>".encode(), 1)
+    return Picture(alt, base64.b64encode(styled).decode())
 
 
 def data_of(page: Page) -> bytes:
@@ -250,8 +252,7 @@ def data_of(page: Page) -> bytes:
 
 def asset(name: str) -> str:
     """A static file."""
-    folder = resources.files("hansard.web") / "static"
-    return (folder / name).read_text(encoding="utf-8")
+    return resources.files("hansard.web").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def _page(
@@ -289,9 +290,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters["inline"] = plain_text
-    made.filters["page_name"] = page_name
-    made.filters["figure"] = number
+    made.filters |= {"inline": plain_text, "page_name": page_name, "figure": number}
     return made
 
 
