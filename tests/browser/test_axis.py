@@ -16,7 +16,6 @@ from hansard.domain.ids import AgentStream, RunStream, uuid8
 from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.run import AgentJoined, RunStarted
 from tests.browser.support import Open, Pages, View
-from tests.cli.support import Runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -69,19 +68,6 @@ async def _places(seen: View) -> list[int]:
 
 
 @pytest.mark.thorough(quick="tests/browser/test_chat.py::test_tabs_are_walked_by_key")
-async def test_a_page_opens_at_its_first_event(view: Open, pages: Pages, runs: Runs):
-    """It opens at event 1, with the slider there; a link still leads to its event."""
-    seen = await view(await pages.of(runs.team))
-    assert await seen.at() == 0
-    assert await seen.page.input_value("#slider") == "0"
-    assert "event 1 of" in await seen.text("#where")
-    assert await seen.page.locator("#trace .row.current").count() == 1
-    data = await pages.data(runs.team)
-    last = sum(data.commits.position)
-    linked = await view(await pages.of(runs.team), str(last))
-    assert await linked.at() == await linked.last()
-
-
 async def test_on_the_time_axis_events_stand_at_their_times(view: Open, pages: Pages):
     """Places on the axis are as far apart as the times are; by order they are all as far apart; the
     toggle is a button and the key `t`, and leaves the point where it is.

@@ -50,6 +50,7 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
     bubble of the point says so, and a click on another bubble leads to its event.
     """
     seen = await view(await pages.of(shared))
+    await seen.move(0)
     await seen.page.click("#desk-chat")
     assert "No message yet" in await seen.text("#chat")
     assert "4 messages come later" in await seen.text("#chat")
@@ -86,6 +87,7 @@ async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: s
 async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
     """Each group of tabs has one stop; arrows go round, and the panel follows."""
     seen = await view(await pages.of(shared))
+    point = await seen.at()
     await seen.page.focus("#desk-state")
     for wanted in ("board", "tasks", "state"):
         await seen.page.keyboard.press("ArrowRight")
@@ -96,4 +98,4 @@ async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
         "[...document.querySelectorAll('#right [role=tab]')].filter((t) => t.tabIndex === 0).length"
     )
     assert await seen.page.evaluate(stops) == 1
-    assert await seen.at() == 0
+    assert await seen.at() == point

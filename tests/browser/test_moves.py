@@ -89,6 +89,7 @@ async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: 
     shown last, and are the point's own where it is shown again, or printed.
     """
     seen = await view(await pages.of(shared))
+    await seen.move(0)
     await seen.page.click("#desk-tasks")
     await seen.page.click("#desk-chat")
     before = await seen.page.inner_html("#now")

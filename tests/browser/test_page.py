@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import random
 import re
 from datetime import UTC, datetime
@@ -568,3 +569,87 @@ async def test_a_compacted_window_is_shown_as_it_stood(
 def in_short(messages: list[dict[str, str]]) -> str:
     """A rule in the place of a model."""
     return f"{len(messages)} in short"
+
+
+async def test_a_completed_run_opens_at_its_end_and_another_at_its_first_failure(
+    view: Open, pages: Pages, runs: Runs
+):
+    """What a reader looks for first: the conclusion, or what went wrong first."""
+    seen = await view(await pages.of(runs.team))
+    assert await seen.at() == await seen.last()
+    for run, words in ((runs.failed, "Blocked by rule"), (runs.doubt, "In doubt")):
+        seen = await view(await pages.of(run))
+        assert await seen.at() < await seen.last()
+        assert words in await seen.text("#event")
+
+
+async def test_the_header_counts_what_went_wrong_and_leads_to_it(
+    view: Open, pages: Pages, runs: Runs
+):
+    """By status as at the end of the run; a step that was settled is not counted."""
+    counts = {runs.team: ["1 failed"], runs.failed: ["1 blocked"], runs.doubt: ["1 in doubt"]}
+    for run, expected_counts in {**counts, runs.settled: []}.items():
+        seen = await view(await pages.of(run))
+        assert await seen.page.locator("#troubles button").all_inner_texts() == expected_counts
+    seen = await view(await pages.of(runs.team))
+    await seen.page.click("#troubles button")
+    await seen.page.wait_for_selector("#event :text('KeyError')")
+
+
+async def test_a_settled_call_says_by_whom(view: Open, pages: Pages, runs: Runs):
+    """In its row of the trace, from the settlement on."""
+    seen = await view(await pages.of(runs.settled))
+    await seen.end()
+    row = seen.page.locator(".row.step")
+    assert f"settled by {getpass.getuser()}" in await row.inner_text()
+    await seen.move(await seen.last() - 2)
+    assert "settled by" not in await row.inner_text()
+
+
+def talk(record: hansard.Record) -> str:
+    """Messages between calls, in the forms of several providers."""
+    with record.run("talk", run="talk", agent="ada", role="r") as session:
+
+        @session.tool(effects="pure")
+        def look(name: str) -> str:
+            return name
+
+        @session.tool(effects="composite")
+        def both() -> str:
+            look("inside")
+            session.message("assistant", "said inside")
+            return look("again")
+
+        look("first")
+        session.message("user", "And the second one, please")
+        look("second")
+        session.message("assistant", [{"type": "text", "text": "Here it is"}])
+        both()
+        session.message("assistant", None, fields={"tool_calls": [{"function": {"name": "look"}}]})
+    return session.run
+
+
+async def test_messages_stand_at_their_own_place_with_their_first_words(
+    view: Open, pages: Pages, record: hansard.Record
+):
+    """Beside the call before them and not inside it, with the words that a person reads."""
+    run = await asyncio.to_thread(talk, record)
+    seen = await view(await pages.of(run))
+    rows = await seen.page.evaluate(
+        """() => [...document.querySelectorAll(".row.step, .row.message")].map((row) =>
+             [row.ariaLevel, row.querySelector(".name").textContent,
+              row.querySelector(".gist").textContent])"""
+    )
+    assert rows == [
+        ["1", "look", 'name="first"'],
+        ["1", "user", "And the second one, please"],
+        ["1", "look", 'name="second"'],
+        ["1", "assistant", "Here it is"],
+        ["1", "both", ""],
+        ["2", "look", 'name="inside"'],
+        ["2", "assistant", "said inside"],
+        ["2", "look", 'name="again"'],
+        ["1", "assistant", "calls look"],
+    ]
+    words = seen.page.locator("#now [data-list=messages] summary .dim")
+    assert (await words.all_text_contents())[:2] == ["And the second one, please", "Here it is"]

@@ -176,6 +176,7 @@ async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
     run = shared[0]
     data = await pages.data(run)
     seen = await view(await pages.of(run))
+    await seen.move(0)
     await seen.page.click("#desk-board")
     assert "No key is there" in await seen.text("#board")
     words: set[str] = set()

@@ -61,6 +61,7 @@ function showHead() {
   byId("workflow").textContent = inLine(life.workflow || page.run);
   byId("status").textContent = life.status ?? "unknown";
   byId("status").classList.add(life.status ?? "unknown");
+  byId("troubles").replaceChildren(...TROUBLES.map(troubleButton).filter(Boolean));
   const labels = Object.entries(life.labels ?? {});
   const forked = life.forked;
   const chips = labels.map(([name, value]) => el("span", { class: "chip" }, rec(`${name}=${value}`)));
@@ -84,6 +85,22 @@ function showHead() {
     ]),
   );
   byId("about").open = !PHONE.matches;
+}
+
+// How many steps have a status at the end, as a button to the first of them.
+function troubleButton(status) {
+  const found = troubled.filter((item) => statusAt(item, EVENTS - 1) === status);
+  if (!found.length) return null;
+  const label = `${count(found.length)} ${status.replaceAll("_", " ")}`;
+  const made = goTo(found[0].events.at(-1), label, `pill ${status}`);
+  made.title = `Go to the first of the calls that are ${status.replaceAll("_", " ")} at the end`;
+  return made;
+}
+
+// Where the page opens: at the first failure of a run that did not complete, else at the end.
+function openingPoint() {
+  const isCompleted = lifeAt(EVENTS - 1).status === "completed";
+  return isCompleted || !troubled.length ? EVENTS - 1 : Math.min(...troubled.map((item) => item.events.at(-1)));
 }
 
 // When a run was imported, and that this says nothing of when it happened.
@@ -381,4 +398,4 @@ startTimeline();
 listen();
 for (const name of ["state", "trace"]) showTab(name);
 chooseRows(point);
-setPoint(fromAddress() ?? 0);
+setPoint(fromAddress() ?? openingPoint());

@@ -182,7 +182,9 @@ function take(number) {
   } else {
     item = begin(number, KIND_OF[type] ?? (stream.name === "life" ? "run" : "other"), agent);
     if (agent) {
-      item.parent = agent.byNumber.get(told.step) ?? null;
+      const step = agent.byNumber.get(told.step);
+      // A message names the step before it: it stands beside that step, not in it.
+      item.parent = (item.kind === "message" ? step?.parent : step) ?? null;
       if (item.kind === "message") {
         agent.messages.push(item);
         agent.compacted ||= type === COMPACTED;
@@ -251,6 +253,10 @@ function took(item, point) {
 }
 
 const OPEN = new Set(["requested", "in_doubt"]);
+
+// The steps that ended badly or whose outcome is not known at the end of the run, by status.
+const TROUBLES = ["failed", "blocked", "in_doubt"];
+const troubled = items.filter((item) => item.step && TROUBLES.includes(statusAt(item, EVENTS - 1)));
 
 // An agent at a point.
 function agentAt(agent, point) {

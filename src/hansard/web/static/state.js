@@ -89,7 +89,7 @@ function messageFold(item) {
     goTo(item.at, `to ${address(item.at)}`),
     ...messageNodes(told, "").slice(1).filter(Boolean),
   ];
-  const made = folded(told.role, preview(told.content ?? told.summary ?? told.fields ?? null), make);
+  const made = folded(told.role, firstWords(told), make);
   made.classList.add("message", `role-${["user", "assistant", "tool", "system"].includes(told.role) ? told.role : "other"}`);
   return made;
 }

@@ -92,7 +92,8 @@ function moment(us, toSecond = false) {
 }
 
 // A value in one line of at most so many characters, without ever writing out all of a large one.
-function preview(value, most = 140) {
+const PREVIEW_CHARACTERS = 140;
+function preview(value, most = PREVIEW_CHARACTERS) {
   let out = "";
   const full = () => out.length > most;
   const write = (item, depth) => {

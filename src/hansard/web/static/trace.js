@@ -32,6 +32,18 @@ function titleOf(item) {
   }
 }
 
+// The first words of a message, whichever form its provider gives it; without words, what it calls.
+function firstWords(told) {
+  const content = unblobbed(told.content ?? told.summary ?? null);
+  const parts = Array.isArray(content) ? content : [content];
+  const texts = parts.map((part) => part?.text ?? part).filter((text) => typeof text === "string" && text.trim());
+  if (texts.length) return preview(texts.map((text) => text.slice(0, PREVIEW_CHARACTERS)).join(" "));
+  const others = unblobbed(told.fields ?? null);
+  const calls = [...parts, ...(Array.isArray(others?.tool_calls) ? others.tool_calls : [])];
+  const names = calls.map((call) => call?.function?.name ?? call?.name).filter((name) => typeof name === "string");
+  return names.length ? preview(`calls ${names.join(", ")}`) : preview(content || others);
+}
+
 // What is in it, in one line.
 function gistOf(item) {
   const told = item.step ?? fields(item.at);
@@ -39,7 +51,7 @@ function gistOf(item) {
     case "step":
       return preview(told.arguments ?? {});
     case "message":
-      return preview(told.content ?? told.summary ?? told.fields ?? null);
+      return firstWords(told);
     case "decision":
       return `→ ${told.selected ?? ""}`;
     case "checkpoint":
@@ -129,7 +141,9 @@ function stepMarks(item, point) {
     (number) => number <= point && typeOf(number) === "step.attempted.v1",
   ).length;
   const time = duration(took(item, point));
+  const settled = item.events.findLast((number) => number <= point && typeOf(number) === "step.settled.v1");
   return [
+    settled === undefined ? null : el("span", { class: "chip" }, "settled by ", rec(fields(settled).by)),
     tries ? el("span", { class: "chip" }, `attempt ${tries + 1}`) : null,
     time ? el("span", { class: "took" }, time) : null,
     statusPill(statusAt(item, point)),

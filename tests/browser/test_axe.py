@@ -1,0 +1,118 @@
+"""Pages and reports have no violation of the accessibility rules of axe-core."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page
+
+import hansard
+from tests.browser.shared_runs import small_team
+from tests.browser.support import Pages
+from tests.cli.support import Runs, team
+from tests.compare.conftest import trial
+from tests.real.support import WORKSPACE, opened, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+INSTALL_S_MAX = 60
+PANELS = ("trace", "chat", "detail", "state", "board", "tasks")
+WINDOWS = ((1440, 900), (390, 844))
+"""Sizes of a window in pixels: a desk and a phone."""
+
+RULES = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  return violations.map((each) => [each.id, each.nodes.map((node) => node.html)]);
+}"""
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, as npm's lock file names it; or a skip."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed: the accessibility rules were not checked")
+    folder = tmp_path_factory.mktemp("axe")
+    shutil.copytree(Path(__file__).with_name("axe"), folder, dirs_exist_ok=True)
+    install = (npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+    done = subprocess.run(
+        install, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=False
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:]
+        pytest.skip(f"npm could not install axe-core, so its rules were not checked: {last}")
+    return (folder / "node_modules/axe-core/axe.min.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def shared(record: hansard.Record) -> str:
+    """A run whose agents share a board, tasks and messages."""
+    return small_team(record, "of-axe")
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The pages of a comparison and of a decision."""
+    folder = tmp_path_factory.mktemp("report")
+    write(folder / "runs.jsonl", [trial(a, t, 0) for a in ("steady", "bold") for t in range(24)])
+    with opened(folder / "data") as place:
+        assert place.call("import", "chat-jsonl", str(folder / "runs.jsonl")).code == 0
+        made = place.call("compare", "greeting", "--format", "html", "-o", str(folder / "r.html"))
+        assert made.code == 0, made.err
+        with hansard.connect(workspace=WORKSPACE, data_dir=folder / "data") as record:
+            team(record)
+        made = place.call("why", "last", "--html", str(folder / "why.html"))
+        assert made.code == 0, made.err
+    return folder / "r.html", folder / "why.html"
+
+
+async def checked(page: Page, axe: str) -> list[Any]:
+    """The rules that a page breaks as it stands, with what breaks them."""
+    await page.evaluate(f"typeof axe === 'undefined' && (() => {{ {axe}\n }}).call(window)")
+    found: list[Any] = await page.evaluate(RULES)
+    return found
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("window", WINDOWS, ids=["desk", "phone"])
+async def test_a_page_and_a_report_break_no_rule(
+    chromium: Browser,
+    axe: str,
+    pages: Pages,
+    runs: Runs,
+    shared: str,
+    reports: tuple[Path, Path],
+    dark: bool,
+    window: tuple[int, int],
+):
+    """The page of a run that completed, of one that failed, of one that is in doubt, and of a team
+    with each panel; a comparison and a decision with what is folded open and shut.
+    """
+    width, height = window
+    context = await chromium.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        bypass_csp=True,  # else the page refuses the checker's script
+        offline=True,
+    )
+    page = await context.new_page()
+    for run in (runs.team, runs.failed, runs.doubt, runs.settled, shared):
+        await page.goto((await pages.of(run)).as_uri())
+        await page.wait_for_selector("html[data-point]")
+        for panel in PANELS if run == shared else PANELS[:1]:
+            tab = page.locator(f"[role=tab][aria-controls={panel}]:visible")
+            if await tab.count():
+                await tab.click()
+            assert await checked(page, axe) == [], (run, panel)
+    for path in reports:
+        await page.goto(path.as_uri())
+        assert await checked(page, axe) == [], path
+        if await page.locator("summary").count():
+            await page.locator("summary").first.click()
+            assert await checked(page, axe) == [], path
+    await context.close()
