@@ -3,17 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import msgspec
 import pytest
-from eventsourcing.persistence import StoredEvent
-from eventsourcing.utils import Environment
 
 from hansard.bus.errors import AppendUnknown
 from hansard.bus.jetstream import JetStreamLog, open_log
 from hansard.bus.log import Stored
-from hansard.bus.recorder import Factory
 from hansard.domain.ids import AgentStream, KeyStream
 from tests.bus.ack_relay import AckRelay, Repeat
 from tests.bus.brokers import Nats, append, running, until
@@ -160,32 +156,3 @@ async def test_a_snapshot_that_was_lost_is_missing_and_no_more(
 
 async def _is_settled(log: JetStreamLog, name: str) -> bool:
     return name in await log.snapshots.get_many([name])
-
-
-def test_every_recorded_event_is_in_the_stream(nats: Nats, relay: AckRelay):
-    """The same for the recorders of the eventsourcing library, for one event and for several."""
-    place = uuid4().hex
-    variables = {
-        "PERSISTENCE_MODULE": "hansard.bus.recorder",
-        "NATS_URL": f"nats://127.0.0.1:{relay.port}",
-        "NATS_USER": "admin",
-        "NATS_PASSWORD": "admin",
-    }
-    factory = Factory(Environment(place, variables))
-    try:
-        recorder = factory.application_recorder()
-        origin = uuid4()
-
-        def insert(version: int, count: int = 1) -> None:
-            many = range(version, version + count)
-            recorder.insert_events([StoredEvent(origin, each, "topic", b"state") for each in many])
-
-        insert(1)
-        relay.arm(RECORDERS, Repeat.NEXT_SUBJECT)
-        for version, count in ((2, 1), (3, 1), (4, 2), (6, 1)):
-            insert(version, count)
-        found = recorder.select_events(origin)
-        assert relay.dropped == 1
-        assert [each.originator_version for each in found] == list(range(1, 7))
-    finally:
-        factory.close()

@@ -9,13 +9,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import pytest
 import structlog
-from eventsourcing.persistence import StoredEvent
-from eventsourcing.utils import Environment
 
 import hansard
 from hansard.bus import subjects
@@ -27,7 +24,6 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.durability import outside_durability
 from hansard.bus.jetstream.raw import Figures, RawWorkspace
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, AtTime, Stored
-from hansard.bus.recorder import Factory
 from hansard.cli import status
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -495,36 +491,6 @@ def test_who_is_believed():
     assert is_authoritative(info("", replicas=1))
     assert not is_authoritative(info("n1", 0.5, 60, 60, 60, replicas=5))
     assert is_authoritative({"config": {}, "cluster": {"leader": "alone"}})
-
-
-@pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_writes_are_read")
-def test_the_librarys_recorders(servers: Cluster, rounds: Any):
-    """What a recorder of the eventsourcing library inserted is selected at once, by itself and by
-    others, as events and as notifications.
-    """
-
-    def factory(*members: Member) -> Factory:
-        given = {"NATS_URL": ",".join(member.url for member in members), "NATS_REPLICAS": "3"}
-        login = {"NATS_USER": "admin", "NATS_PASSWORD": "admin"}
-        return Factory(Environment("replicas", given | login))
-
-    factories = [factory(*servers.members), *(factory(member) for member in servers.members)]
-    try:
-        own, *others = [each.application_recorder() for each in factories]
-        asyncio.run(asyncio.sleep(DIRECT_S))
-        missed: Counter[str] = Counter()
-        for number in range(1, rounds(60, 400) + 1):
-            name, other = uuid4(), others[number % len(others)]
-            own.insert_events([StoredEvent(name, version, "t", b"x") for version in (1, 2)])
-            missed["own"] += len(own.select_events(name)) < 2
-            missed["other"] += len(other.select_events(name)) < 2
-            missed["newest"] += len(other.select_events(name, desc=True, limit=1)) < 1
-            missed["notified"] += len(other.select_notifications(2 * number - 1, 10)) < 2
-            missed["last"] += other.max_notification_id() != 2 * number
-        assert not +missed
-    finally:
-        for each in factories:
-            each.close()
 
 
 def test_status(

@@ -27,14 +27,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import msgspec
-from eventsourcing.persistence import StoredEvent
-from eventsourcing.utils import Environment
 
 import hansard
-from hansard.bus.recorder import Factory
 from hansard.bus.server.lease import peek
 from hansard.domain import budget
 from hansard.domain.approval import ApprovalStatus
@@ -245,19 +241,6 @@ def restricted(house: House) -> None:
         house.end()
 
 
-def of_the_library() -> None:
-    """A stream of the eventsourcing library's, in the same data directory."""
-    env = {"PERSISTENCE_MODULE": "hansard.bus.recorder", "HANSARD_DATA_DIR": str(HOME)}
-    factory = Factory(Environment("orders", env))
-    try:
-        recorder = factory.application_recorder()
-        for number in (1, 2):
-            one = UUID(int=number)
-            recorder.insert_events([StoredEvent(one, v, "t", b'{"v":%d}' % v) for v in (1, 2, 3)])
-    finally:
-        factory.close()
-
-
 def strange() -> None:
     """What no call writes: what a budget was spent on, an event of a newer version, one that counts
     nowhere since versions before it are missing.
@@ -308,7 +291,6 @@ def fill() -> None:
         prompts(record)
         endings(record)
         restricted(house)
-        of_the_library()
         carried_over()
         do("roles", "withdraw", "gone", "--by", "eve", "--because", "not needed")
         strange()

@@ -186,36 +186,6 @@ def snapshot_prefix(workspace: str, stream: StreamId, layout: str) -> str:
     return f"hansard_snap.{workspace}.{layout}.{prefix(workspace, stream).split('.', 2)[2]}"
 
 
-def _recorder_token(name: str) -> str:
-    """As `token`; the empty name, which no subject can hold, is `=`, which no other name gives."""
-    return token(name) or "="
-
-
-def recorder_stream(name: str, purpose: str) -> str:
-    """The JetStream stream of an application of the eventsourcing library, by its name.
-
-    `purpose` is `events` or `snapshots`. No token holds a `+`, so two names never share a stream.
-    """
-    return f"hansard_recorder-{_recorder_token(name)}+{_recorder_token(purpose)}"
-
-
-def recorder_prefix(name: str, purpose: str) -> str:
-    """What every subject of such a stream begins with."""
-    return f"hansard_recorder.{_recorder_token(name)}.{_recorder_token(purpose)}"
-
-
-def recorder_originator(prefix: str, originator_id: str) -> str:
-    """What the subjects of one aggregate's stored events begin with: all but the version."""
-    return f"{prefix}.event.{_recorder_token(originator_id)}"
-
-
-def recorder_upstream(prefix: str, application_name: str) -> str:
-    """What the subjects of one upstream application's tracking records begin with: all but the id
-    of the notification.
-    """
-    return f"{prefix}.tracking.{_recorder_token(application_name)}"
-
-
 def requests(workspace: str, role: str, principal: str) -> str:
     """What the subjects of a restricted principal's requests to the service begin with."""
     return f"{all_requests(workspace)}.{token(role)}.{token(principal)}"

@@ -27,7 +27,7 @@ IMPORTED = (
     "hansard.cli",
     "hansard.bus.jetstream",
     "hansard.bus.portal",
-    "hansard.bus.recorder",
+    "hansard.bus.recorder.native",
     "hansard.client.connect",
     "hansard.client.record_sync",
     "tests.faults._inside",

@@ -76,11 +76,6 @@ class Requests:
         """Send an answer. Raises TooLarge, NotSent."""
         await self._broker.send(reply, payload)
 
-    @property
-    def payload_bytes_max(self) -> int:
-        """The largest message the broker takes, in bytes."""
-        return self._broker.max_payload
-
     async def close(self) -> None:
         """Let go of the broker. Whoever waits for an answer gets NoAnswer."""
         await self._broker.close()

@@ -1,14 +1,18 @@
-"""The library's recorders over a workspace's own log: one place of truth for its aggregates.
+"""The eventsourcing library's recorders over a workspace's own log.
 
 An application that is made with the environment of an open record (`lent`) reads and writes the
-streams that `session.save` and `session.get` do: the same commits, names, tags and values. What the
-library calls a topic lives in this process alone. How this differs from the persistence module
-beside it, which keeps a stream of its own: `hansard.bus.recorder`.
+streams that `session.save` and `session.get` do: the same commits, names, tags and values. The
+library's topics live in this process alone.
 
-The id of a notification is its commit's position times 1,000, plus its place there; ids have gaps,
-and never become visible out of order. An application's notifications are of all aggregates that are
-declared, or of those whose names stand in its environment under AGGREGATES ("account,order").
-Where a follower stands is on record, in one transaction with what it makes of a notification.
+Events of classes that are not declared (`hansard.aggregate_type`) are refused, unless the
+environment has UNDECLARED=store: then they are stored as the library encodes them, with their
+topic, under the aggregate name `(undeclared)`. Roles, labels and SQL cannot look inside of them.
+
+The id of a notification is its commit's position times 1,000, plus its index in the commit; ids
+have gaps, and never become visible out of order. The notifications of an application are those of
+all declared aggregates, or of the names in AGGREGATES ("account,order"), and of the undeclared
+events that the application stored itself. The position of a follower is recorded in one
+transaction with the events that follow from a notification.
 """
 
 from __future__ import annotations
@@ -16,9 +20,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager
+from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -27,12 +34,15 @@ from eventsourcing.domain import CanSnapshotAggregate
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
+    DataError,
     InfrastructureFactory,
     InfrastructureFactoryError,
     IntegrityError,
     InterfaceError,
+    InternalError,
     Mapper,
     Notification,
+    OperationalError,
     ProcessRecorder,
     Recorder,
     StoredEvent,
@@ -48,14 +58,11 @@ from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive
 from hansard.bus.commits import new_commit
-from hansard.bus.errors import Conflict
+from hansard.bus.errors import AppendUnknown, BusError, Conflict, TooLarge
 from hansard.bus.log import Append, EventLog, Kind, Stored
-from hansard.bus.portal import arriving, refuse_in_loop
-from hansard.bus.recorder._errors import translated
-from hansard.bus.recorder._native_subscription import NativeSubscription
+from hansard.bus.portal import AfterFork, arriving, refuse_in_loop
 from hansard.bus.states.aggregates import in_full, since
-from hansard.bus.writer import MERGE_EVENTS_MAX
-from hansard.domain import aggregate_types
+from hansard.domain import aggregate_types, values
 from hansard.domain.aggregate import (
     FOLLOWER,
     KIND,
@@ -65,7 +72,7 @@ from hansard.domain.aggregate import (
     stream_of,
 )
 from hansard.domain.aggregate_types import AggregateType
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadName, BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.payload.references import reference
@@ -75,7 +82,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound="NativeRecorder")
 
 STEP = 1_000
-"""How far apart the notification ids of two commits are; a commit has at most 500 events."""
+"""Distance between the notification ids of two commits, and the most events in one commit."""
 
 INLINE_BYTES_MAX = 64 * 1024
 """Largest state kept inside an event; a larger one is a blob."""
@@ -85,6 +92,42 @@ AHEAD_MAX = 500
 
 TOKEN = "HANSARD_RECORD"  # noqa: S105 -- the name of a variable of the library's environment
 AGGREGATES = "AGGREGATES"
+UNDECLARED = "UNDECLARED"
+
+UNDECLARED_NAME = "(undeclared)"
+"""The aggregate name of events whose class is not declared; no declaration can take it."""
+
+STORED = "stored.v1"
+"""Their tag. The state has the library's version, topic and bytes, and an id that is no UUID."""
+
+_DECLARED = b"hansard:"
+"""What the state of a declared event begins with in this process, to tell it from the library's."""
+
+WAITING_MAX = 256
+"""Commits that wait for the thread that iterates a subscription; then the broker waits."""
+
+
+class OutcomeUnknown(OperationalError):
+    """The broker did not answer in time: the events are stored all, or none. Start no effect.
+
+    Getting the aggregate again later shows which. Absence is no proof while the connection that
+    sent them may still deliver them.
+    """
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise the library's errors, which its users catch, in place of ours."""
+    try:
+        yield
+    except (TooLarge, BadName, BadValue) as error:
+        raise DataError(str(error)) from error
+    except Corrupt as error:
+        raise InternalError(f"{error.where}: {error.fact}") from error
+    except AppendUnknown as error:
+        raise OutcomeUnknown(str(error)) from error
+    except BusError as error:
+        raise OperationalError(str(error)) from error
 
 
 class Place(msgspec.Struct):
@@ -95,12 +138,15 @@ class Place(msgspec.Struct):
     clock: Clock
     loop: asyncio.AbstractEventLoop
     closed: bool = False
+    pid: int = msgspec.field(default_factory=os.getpid)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do some work on the loop and wait for it, in another thread. Raises SyncInLoop where an
         event loop runs, which this would block, and the library's errors.
         """
         refuse_in_loop()
+        if os.getpid() != self.pid:
+            raise InterfaceError(str(AfterFork(self.pid)))
         if self.closed:
             message = "the record that this application was made with is closed: make it again"
             raise InterfaceError(message)
@@ -140,9 +186,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class NativeMapper(Mapper[Any]):
-    """The program's events as what is recorded of them, and back. Snapshots, which are kept in this
-    process alone, hold the library's own state.
+    """Maps declared events to their tag and plain values, others by the library's own mapper if
+    `is_open`. Snapshots, which are kept in this process alone, hold the library's own state.
     """
+
+    is_open = False
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """An event with its tag and plain values. Raises BadValue."""
@@ -150,9 +198,9 @@ class NativeMapper(Mapper[Any]):
             return _held(domain_event)
         made = aggregate_types.of_event(domain_event)
         if made is None:
-            where = type(domain_event).__qualname__
-            remedy = "declare it: hansard.aggregate_type(cls, name=..., events={'tag.v1': ...})"
-            raise BadValue(where, "it is an event of no aggregate that is declared", remedy)
+            if self.is_open:
+                return super().to_stored_event(domain_event)
+            raise _undeclared(type(domain_event).__qualname__)
         tag, plain = aggregate_types.told(made, domain_event)
         return _stored(
             made, tag, domain_event.originator_id, domain_event.originator_version, plain
@@ -165,8 +213,9 @@ class NativeMapper(Mapper[Any]):
             snapshot: Any = object.__new__(held.cls)
             object.__setattr__(snapshot, "__dict__", copy.deepcopy(held.fields))
             return snapshot
-        made = _type_of(stored_event.topic)
-        carried = _state.decode(stored_event.state)
+        if not stored_event.state.startswith(_DECLARED):
+            return super().to_domain_event(stored_event)
+        made, carried = _carried(stored_event)
         plain = msgspec.json.decode(carried.state)
         named = made.id_of(stored_event.originator_id)
         version = stored_event.originator_version
@@ -191,24 +240,46 @@ def _stored(
     made: AggregateType, tag: str, named: UUID | str, version: int, plain: Plain
 ) -> StoredEvent:
     state = _encoder.encode(_State(tag, msgspec.Raw(_encoder.encode(plain))))
-    return StoredEvent(made.id_of(named), version, get_topic(made.class_of(tag)), state)
+    return StoredEvent(made.id_of(named), version, get_topic(made.class_of(tag)), _DECLARED + state)
 
 
-def _type_of(topic: str) -> AggregateType:
-    cls = resolve_topic(topic)
-    found = aggregate_types.of_event_class(cls)
-    if found is None:
-        raise BadValue(topic, "it is the event of no aggregate that is declared", "declare it")
-    return found
+def _carried(stored: StoredEvent) -> tuple[AggregateType, _State]:
+    made = aggregate_types.of_event_class(resolve_topic(stored.topic))
+    if made is None:
+        raise _undeclared(stored.topic)
+    return made, _state.decode(stored.state[len(_DECLARED) :])
+
+
+def _undeclared(where: str) -> BadValue:
+    remedy = (
+        "declare it: hansard.aggregate_type(cls, name=..., events={'tag.v1': ...}), or set "
+        f"{UNDECLARED}=store in the application's environment"
+    )
+    return BadValue(where, "it is an event of no aggregate that is declared", remedy)
+
+
+def _as_stored(named: UUID | str, plain: Plain) -> StoredEvent:
+    """An undeclared event as the library gave it."""
+    held = values.revive(plain)
+    named = held["id"] if "id" in held else UUID(str(named))
+    return StoredEvent(named, held["version"], held["topic"], held["state"])
 
 
 class NativeRecorder(Recorder):
     """What the recorders have in common. Threads may share one."""
 
-    def __init__(self, place: Place, name: str = "", names: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        place: Place,
+        name: str = "",
+        names: Iterable[str] = (),
+        *,
+        is_open: bool = False,
+    ) -> None:
         self.place = place
         self._name = name or "application"
         self._names = frozenset(names)
+        self._is_open = is_open
         self._newest: tuple[int, int | None] = (0, None)
         self._ahead: tuple[int, int, list[Notification]] = (0, -1, [])
 
@@ -220,6 +291,10 @@ class NativeRecorder(Recorder):
     async def _put(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> list[int]:
         by_stream: dict[WorkspaceStream, list[StoredEvent]] = {}
         for each in events:
+            state: object = each.state
+            if not isinstance(state, bytes):
+                message = f"the state of {each.topic} is {each.state!r:.80}, it must be bytes"
+                raise DataError(message)
             by_stream.setdefault(stream_of(each.originator_id), []).append(each)
         appends = [await self._append(stream, group) for stream, group in by_stream.items()]
         if tracking is not None:
@@ -232,35 +307,68 @@ class NativeRecorder(Recorder):
                 stored = await log.append_all(appends)
         except Conflict as lost:
             raise IntegrityError(str(lost)) from lost
-        begins = {each.stream: each for each in stored}
+        begins: dict[object, int] = {each.stream: each.position * STEP for each in stored}
         ids: list[int] = []
         for each in events:
-            commit = begins[stream_of(each.originator_id)]
-            ids.append(commit.position * STEP + each.originator_version - commit.commit.version)
+            stream = stream_of(each.originator_id)
+            ids.append(begins[stream])
+            begins[stream] += 1
         return ids
 
     async def _append(self, stream: WorkspaceStream, group: list[StoredEvent]) -> Append:
         first = group[0].originator_version
         versions = [each.originator_version for each in group]
-        if versions != list(range(first, first + len(group))) or len(group) > MERGE_EVENTS_MAX:
-            message = (
-                f"events {versions[:3]} ... of {stream} are not one after the other, or too many"
-            )
+        if versions != list(range(first, first + len(group))):
+            message = f"events {versions[:3]} ... of {stream} are not one after the other"
             raise IntegrityError(message)
-        last = await self.place.log.last(stream) if first > 1 else None
-        stands = last.commit.last_version if last is not None else 0
-        if stands != first - 1:
-            message = f"{stream} is at version {stands}, and is to get version {first}"
+        if len(group) > STEP:
+            message = f"{len(group):,} events of {stream} at once, the limit is {STEP:,}"
+            raise DataError(message)
+        at = await self._next_version(stream, group[0])
+        changes = [await self._change(each) for each in group]
+        return Append(stream, new_commit(self.place.clock, at, Actor(self._name), changes))
+
+    async def _next_version(self, stream: WorkspaceStream, event: StoredEvent) -> int:
+        """The version of the stream that an event takes: the event's own, or one more where the
+        library began at version 0. Raises IntegrityError.
+        """
+        first, is_declared = event.originator_version, event.state.startswith(_DECLARED)
+        if is_declared and first == 1:
+            return 1
+        last = await self.place.log.last(stream)
+        if last is None:
+            at, after = 0, -1 if first == 0 and not is_declared else 0
+        else:
+            at = after = last.commit.last_version
+            newest = revive(last.commit.events[-1])
+            if isinstance(newest, AggregateChanged) and newest.aggregate == UNDECLARED_NAME:
+                held = _as_stored(stream.id, await in_full(self.place.blobs, newest.state))
+                after = held.originator_version
+        if first != after + 1 or (is_declared and at != after):
+            message = f"{stream} is at version {after}, and is to get version {first}"
             raise IntegrityError(message)
-        changes: list[AggregateChanged] = []
-        for each in group:
-            made, carried = _type_of(each.topic), _state.decode(each.state)
-            raw = carried.state
-            if len(bytes(raw)) > INLINE_BYTES_MAX:
-                await self.place.blobs.put(bytes(raw))
-                raw = msgspec.Raw(_encoder.encode(reference(bytes(raw))))
-            changes.append(AggregateChanged(aggregate=made.name, event=carried.tag, state=raw))
-        return Append(stream, new_commit(self.place.clock, first, Actor(self._name), changes))
+        return at + 1
+
+    async def _change(self, each: StoredEvent) -> AggregateChanged:
+        if each.state.startswith(_DECLARED):
+            made, carried = _carried(each)
+            name, tag, raw = made.name, carried.tag, bytes(carried.state)
+        elif self._is_open:
+            held = {
+                "version": each.originator_version,
+                "topic": each.topic,
+                "state": each.state,
+            }
+            if not isinstance(each.originator_id, UUID):
+                held["id"] = each.originator_id
+            name, tag = UNDECLARED_NAME, STORED
+            raw = _encoder.encode(values.plain(held, each.topic))
+        else:
+            raise _undeclared(each.topic)
+        if len(raw) > INLINE_BYTES_MAX:
+            await self.place.blobs.put(raw)
+            raw = _encoder.encode(reference(raw))
+        return AggregateChanged(aggregate=name, event=tag, state=msgspec.Raw(raw))
 
     async def _followed(self, tracking: Tracking) -> Append:
         stream = self._follower(tracking.application_name)
@@ -294,11 +402,13 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
     def insert_events(
         self, stored_events: Sequence[StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """Store events, all or none: one commit an aggregate. The ids of their notifications.
+        """Store events, all or none: one commit an aggregate.
 
-        Raises IntegrityError (another was first; nothing was stored), DataError, OperationalError.
+        Raises IntegrityError (another was first; nothing was stored), DataError, OperationalError,
+        OutcomeUnknown.
         """
-        return self._insert(stored_events, kwargs.get("tracking"))
+        self._insert(stored_events, kwargs.get("tracking"))
+        return None
 
     def select_events(
         self,
@@ -310,37 +420,52 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
         limit: int | None = None,
     ) -> Sequence[StoredEvent]:
         """An aggregate's events with versions in (gt, lte]: one read. Raises UndeclaredEvent."""
-        found = self.place.run(functools.partial(self._events, originator_id, gt or 0, lte))
+        found = self.place.run(
+            functools.partial(self._events, originator_id, -1 if gt is None else gt, lte)
+        )
         chosen = found[::-1] if desc else found
         return chosen if limit is None else chosen[:limit]
 
     async def _events(
         self, originator_id: UUID | str, after: int, to: int | None
     ) -> list[StoredEvent]:
-        found = await since(self.place.log, self.place.blobs, originator_id, after, to)
-        return [
-            _stored(
-                _declared(change.event, str(originator_id), change.position),
-                change.event.event,
-                originator_id,
-                change.version,
-                change.state,
-            )
+        # One version further: the library may have begun at version 0.
+        high = None if to is None else to + 1
+        low = max(0, after)
+        found = await since(self.place.log, self.place.blobs, originator_id, low, high)
+        events = [
+            _from_record(change.event, originator_id, change.version, change.position, change.state)
             for change in found
             if change.event is not None
+            and (to is None or change.version <= to or change.event.aggregate == UNDECLARED_NAME)
+        ]
+        return [
+            each
+            for each in events
+            if each.originator_version > after and (to is None or each.originator_version <= to)
         ]
 
 
-def _declared(event: AggregateChanged, named: str, position: int) -> AggregateType:
-    """How what an event is of is declared. Raises UndeclaredEvent."""
+def _from_record(
+    event: AggregateChanged, named: UUID | str, version: int, position: int, plain: Plain
+) -> StoredEvent:
+    """A recorded event as the library has it. Raises UndeclaredEvent."""
+    if event.aggregate == UNDECLARED_NAME:
+        return _as_stored(named, plain)
     made = aggregate_types.of_name(event.aggregate)
     if made is None or (event.event not in made.events and event.event not in made.older):
-        raise UndeclaredEvent(event.aggregate, named, event.event, position)
-    return made
+        raise UndeclaredEvent(event.aggregate, str(named), event.event, position)
+    return _stored(made, event.event, named, version, plain)
 
 
 class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
     """Events of aggregates in the order of the workspace's log."""
+
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+    ) -> Sequence[int] | None:
+        """As an aggregate recorder does; returns the ids of the notifications."""
+        return self._insert(stored_events, kwargs.get("tracking"))
 
     def select_notifications(
         self,
@@ -402,24 +527,26 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         found: list[Notification] = []
         for place, recorded in enumerate(stored.commit.events):
             event = revive(recorded)
-            if not isinstance(event, AggregateChanged) or not self._is_about(event):
+            if not isinstance(event, AggregateChanged) or not self._is_about(event, stored):
                 continue
             named = getattr(stored.stream, "id", "")
-            made = _declared(event, named, stored.position)
             plain = await in_full(self.place.blobs, event.state)
-            told = _stored(made, event.event, named, stored.commit.version + place, plain)
+            version = stored.commit.version + place
+            each = _from_record(event, named, version, stored.position, plain)
             found.append(
                 Notification(
-                    told.originator_id,
-                    told.originator_version,
-                    told.topic,
-                    told.state,
+                    each.originator_id,
+                    each.originator_version,
+                    each.topic,
+                    each.state,
                     id=stored.position * STEP + place,
                 )
             )
         return found
 
-    def _is_about(self, event: AggregateChanged) -> bool:
+    def _is_about(self, event: AggregateChanged, stored: Stored) -> bool:
+        if event.aggregate == UNDECLARED_NAME:
+            return self._is_open and stored.commit.actor.agent == self._name
         if self._names:
             return event.aggregate in self._names
         return aggregate_types.of_name(event.aggregate) is not None
@@ -448,13 +575,64 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> Subscription[ApplicationRecorder]:
         """Notifications after `gt`, waiting for new ones; the broker pushes them."""
-        place = self.place
-        after = max(0, (gt or 0) // STEP - 1)
+        return NativeSubscription(self, gt, topics)
 
-        def follow() -> Any:
-            return place.log.follow(after, of=Kind(KIND))
 
-        return NativeSubscription(self, place.loop, follow, self.notified, gt, topics)
+class NativeSubscription(Subscription["NativeApplicationRecorder"]):
+    """Notifications after `gt`, without gap or repeat across reconnects.
+
+    Iterate it in one thread; `stop()` may be called from any.
+    """
+
+    def __init__(
+        self, recorder: NativeApplicationRecorder, gt: int | None, topics: Sequence[str]
+    ) -> None:
+        super().__init__(recorder=recorder, gt=gt, topics=topics)
+        self._chosen = frozenset(topics)
+        self._arrived: SimpleQueue[list[Notification] | None] = SimpleQueue()
+        self._chunk: Iterator[Notification] = iter(())
+        self._room = asyncio.Semaphore(WAITING_MAX)
+        self._loop = recorder.place.loop
+        self._following: Future[None] = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
+        self._following.add_done_callback(lambda _: self._arrived.put(None))
+
+    async def _follow(self) -> None:
+        recorder, after = self._recorder, self._last_notification_id or 0
+        commits: Any = recorder.place.log.follow(max(0, after // STEP - 1), of=Kind(KIND))
+        async with aclosing(commits) as following:
+            async for stored in following:
+                found = [
+                    each
+                    for each in await recorder.notified(stored)
+                    if each.id > after and (not self._chosen or each.topic in self._chosen)
+                ]
+                if found:
+                    await self._room.acquire()
+                    self._arrived.put(found)
+
+    def stop(self) -> None:
+        """End the iteration, also one that waits in another thread."""
+        super().stop()
+        self._following.cancel()
+        self._arrived.put(None)
+
+    def __next__(self) -> Notification:
+        """Wait for the next notification. Raises OperationalError, InternalError."""
+        while not self._has_been_stopped:
+            notification = next(self._chunk, None)
+            if notification is not None:
+                self._last_notification_id = notification.id
+                return notification
+            chunk = self._arrived.get()
+            if chunk is None:
+                self._arrived.put(None)  # ends the next call too
+                if not self._has_been_stopped:
+                    with translated():
+                        self._following.result()
+                break
+            self._loop.call_soon_threadsafe(self._room.release)
+            self._chunk = iter(chunk)
+        raise StopIteration
 
 
 class NativeTrackingRecorder(NativeRecorder, TrackingRecorder):
@@ -478,8 +656,8 @@ class NativeProcessRecorder(NativeTrackingRecorder, NativeApplicationRecorder, P
 class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
     """Recorders over the log of an open record: see `record.application`.
 
-    What the library's environment says of transcoders is for nothing: values are those of the
-    record. A cipher or compressor is refused. Snapshots are kept in this process.
+    Transcoder, cipher and compressor are used for undeclared events alone; where those are refused,
+    a cipher or compressor is, too. Snapshots are kept in this process.
     """
 
     def __init__(self, env: Environment | EnvType | None) -> None:
@@ -491,19 +669,30 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
                 "record.application(cls), or with env=record.application_env()"
             )
             raise InfrastructureFactoryError(message)
+        given = self.env.get(UNDECLARED) or "refuse"
+        if given not in ("refuse", "store"):
+            message = f"{UNDECLARED} is {given!r}: set it to 'refuse' or 'store'"
+            raise InfrastructureFactoryError(message)
+        self._is_open = given == "store"
         self._place = place
         told = self.env.get(AGGREGATES) or ""
         self._names = [each.strip() for each in told.split(",") if each.strip()]
 
     def mapper(self, transcoder: Transcoder | None = None, mapper_class: Any = None) -> Mapper[Any]:
         """Ours: events by tag, values as in the rest of the record."""
-        if self.cipher() is not None or self.compressor() is not None:
-            message = "the record's own streams take no cipher and no compressor: leave them out"
+        cipher, compressor = self.cipher(), self.compressor()
+        if not self._is_open and (cipher is not None or compressor is not None):
+            message = (
+                "declared events are stored as values of the record, without cipher or compressor: "
+                f"leave them out, or set {UNDECLARED}=store"
+            )
             raise InfrastructureFactoryError(message)
         if mapper_class not in (None, NativeMapper) and mapper_class is not Mapper[Any]:
             message = f"{mapper_class} cannot map what stands in the record: leave it out"
             raise InfrastructureFactoryError(message)
-        return NativeMapper(transcoder or self.transcoder())
+        made = NativeMapper(transcoder or self.transcoder(), compressor, cipher)
+        made.is_open = self._is_open
+        return made
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """A recorder of `events`; or of `snapshots`, which are kept in this process."""
@@ -521,7 +710,8 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
         self, tracking_recorder_class: type[NativeTrackingRecorder] | None = None
     ) -> NativeTrackingRecorder:
         """A recorder of positions alone."""
-        wanted: Any = tracking_recorder_class
+        topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
+        wanted: Any = tracking_recorder_class or (resolve_topic(topic) if topic else None)
         if wanted is None:
             return self._made(NativeTrackingRecorder)
         if not issubclass(wanted, NativeTrackingRecorder):
@@ -538,4 +728,4 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
         return self._made(NativeProcessRecorder)
 
     def _made(self, cls: type[R]) -> R:
-        return cls(self._place, self.env.name, self._names)
+        return cls(self._place, self.env.name, self._names, is_open=self._is_open)

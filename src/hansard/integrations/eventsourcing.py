@@ -1,0 +1,32 @@
+"""The eventsourcing library's persistence module: set PERSISTENCE_MODULE to this module's name.
+
+For programs that do not open a record themselves. The factory of each application opens one by the
+application's environment, which the library fills from the process's: HANSARD_WORKSPACE,
+HANSARD_DATA_DIR, HANSARD_NATS_URL and the other settings; closing the application closes it. What
+applications can do on a record, and what UNDECLARED=store means: `hansard.bus.recorder.native`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from hansard import settings
+from hansard.bus.recorder import native
+from hansard.client.connect import opened
+
+
+class Factory(native.NativeFactory):
+    """Recorders over the log of a record of its own."""
+
+    def __init__(self, env: MutableMapping[str, str]) -> None:
+        self._record = opened(settings.load(env))
+        try:
+            env.update(self._record.application_env())
+            super().__init__(env)
+        except BaseException:
+            self._record.close()
+            raise
+
+    def close(self) -> None:
+        """Close the record; its recorders raise InterfaceError from now on."""
+        self._record.close()
