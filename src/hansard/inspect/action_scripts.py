@@ -26,6 +26,7 @@ from hansard.domain.actions.cache import (
     CachedAction,
     ElementTargets,
 )
+from hansard.domain.actions.slots import SLOT
 from hansard.domain.errors import BadValue
 
 
@@ -38,7 +39,6 @@ class ScriptFormat(StrEnum):
     PYTHON = "python"
 
 
-_SLOT = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]{0,63})\}\}")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 _METHODS = {
@@ -125,7 +125,7 @@ class _Writer:
         """An expression of a text: literals and slots."""
         parts: list[str] = []
         begin = 0
-        for found in _SLOT.finditer(text):
+        for found in SLOT.finditer(text):
             if found.group(1) not in self.cache.slots:
                 continue
             if found.start() > begin:

@@ -11,8 +11,13 @@ import msgspec
 from hansard.domain.actions.cache import ActionCache, CachedAction, ElementTargets
 from hansard.domain.errors import BadValue
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_SLOT = re.compile(r"\{\{([A-Za-z_][A-Za-z0-9_]{0,63})\}\}")
+UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Han and kana, as in a set of a regular expression: written without spaces between words."""
+LETTER = rf"[^\W{UNSPACED}]"
+"""A letter or digit of a script that has spaces between words."""
+
+_NAME = re.compile(r"[^\W\d]\w{0,63}")
+SLOT = re.compile(rf"\{{\{{({_NAME.pattern})\}}\}}")
 
 
 def _checked(params: Mapping[str, Any]) -> dict[str, str]:
@@ -33,7 +38,7 @@ def _replacing(told: Mapping[str, str]) -> Callable[[str], str]:
         return str
     names = {value: name for name, value in reversed(ordered)}
     some = "|".join(re.escape(value) for _, value in ordered)
-    pattern = re.compile(rf"(?<!\w)(?:{some})(?!\w)")
+    pattern = re.compile(rf"(?<!{LETTER})(?:{some})(?!{LETTER})")
     return lambda text: pattern.sub(lambda found: "{{" + names[found.group()] + "}}", text)
 
 
@@ -84,7 +89,7 @@ def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
     replace = _replacing(told)
 
     def change(text: str) -> str:
-        for name in _SLOT.findall(text):
+        for name in SLOT.findall(text):
             if name in told and name not in cache.slots:
                 fact = f"it holds the text {{{{{name}}}}} itself"
                 raise BadValue(f"slot {name!r}", fact, "give the slot another name")
@@ -130,7 +135,7 @@ def filled(cache: ActionCache, params: Mapping[str, str]) -> list[CachedAction]:
         raise BadValue("params", f"there is no slot {unknown[0]!r}", f"the file has {has}")
 
     def change(text: str) -> str:
-        return _SLOT.sub(lambda found: told.get(found.group(1), found.group()), text)
+        return SLOT.sub(lambda found: told.get(found.group(1), found.group()), text)
 
     return [_texts(entry, change) for entry in cache.actions]
 

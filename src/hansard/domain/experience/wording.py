@@ -1,7 +1,8 @@
 """What texts of one task have in common, and what differs: the slots of an experience.
 
 The constant words are a longest common subsequence of all texts, word by word; what stands between
-them is a slot. A text in double quotes is one word, whatever it holds.
+them is a slot. A text in quotes is one word, whatever it holds. In Chinese and Japanese, which have
+no spaces between words, each character is a word.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import cached_property
 
 import msgspec
 
+from hansard.domain.actions.slots import LETTER, UNSPACED
 from hansard.domain.errors import BadValue
 
 TEXT_CHARACTERS_MAX = 4_000
@@ -21,7 +23,12 @@ TEXTS_MAX = 10_000
 ALIKE_MIN = 0.5
 """Of the words of the shorter text that two have in common, for them to be of one kind of task."""
 
-_TOKEN = re.compile(r'"[^"]*"|\w+(?:[-\'/:.@#]\w+)*|[^\w\s]')
+_TOKEN = re.compile(
+    rf"\"[^\"]*\"|“[^”]*”|「[^」]*」|[{UNSPACED}]|{LETTER}+(?:[-'/:.@#]{LETTER}+)*|[^\w\s]"
+)
+_BETWEEN = re.compile(rf" |(?<=[{UNSPACED}])|(?=[{UNSPACED}])")
+_PAIRS = frozenset(('""', "“”", "「」"))
+_QUOTES = tuple(pair[0] for pair in _PAIRS)
 _FILLING = frozenset(
     ("a", "an", "and", "as", "at", "by", "for", "from", "in", "into", "of", "on", "or", "the", "to")
 )
@@ -103,11 +110,12 @@ def wording(texts: Sequence[str]) -> Wording:
     for at in range(len(common) + 1):
         values = [each[at] for each in gaps]
         if all(values):
-            quoted = all(len(each) == 1 and each[0].startswith('"') for each in values)
+            quotes = {each[0][0] + each[0][-1] if len(each) == 1 else "" for each in values}
+            pair = quotes.pop() if len(quotes) == 1 and quotes <= _PAIRS else ""
             name = _name(common[:at], taken)
             taken.append(name)
-            parts[-1] = _joined(parts[-1], '"') if quoted else parts[-1]
-            parts += [name, '"' if quoted else ""]
+            parts[-1] = _joined(parts[-1], pair[0]) if pair else parts[-1]
+            parts += [name, pair[1:]]
         if at < len(common):
             parts[-1] = _joined(parts[-1], common[at])
     return Wording(parts=tuple(parts))
@@ -117,7 +125,7 @@ def kinds(texts: Iterable[str]) -> list[list[int]]:
     """Texts by kind of task: the indexes of those that are said alike, by their first."""
     found: list[tuple[list[str], list[int]]] = []
     for index, text in enumerate(texts):
-        mine = [each for each in tokens(text) if not each.startswith('"')]
+        mine = [each for each in tokens(text) if not each.startswith(_QUOTES)]
         for at, (common, members) in enumerate(found):
             both = _common(common, mine)
             if len(both) >= ALIKE_MIN * max(1, len(mine)):
@@ -129,18 +137,19 @@ def kinds(texts: Iterable[str]) -> list[list[int]]:
 
 
 def _tokens_of(part: str) -> list[str]:
-    return part.split(" ") if part else []
+    return [each for each in _BETWEEN.split(part) if each]
 
 
 def _joined(before: str, word: str) -> str:
-    return f"{before} {word}" if before else word
+    unspaced = re.fullmatch(f"[{UNSPACED}]{{2}}", before[-1:] + word)
+    return before + word if unspaced or not before else f"{before} {word}"
 
 
 def _skeleton(split: Sequence[Sequence[str]]) -> list[str]:
     common = list(split[0])
     for other in split[1:]:
         common = _common(common, other)
-    return [each for each in common if len(split) > 1 or not each.startswith('"')]
+    return [each for each in common if len(split) > 1 or not each.startswith(_QUOTES)]
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:

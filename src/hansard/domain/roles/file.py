@@ -34,7 +34,8 @@ def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadValue(where, f"it is no TOML: {error}", "see docs/roles.md") from error
+        remedy = 'quote names with characters other than A-Z a-z 0-9 _ -, as in [roles."研究员"]'
+        raise BadValue(where, f"it is no TOML: {error}", remedy) from error
     for name in found:
         if name != _ROLES:
             remedy = "it has tables [roles.NAME] alone"

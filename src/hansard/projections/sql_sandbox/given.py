@@ -26,7 +26,7 @@ BYTES_MAX = 256 * 2**20
 WHERE = "a table for SQL"
 """What an error's text begins with."""
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+NAME = re.compile(r"[^\W\d]\w{0,62}")
 
 
 def check(tables: Mapping[str, bytes], bytes_max: int = BYTES_MAX) -> None:
