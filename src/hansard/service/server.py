@@ -35,7 +35,6 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.service import workspace_requests
 from hansard.service.arrivals import PACED_FROM, Arrivals
-from hansard.service.decoys import Decoys
 from hansard.service.hosted import ENDS, Hosted
 from hansard.service.nonces import Nonces
 from hansard.service.questions import Questions
@@ -96,9 +95,7 @@ class Service:
         self._requests = requests
         self._authenticator = authenticator
         self._denials = denials
-        self._workspace_requests = workspace_requests.WorkspaceRequests(
-            asker, Decoys(workspace.log)
-        )
+        self._workspace_requests = workspace_requests.WorkspaceRequests(asker)
         self._quiet_s = quiet_s
         self.questions = Questions(self.instance)
         self._nonces = Nonces()

@@ -106,7 +106,7 @@ from hansard.domain import prompt as prompts
 from hansard.domain.actions import kept
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING
-from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.kept import REMEDY as EXPERIENCE_REMEDY
 from hansard.domain.ids import RunStream
 from hansard.domain.label import Label, join
@@ -130,13 +130,11 @@ from hansard.inspect.why import why
 from hansard.projections.reader import Reader
 from hansard.projections.search.files import FileWords
 from hansard.service import operations
-from hansard.service.decoys import Decoys
 from hansard.service.fair_queue import Bounds, FairQueue
 from hansard.service.hosted import Hosted
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
-_NOWHERE = ids.uuid8("no run is called so")
 
 OPENINGS = Bounds(
     what="openings",
@@ -195,15 +193,13 @@ class Asker(msgspec.Struct, frozen=True):
     who: Principal
     carried: Carried
     workspace: Workspace
-    rules_of: Callable[[str], int]
-    """The version of a role's rules."""
 
     @classmethod
     async def of(cls, authenticator: Authenticator, workspace: Workspace, who: Principal) -> Asker:
         """Somebody who was let in."""
         carried = authenticator.carried(who, workspace.log)
         await carried.begin()
-        return cls(who, carried, workspace.through(carried.log), authenticator.rules_version)
+        return cls(who, carried, workspace.through(carried.log))
 
 
 async def _session(asker: Asker, asked: Open, nonce: str, reads: FairQueue) -> Hosted:
@@ -288,9 +284,8 @@ class _Said(Answer):
 class WorkspaceRequests:
     """Answers what is asked outside of a session."""
 
-    def __init__(self, tables: RoleTables | None, decoys: Decoys) -> None:
+    def __init__(self, tables: RoleTables | None) -> None:
         self._tables = tables
-        self._decoys = decoys
         self._openings = FairQueue(OPENINGS)
         self._short = FairQueue(SHORT)
         self._long = FairQueue(LONG)
@@ -784,38 +779,11 @@ class WorkspaceRequests:
     async def _derived(
         self, asker: Asker, run: str, key: bytes | None = None, role: str = ""
     ) -> Derived | None:
-        """A run as the role sees it, or another; None where it sees nothing, whether or not there
-        is a run: that takes the same work, see `hansard.service.decoys`.
-        """
-        await self._decoys.refresh()
-        role, log = role or asker.who.role, asker.workspace.log
-        rules = asker.rules_of(role)
-        decoys = self._decoys.of(run, role, rules)
-        if await log.last(RunStream(run)) is None:
-            await log.last(RunStream(next(iter(decoys), _NOWHERE)))
-            await self._in_vain(asker, decoys, key, (role, rules))
+        """A run as the role sees it; None if it sees nothing of it, or there is no such run."""
+        if await asker.workspace.log.last(RunStream(run)) is None:
             return None
-        await log.last(RunStream(_NOWHERE))  # there one is found and one is not, too
-        made = await views.derive(asker.workspace.states, role, run, None, key)
+        made = await views.derive(asker.workspace.states, role or asker.who.role, run, None, key)
         return made if made.view.events else None
-
-    async def _in_vain(
-        self, asker: Asker, decoys: list[str], key: bytes | None, by: tuple[str, int]
-    ) -> None:
-        """The work that a run would take of which a role, by a version of its rules, is shown
-        nothing.
-        """
-        role, rules = by
-        for run in decoys:
-            try:
-                made = await views.derive(asker.workspace.states, role, run, None, key)
-            except BadValue:
-                raise  # of what was asked, whichever run it is
-            except HansardError:
-                continue  # it says nothing of the one that was asked for
-            if not made.view.events:
-                return
-            self._decoys.shows(run, role, rules)
 
     async def _sees(
         self, asker: Asker, run: str, kind: str, about: dict[str, Any], agent: str = ""

@@ -1,0 +1,71 @@
+"""A run of which a role is shown nothing is answered as one that does not exist."""
+
+import msgspec
+import pytest
+
+from hansard.bus.portal import portal
+from hansard.client.operations import (
+    Ask,
+    RecordCancel,
+    RecordFinish,
+    RecordReopen,
+    RecordSettle,
+    RecordView,
+)
+from hansard.client.protocol.wire import Failed
+from hansard.client.restricted.link import Link
+from hansard.domain.steps import Verdict
+from tests.service.support import House
+
+ROLES = """
+[roles.clerk]
+[[roles.clerk.sees]]
+name = "own work"
+roles = ["clerk"]
+[roles.clerk.may]
+tools = ["**"]
+kinds = ["**"]
+settle = true
+[roles.boss]
+[[roles.boss.sees]]
+name = "all"
+kinds = ["**"]
+[roles.boss.may]
+tools = ["**"]
+kinds = ["**"]
+"""
+
+REQUESTS = (
+    RecordView("RUN"),
+    RecordSettle("RUN", "eve#1", Verdict.DID_NOT_HAPPEN),
+    RecordReopen("RUN", "t"),
+    RecordFinish("RUN"),
+    RecordCancel("RUN"),
+)
+
+
+@pytest.fixture
+def hidden(house: House) -> House:
+    """A workspace with a run of which ada's role is shown nothing."""
+    house.apply(ROLES)
+    with house.trusted() as record, record.run("w", run="hidden", agent="eve", role="boss") as eve:
+        eve.message("user", "hello")
+    house.login("ada", "clerk")
+    return house
+
+
+def message_of(linked: Link, request: Ask, run: str) -> str:
+    """The message of a refusal, without the run's name."""
+    asked = msgspec.structs.replace(request, run=run)
+    answer = portal().run(
+        linked.outside(str(asked.__struct_config__.tag).removeprefix("record."), asked)
+    )
+    assert isinstance(answer, Failed)
+    return answer.fault.message.replace(run, "RUN")
+
+
+def test_hidden_and_absent_have_one_answer(hidden: House) -> None:
+    """Whatever is asked of them."""
+    with hidden.link("ada", "clerk") as ada:
+        for request in REQUESTS:
+            assert message_of(ada, request, "hidden") == message_of(ada, request, "absent")
