@@ -14,7 +14,7 @@ from hansard.domain.board import By
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
 from hansard.domain.label import Label
-from hansard.domain.memory import blame, edits, lines, paths, space
+from hansard.domain.memory import edits, lines, paths, space
 from hansard.domain.memory.events import (
     FileChange,
     FileOp,
@@ -81,7 +81,7 @@ def test_what_did_not_change_is_equal_on_both_sides(before, after):
 @given(st.lists(texts, max_size=6))
 def test_each_line_is_blamed_on_a_version_that_has_it(versions):
     """The lines are those of the newest version, and each stood in the one it is blamed on."""
-    told = blame.blame(enumerate(versions))
+    told = lines.blame(enumerate(versions))
     assert "".join(line for _, line in told) == (versions[-1] if versions else "")
     assert all(line in lines.split(versions[mark]) for mark, line in told)
 

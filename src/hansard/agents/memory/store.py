@@ -33,7 +33,6 @@ from hansard.domain.events import Actor
 from hansard.domain.label import Label, join
 from hansard.domain.memory import paths
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.blame import blame
 from hansard.domain.memory.events import (
     FileChange,
     MemoryChanged,
@@ -42,6 +41,7 @@ from hansard.domain.memory.events import (
     space_name,
     stream_of,
 )
+from hansard.domain.memory.lines import blame
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
 from hansard.domain.memory.unified import unified
 
