@@ -170,6 +170,7 @@ def test_json_is_one_object_a_line(bring_in, tmp_path):
         "unasked": 1,
         "claims": 0,
         "assumed": {},
+        "left_out": {},
         "unanswered": 1,
         "stopped": False,
     }

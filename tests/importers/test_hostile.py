@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hansard.agents.importers import _files
+from hansard.agents.importers.files import BLANKS, RECORD_BYTES_MAX
 from tests.cli.support import environment
 from tests.importers.support import chat, made, runs_of, says
 
@@ -164,7 +164,7 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
         timeout=120,
         check=False,
     )
-    limit = f"{_files.LINE_BYTES_MAX:,}"
+    limit = f"{RECORD_BYTES_MAX:,}"
     told, peak = done.stderr.splitlines()
     assert told == f"{path}:1: the line has {size:,} bytes, the limit is {limit}"
     assert done.stdout.startswith("1 run")
@@ -178,7 +178,7 @@ def test_a_line_just_within_the_bound_is_a_record(bring_in, tmp_path):
     """The bound is on the line without its end."""
     path = tmp_path / "chats.jsonl"
     begin, end = b'{"messages": [{"role": "user", "content": "', b'"}]}'
-    path.write_bytes(begin + b"x" * (_files.LINE_BYTES_MAX - len(begin + end)) + end + b"\n" + GOOD)
+    path.write_bytes(begin + b"x" * (RECORD_BYTES_MAX - len(begin + end)) + end + b"\n" + GOOD)
     told = bring_in("chat-jsonl", path, "--json")
     [summary] = told.lines
     assert (summary["runs"], summary["blobs"], summary["bad"]) == (2, 1, 0)
@@ -206,7 +206,7 @@ def test_the_json_test_suite_as_lines(bring_in, tmp_path, real_data):
     path.write_bytes(GOOD + b"\n" + b"".join(line + b"\n" for line in lines) + GOOD)
     told = bring_in("chat-jsonl", path, "--json")
     *bad, summary = told.lines
-    blank = {n for n, line in enumerate(lines, 2) if not line.strip(_files.BLANKS)}
+    blank = {n for n, line in enumerate(lines, 2) if not line.strip(BLANKS)}
     assert {line["line"] for line in bad} == set(range(2, len(files) + 2)) - blank
     assert (summary["runs"], summary["commits"]) == (1, 3)
     by_file = {files[line["line"] - 2].name: line["reason"] for line in bad}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,9 +23,10 @@ from rich.progress import (
 
 from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import Given
+from hansard.agents.importers.files import head
 from hansard.agents.importers.reader import STDIN, Importer
 from hansard.agents.importers.report import Bad, BadRecord, Tally
-from hansard.agents.importers.sources import EVENTS
+from hansard.agents.importers.sources import EVENTS, NAMES, UNKNOWN, recognised
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.cli import output
@@ -40,7 +41,7 @@ from hansard.inspect.texts import plain_text
 app = noun()
 
 BAD_SHOWN_MAX = 100
-"""Bad records told one by one to people; more are only counted. `--json` tells all."""
+"""Bad records shown one by one to people; more are only counted. `--json` shows all."""
 
 UNANSWERED_SHOWN_MAX = 5
 """Calls without a result that the summary names."""
@@ -88,14 +89,16 @@ class _Watcher:
 @work
 async def import_(
     format_: Annotated[
-        Literal["tau-bench", "tau2-bench", "chat-jsonl", "devtools", "events"],
+        str,
         typer.Argument(
-            metavar="FORMAT", help="tau-bench, tau2-bench, chat-jsonl, devtools or events."
+            metavar="[FORMAT]",
+            help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}. Left out, each file is recognised.",
         ),
     ],
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="What to import; '-' is stdin.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="FILE...", help="What to import; '-' is stdin."),
+    ] = None,
     experiment: Annotated[
         str | None, typer.Option(help="The experiment of runs that name none.")
     ] = None,
@@ -112,49 +115,71 @@ async def import_(
     """Import recorded runs.
 
     Their ids derive from their content: importing again changes nothing, and a killed import goes
-    on where it stood. Bad records are told with file, line and reason, and skipped; exits with 1
-    where there were any. What was assumed is summed up at the end, and kept on record with what was
-    skipped (the table imports). Of tau2-bench a submission may be among the files: hansard audit
-    compares its figures with the runs. `events` are the files of 'hansard export'.
+    on where it stood. Bad records are shown with file, line and reason, and skipped; exits with 1
+    where there were any. What was assumed and what was not imported is summed up at the end, and
+    kept on record with what was skipped. Of tau2-bench a submission may be among the files: hansard
+    audit compares its figures with the runs. `events` are the files of 'hansard export'.
     """
-    paths = [_path(file) for file in files]
-    if format_ == EVENTS and (experiment or arm):
-        remedy = "leave out --experiment and --arm: exported runs carry their own"
-        raise BadValue("import events", "an experiment or arm is given", remedy)
+    named = [*(files or ())] if format_ in NAMES else [format_, *(files or ())]
+    if not named:
+        raise BadValue("import", "no file is named", f"give one: hansard import {format_} FILE")
+    paths = [_path(file) for file in named]
     given = Given(experiment, arm)
+    if format_ == EVENTS:
+        _check_events(given)
     async with beginning() as workspace:
         try:
             with _bar() as progress:
-                task = progress.add_task(format_, total=_size(files)) if progress else None
+                task = progress.add_task("import", total=_size(named)) if progress else None
                 watcher = _Watcher(progress, task, strict=strict, json=json)
-                if format_ == EVENTS:
-                    tally, stopped = await _events(workspace, paths, watcher)
-                else:
-                    tally, stopped = await _chats(
-                        workspace,
-                        format_,
-                        given,
-                        paths,
-                        watcher,
-                        guesses=not no_guesses,
-                    )
+                tally, stopped = Tally(), False
+                groups = {format_: paths} if format_ in NAMES else {}
+                try:
+                    groups = groups or _recognised(paths, watcher, tally)
+                except BadRecord:
+                    stopped = True
+                if EVENTS in groups:
+                    _check_events(given)
+                for name, some in groups.items():
+                    if stopped:
+                        break
+                    if name == EVENTS:
+                        part, stopped = await _events(workspace, some, watcher)
+                    else:
+                        importer = Importer(workspace, name, given, watcher, no_guesses=no_guesses)
+                        part, stopped = await _chats(importer, some)
+                    tally.add(part)
         except OSError as error:
             remedy = "what was read before it stays; try again"
             raise BadValue("import", str(error), remedy) from error
-    output.show(Imported(tally, stopped), lambda made: [_summary(made, format_)], json=json)
+    shown = Imported(tally, stopped)
+    output.show(shown, lambda made: [_summary(made, events=[*groups] == [EVENTS])], json=json)
     return 1 if tally.bad else 0
 
 
-async def _chats(
-    workspace: Workspace,
-    format_: str,
-    given: Given,
-    paths: list[Path | None],
-    watcher: _Watcher,
-    *,
-    guesses: bool,
-) -> tuple[Tally, bool]:
-    importer = Importer(workspace, format_, given, watcher, no_guesses=not guesses)
+def _check_events(given: Given) -> None:
+    if given.experiment or given.arm:
+        remedy = "leave out --experiment and --arm: exported runs carry their own"
+        raise BadValue("import events", "an experiment or arm is given", remedy)
+
+
+def _recognised(
+    paths: list[Path | None], watcher: _Watcher, tally: Tally
+) -> dict[str, list[Path | None]]:
+    """Files by their format; the rest is reported. Raises BadRecord, OSError."""
+    groups: dict[str, list[Path | None]] = {}
+    for path in paths:
+        found = recognised(head(path))
+        if found is not None and not found.way:
+            groups.setdefault(found.name, []).append(path)
+            continue
+        reason = found.sentence if found is not None else UNKNOWN
+        tally.bad += 1
+        watcher.bad(Bad(str(path) if path is not None else STDIN, 1, reason))
+    return groups
+
+
+async def _chats(importer: Importer, paths: list[Path | None]) -> tuple[Tally, bool]:
     try:
         async with importer:
             for path in paths:
@@ -187,7 +212,8 @@ def _path(file: str) -> Path | None:
     if path.is_dir():
         raise BadValue(f"file {file!r}", "it is a directory", f"name its files: {file}/*")
     if not path.exists():
-        raise NotFound(f"file {file!r}", "check its name; '-' is stdin")
+        remedy = f"check its name; '-' is stdin, and a format is one of {', '.join(NAMES)}"
+        raise NotFound(f"file {file!r}", remedy)
     if not os.access(path, os.R_OK):
         raise BadValue(f"file {file!r}", "it may not be read", "check its permissions")
     return path
@@ -217,37 +243,42 @@ def _bar() -> Generator[Progress | None]:
         yield progress
 
 
-def _summary(made: Imported, format_: str) -> str:
+def _summary(made: Imported, *, events: bool) -> str:
     tally = made.tally
-    said = f"{counted(tally.runs, 'run')}"
-    if format_ != EVENTS:
-        said += f", {counted(tally.messages, 'message')}, {counted(tally.calls, 'call')}"
-    said += f": {counted(tally.commits, 'commit')}, {tally.new:,} of them new"
+    text = f"{counted(tally.runs, 'run')}"
+    if not events:
+        text += f", {counted(tally.messages, 'message')}, {counted(tally.calls, 'call')}"
+    text += f": {counted(tally.commits, 'commit')}, {tally.new:,} of them new"
     if tally.duplicates:
-        said += f"; {counted(tally.duplicates, 'record')} there twice"
+        text += f"; {counted(tally.duplicates, 'record')} there twice"
     if tally.unasked:
-        said += f"; {counted(tally.unasked, 'result')} that no call asked for"
+        text += f"; {counted(tally.unasked, 'result')} that no call asked for"
     if tally.claims:
-        said += f"; {counted(tally.claims, 'claimed figure')}"
+        text += f"; {counted(tally.claims, 'claimed figure')}"
     if tally.unanswered:
         named = ", ".join(
             f"{call or 'no id'} of {run}" for run, call in tally.unanswered[:UNANSWERED_SHOWN_MAX]
         )
         more = "..." if len(tally.unanswered) > UNANSWERED_SHOWN_MAX else ""
-        said += f"; {counted(len(tally.unanswered), 'call')} without a result ({named}{more})"
+        text += f"; {counted(len(tally.unanswered), 'call')} without a result ({named}{more})"
     if tally.absent:
-        said += f"; {len(tally.absent):,} large payloads were gone where it comes from"
+        text += f"; {len(tally.absent):,} large payloads were gone where it comes from"
     if made.stopped:
-        said += "; stopped at the first bad record: what stands before it stays"
+        text += "; stopped at the first bad record: what stands before it stays"
     elif tally.bad:
-        said += f"; {counted(tally.bad, 'bad record')} skipped"
+        text += f"; {counted(tally.bad, 'bad record')} skipped"
+    if tally.left_out:
+        text += f"\nnot imported: {_phrases(tally.left_out)}"
     if tally.assumed:
-        said += f"\nassumed: {'; '.join(_assumed(tally))} (--no-guesses stops there)"
-    return said
+        kinds = {WORDS[kind][0]: count for kind, count in tally.assumed.items()}
+        text += f"\nassumed: {_phrases(kinds)} (--no-guesses stops there)"
+    return text
 
 
-def _assumed(tally: Tally) -> Iterator[str]:
-    for kind, count in tally.assumed.items():
-        one = WORDS[kind][0]
-        head, _, rest = one.partition(" ")
-        yield counted(count, head) + f" {rest}"
+def _phrases(kinds: dict[str, int]) -> str:
+    """Kinds of things, each with its number; the first word says what is counted."""
+    found = []
+    for kind, count in kinds.items():
+        one, _, rest = kind.partition(" ")
+        found.append(f"{counted(count, one)} {rest}".rstrip())
+    return "; ".join(found)

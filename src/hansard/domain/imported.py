@@ -30,7 +30,8 @@ class ImportEnded(Event, frozen=True, kw_only=True):
     the first 20. `earlier` is no longer written. `assumed` counts what the
     source does not say and the import took for granted, by kind. `stopped` says that it ended at a
     bad record. `claims` are the figures by metric that a submission among the files claims of the
-    arm, by domain; "" where it names none.
+    arm, by domain; "" where it names none. `left_out` counts, by kind, what the source has and the
+    import did not take over.
     """
 
     format: str
@@ -46,6 +47,7 @@ class ImportEnded(Event, frozen=True, kw_only=True):
     assumed: dict[str, int] = {}
     stopped: bool = False
     claims: dict[str, dict[str, int | float]] = {}
+    left_out: dict[str, int] = {}
 
 
 class ImportState(msgspec.Struct):

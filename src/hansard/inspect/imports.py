@@ -38,6 +38,7 @@ class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
     unasked: int
     claims: int
     assumed: dict[str, int]
+    left_out: dict[str, int]
     unanswered: int
     stopped: bool
 

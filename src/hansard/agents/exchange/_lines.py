@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import stat
-import sys
-import tempfile
-from collections.abc import Generator
-from pathlib import Path
 from typing import BinaryIO
 
 from hansard.agents.exchange.format import HEADER_MARK, LINE_BYTES_MAX, Damaged, Line, unseal
-from hansard.agents.importers.sources import EVENTS, looks_like
+from hansard.agents.importers.sources import EVENTS, HEAD_BYTES, hint_of
 
 PIECE_BYTES = 1024 * 1024
 """Read at once of what is not kept."""
-
-
-@contextlib.contextmanager
-def seekable(path: Path | None) -> Generator[BinaryIO]:
-    """A file that can be read twice; what cannot be is spooled to disk first, as is standard input
-    (None). Raises OSError.
-    """
-    with contextlib.ExitStack() as stack:
-        file: BinaryIO = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
-        if path is None or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            spool = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(file, spool, PIECE_BYTES)
-            spool.seek(0)
-            file = spool
-        yield file
 
 
 LinePosition = tuple[int, int, bool]
@@ -100,13 +77,9 @@ class Lines:
         if self.number != 1:
             return ""
         self._file.seek(0)
-        other = looks_like(self._file.read(PIECE_BYTES))
+        hint = hint_of(self._file.read(HEAD_BYTES), EVENTS)
         self._file.seek(self._newest[0] + self.size)
-        return (
-            f"; it looks like {other}: use 'hansard import {other}'"
-            if other not in (None, EVENTS)
-            else ""
-        )
+        return hint
 
     def tell(self) -> LinePosition:
         """A place to come back to."""

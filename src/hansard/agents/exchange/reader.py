@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from hansard.agents.exchange._lines import LinePosition, Lines, seekable
+from hansard.agents.exchange._lines import LinePosition, Lines
 from hansard.agents.exchange._section import Section, appended
 from hansard.agents.exchange.format import BlobLine, CommitLine, Damaged
+from hansard.agents.importers.files import seekable
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import Conflict, NotFound

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from hansard.agents.importers import calls, usage
-from hansard.agents.importers._streams import Stream
+from hansard.agents.importers import calls
 from hansard.agents.importers.chat import Message, ToolCall, text_of
 from hansard.agents.steps import payloads
 from hansard.agents.steps.failures import failure_digest
+from hansard.agents.steps.payloads import EVENT_BYTES_MAX
 from hansard.agents.steps.scope import Scope
+from hansard.bus.log import Append
 from hansard.domain import ids, values
 from hansard.domain.agent import MessageAdded
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.fingerprint import (
     UNORDERED,
     call_base,
@@ -25,6 +29,7 @@ from hansard.domain.fingerprint import (
     fact_fingerprint,
     fingerprint,
 )
+from hansard.domain.ids import StreamId, uuid8
 from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.steps import (
     NULL,
@@ -35,10 +40,90 @@ from hansard.domain.steps import (
     StepRequested,
     ToolDeclared,
 )
-from hansard.domain.values import recordable
+from hansard.domain.values import SAFE_INT, recordable
 
 _MAPPED = {"role", "content", "timestamp", "cost"}
 """What of a message never stays in its fields."""
+
+
+USAGE_NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+"""What some sources call what is recorded under one name."""
+
+USAGE_NUMBERS_MAX = 200
+"""Most numbers of one message: they stand in its event. What has more is kept as it is."""
+
+COMMIT_EVENTS_BYTES_MAX = 192 * 1024
+"""Events of one commit, in bytes; more go into the next. A commit may have 256 KiB: the rest is
+for its envelope, in which a name of 1,000 characters may stand several times."""
+
+ENVELOPE_BYTES = 200
+"""Counted for each event beside its data: its tag, its id, and their names."""
+
+TIMESTAMP_LENGTH_MAX = 200
+"""Longest timestamp, in characters: it is kept as it is beside each event of its message."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Stream:
+    """Makes one stream's commits in order; each goes to `out` when it is complete.
+
+    `version` is that of the newest event, `bytes` about what all of it takes.
+    """
+
+    def __init__(
+        self, run: str, stream: StreamId, actor: Actor, epoch: int, at: datetime, out: list[Append]
+    ) -> None:
+        self.version = 0
+        self.bytes = 0
+        self._run = run
+        self._stream = stream
+        self._name = str(stream)
+        self._actor = actor
+        self._epoch = epoch
+        self._at = at
+        self._out = out
+        self._events: list[Recorded] = []
+        self._bytes = 0
+        self._first = 1
+
+    def add(self, event: Event, occurred_at: str | None = None) -> None:
+        """Add an event to the commit that is being made. Raises BadValue."""
+        data = _encoder.encode(event)
+        if len(data) > EVENT_BYTES_MAX:
+            remedy = f"keep them under {EVENT_BYTES_MAX:,} in all"
+            raise BadValue(event.tag, f"{len(data):,} bytes of texts", remedy)
+        size = len(data) + ENVELOPE_BYTES
+        if occurred_at is not None:
+            if len(occurred_at) > TIMESTAMP_LENGTH_MAX:
+                remedy = f"use at most {TIMESTAMP_LENGTH_MAX}"
+                raise BadValue("timestamp", f"{len(occurred_at):,} characters", remedy)
+            size += len(_encoder.encode(occurred_at))
+        if self._events and self._bytes + size > COMMIT_EVENTS_BYTES_MAX:
+            self.commit()
+        self.version += 1
+        index = str(len(self._events))
+        event_id = uuid8(self._run, self._name, str(self._first), index)
+        self._events.append(Recorded(event.tag, event_id, msgspec.Raw(data), None, occurred_at))
+        self._bytes += size
+        self.bytes += size
+
+    def commit(self) -> None:
+        """What was added since the last one is a commit."""
+        if not self._events:
+            return
+        commit = Commit(
+            id=uuid8(self._run, self._name, str(self._first)),
+            version=self._first,
+            at=self._at,
+            actor=self._actor,
+            epoch=self._epoch,
+            events=tuple(self._events),
+        )
+        self._out.append(Append(self._stream, commit))
+        self._first = self.version + 1
+        self._events = []
+        self._bytes = 0
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -79,7 +164,7 @@ class Agent:
         The calls overlap; one that is never answered counts as open to the end of its message.
         `routed` says that the message's name is that of its agent.
         """
-        used = usage.of(message)
+        used = _used(message)
         plain = _plain(message, said, used, routed=routed)
         self._message(message, plain, used, None)
         told = zip(message.tool_calls or (), answered, strict=False)
@@ -89,7 +174,7 @@ class Agent:
 
     def answered(self, step: Asked, message: Message, said: dict[str, Any]) -> None:
         """A tool's message: the outcome of a step, and the message itself."""
-        used = usage.of(message)
+        used = _used(message)
         plain = _plain(message, said, used, routed=False)
         content = plain[1]
         if message.error is True:
@@ -109,9 +194,7 @@ class Agent:
 
     # ------------------------------------------------------------ events
 
-    def _message(
-        self, message: Message, plain: list[Any], used: usage.Used, step: int | None
-    ) -> None:
+    def _message(self, message: Message, plain: list[Any], used: Used, step: int | None) -> None:
         base = fact_base("message", self._scope.path, canonical(plain))
         head = UNORDERED if self._scope.open else self._scope.head
         fields = plain[3]
@@ -160,7 +243,7 @@ class Agent:
         return packed.raw
 
 
-def _plain(message: Message, said: dict[str, Any], used: usage.Used, *, routed: bool) -> list[Any]:
+def _plain(message: Message, said: dict[str, Any], used: Used, *, routed: bool) -> list[Any]:
     """What a session's message is fingerprinted by: role, content, tokens and fields."""
     fields = {
         key: value
@@ -171,3 +254,38 @@ def _plain(message: Message, said: dict[str, Any], used: usage.Used, *, routed: 
     }
     plain: list[Any] = values.plain([message.role, message.content, None, fields], "message")
     return plain
+
+
+class Used(msgspec.Struct, frozen=True):
+    """Numbers by name, and whether they are all that the source says of usage."""
+
+    numbers: dict[str, float]
+    whole: bool
+
+
+def _used(message: Message) -> Used:
+    """What a message used up: nested numbers under names with dots, and its cost (US dollars).
+
+    What is null is missing.
+    """
+    found: dict[str, float] = {}
+    whole = message.usage is None or _flatten(message.usage, "", found)
+    if len(found) > USAGE_NUMBERS_MAX:
+        found, whole = {}, False
+    if message.cost is not None:
+        whole = whole and found.get("cost", message.cost) == message.cost
+        found["cost"] = message.cost
+    return Used(found, whole)
+
+
+def _flatten(usage: dict[str, Any], prefix: str, found: dict[str, float]) -> bool:
+    whole = True
+    for key, value in usage.items():
+        name = prefix + (USAGE_NAMES.get(key, key) if not prefix else key)
+        if isinstance(value, dict):
+            whole = _flatten(value, f"{name}.", found) and whole
+        elif type(value) in (int, float) and abs(value) <= SAFE_INT:
+            whole = found.setdefault(name, value) == value and whole
+        elif value is not None:
+            whole = False
+    return whole

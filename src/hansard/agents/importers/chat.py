@@ -7,7 +7,7 @@ that there is one mapping to events (`hansard.agents.importers.mapping`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -36,6 +36,9 @@ field of the latter.
 
 TOOL = "tool"
 """The role of a message that answers a call."""
+
+LABEL_LENGTH_MAX = 1_000
+"""Longest label made of what a record has besides; longer is no label, and is left out."""
 
 WORKFLOW = "chat"
 """The workflow of a record that names none."""
@@ -182,6 +185,7 @@ class ChatRun(msgspec.Struct, frozen=True, kw_only=True):
     ending: Ending | None = None
     effects: Mapping[str, Effects] = {}
     assumed: list[tuple[str, int]] = []
+    left_out: dict[str, int] = {}
 
 
 def from_chat(raw: Any, given: Given) -> ChatRun:
@@ -190,9 +194,9 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
     _check_times(record.messages)
     messages = [
         msgspec.structs.replace(message, error=True)
-        if message.role == TOOL and message.error is not True and says_error(said)
+        if message.role == TOOL and message.error is not True and says_error(stated)
         else message
-        for message, said in zip(record.messages, raw["messages"], strict=True)
+        for message, stated in zip(record.messages, raw["messages"], strict=True)
     ]
     filled = {
         "experiment": filled_in("experiment", record.experiment, given.experiment),
@@ -218,15 +222,57 @@ def from_chat(raw: Any, given: Given) -> ChatRun:
     )
 
 
-def says_error(said: dict[str, Any]) -> bool:
+def converted(
+    format_: str,
+    record: dict[str, Any],
+    given: Given,
+    *,
+    began_at: str | None = None,
+    ending: Ending | None = None,
+    left_out: dict[str, int],
+) -> ChatRun:
+    """A run of another format, of which a record of chat-jsonl was made.
+
+    `ending` and `left_out` are what such a record does not say. Raises ValidationError,
+    CallerError.
+    """
+    chat = from_chat(record, given)
+    for time in (began_at, ending.at if ending is not None else None):
+        if time is not None and claimed_time(time) is None:
+            raise BadValue("time of the run", f"{time!r:.80} is no time", "give ISO 8601")
+    return msgspec.structs.replace(
+        chat,
+        format=format_,
+        began_at=began_at or chat.began_at,
+        content={**chat.content, **({"ending": msgspec.to_builtins(ending)} if ending else {})},
+        ending=ending,
+        left_out=left_out,
+    )
+
+
+def labels_of(stated: dict[str, Any], known: Collection[str] = ()) -> dict[str, str]:
+    """What a record has besides, as labels: texts as they are, all else as JSON; longer ones are
+    left out.
+    """
+    found: dict[str, str] = {}
+    for name, value in stated.items():
+        if name in known or value is None:
+            continue
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if len(text) <= LABEL_LENGTH_MAX:
+            found[name] = text
+    return found
+
+
+def says_error(stated: dict[str, Any]) -> bool:
     """Whether a tool's message says itself that it failed: by `error`, by `isError` as results of
     MCP do, there or in its content, or by `is_error` as Anthropic's do.
     """
-    content = said.get("content")
+    content = stated.get("content")
     inside = content.get("isError") if isinstance(content, dict) else None
     return any(
         each is True
-        for each in (said.get("error"), said.get("isError"), said.get("is_error"), inside)
+        for each in (stated.get("error"), stated.get("isError"), stated.get("is_error"), inside)
     )
 
 
@@ -234,22 +280,22 @@ def _labels(record: Record) -> dict[str, str]:
     """A record's labels, and its own name as one of them. Raises BadName."""
     labels = {ids.name("label", name): text for name, text in (record.labels or {}).items()}
     if record.model is not None:
-        said = labels.setdefault(MODEL, record.model)
-        if said != record.model:
-            fact = f"it is {record.model!r:.80}, and the label {MODEL!r} says {said!r:.80}"
+        stated = labels.setdefault(MODEL, record.model)
+        if stated != record.model:
+            fact = f"it is {record.model!r:.80}, and the label {MODEL!r} says {stated!r:.80}"
             raise BadValue(MODEL, fact, "say it once")
     labels |= _claims(record.claims or {})
     return labels if record.run is None else {**labels, SOURCE_RUN: str(record.run)}
 
 
-def _claims(said: dict[str, Any]) -> dict[str, str]:
+def _claims(stated: dict[str, Any]) -> dict[str, str]:
     """What a source claims of a run's metrics, and of their means over its arm, as labels:
     numbers as JSON has them. Raises BadValue.
     """
-    means = said.get(MEANS)
+    means = stated.get(MEANS)
     if means is not None and not isinstance(means, dict):
         raise BadValue(f"claims.{MEANS}", f"{means!r:.80}", "give numbers by metric")
-    found = metrics({name: value for name, value in said.items() if name != MEANS}, "claims")
+    found = metrics({name: value for name, value in stated.items() if name != MEANS}, "claims")
     of_arm = metrics(means or {}, f"claims.{MEANS}")
     claimed = {CLAIM + name: value for name, value in found.items()}
     claimed |= {CLAIM_OF_MEAN + name: value for name, value in of_arm.items()}
@@ -259,11 +305,11 @@ def _claims(said: dict[str, Any]) -> dict[str, str]:
 def _check_times(messages: list[Message]) -> None:
     """Raise BadValue for what is no time: it would stand as the time of the import."""
     for number, message in enumerate(messages):
-        said = message.occurred_at
-        if said is not None and claimed_time(said) is None:
+        stated = message.occurred_at
+        if stated is not None and claimed_time(stated) is None:
             where = f"messages[{number}].timestamp"
             remedy = "give ISO 8601, or seconds or milliseconds since 1970, or leave it out"
-            raise BadValue(where, f"{said!r:.80} is no time", remedy)
+            raise BadValue(where, f"{stated!r:.80} is no time", remedy)
 
 
 def unknown_field(error: msgspec.ValidationError) -> str:
@@ -272,30 +318,30 @@ def unknown_field(error: msgspec.ValidationError) -> str:
     return nearest(given, Record.__struct_fields__) if given else ""
 
 
-def filled_in(what: str, said: str | None, given: str | None) -> str:
+def filled_in(what: str, stated: str | None, given: str | None) -> str:
     """What a record says, else what the importer was given. Raises BadValue where they differ."""
-    if said and given and said != given:
+    if stated and given and stated != given:
         remedy = f"leave out --{what}, or import such records apart"
-        raise BadValue(what, f"it says {said!r:.80}, not {given!r:.80}", remedy)
-    return said or given or ""
+        raise BadValue(what, f"it says {stated!r:.80}, not {given!r:.80}", remedy)
+    return stated or given or ""
 
 
 def _ending(outcome: dict[str, Any], messages: list[Message]) -> Ending:
-    said = {name: value for name, value in outcome.items() if name != "error"}
+    stated = {name: value for name, value in outcome.items() if name != "error"}
     error = outcome.get("error")
     return Ending(
-        metrics=metrics(said),
+        metrics=metrics(stated),
         error=text_of(error) if error is not None else None,
         at=messages[-1].occurred_at if messages else None,
     )
 
 
-def metrics(said: dict[str, Any], where: str = "outcome") -> dict[str, float]:
+def metrics(stated: dict[str, Any], where: str = "outcome") -> dict[str, float]:
     """Finite numbers by metric; true is 1, false 0, and null is missing. Raises BadValue."""
-    if len(said) > METRICS_MAX:
-        raise BadValue(where, f"{len(said):,} metrics", f"give at most {METRICS_MAX:,}")
+    if len(stated) > METRICS_MAX:
+        raise BadValue(where, f"{len(stated):,} metrics", f"give at most {METRICS_MAX:,}")
     found: dict[str, float] = {}
-    for name, value in said.items():
+    for name, value in stated.items():
         if value is None:
             continue
         if type(value) not in (int, float, bool) or not _is_finite(value):

@@ -15,8 +15,7 @@ import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.importers import assumed, calls
-from hansard.agents.importers._agent import Agent, Asked
-from hansard.agents.importers._streams import Stream
+from hansard.agents.importers._agent import Agent, Asked, Stream
 from hansard.agents.importers.assumed import Assumed
 from hansard.agents.importers.chat import AGENT, SOURCE, TOOL, ChatRun, Ending, Message
 from hansard.agents.steps import payloads
@@ -58,7 +57,7 @@ class Mapped(msgspec.Struct):
     """A run's commits in order, and the blobs that must be stored before them.
 
     `size` is about what all of it takes, in bytes; `unanswered` are the ids of calls; `assumed` is
-    what the source does not say.
+    what the source does not say, `left_out` what of it was not taken over.
     """
 
     run: str
@@ -71,6 +70,7 @@ class Mapped(msgspec.Struct):
     unanswered: list[str] = []
     unasked: int = 0
     assumed: dict[str, Assumed] = {}
+    left_out: dict[str, int] = {}
 
 
 def run_id(chat: ChatRun) -> str:
@@ -113,6 +113,7 @@ class _Mapping:
         if chat.ending is not None:
             self._end(life, chat.ending)
         out.unasked = len(self._answers.unasked)
+        out.left_out = chat.left_out
         out.assumed = assumed.of(chat, self._answers)
         out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
         out.events = sum(stream.version for stream in self._streams)

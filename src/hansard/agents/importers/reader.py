@@ -16,7 +16,6 @@ from cachetools import LRUCache
 
 from hansard.agents import run_index
 from hansard.agents.importers import sources
-from hansard.agents.importers._files import NotADocument
 from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
 from hansard.agents.importers.mapping import Mapped, mapped, run_id
@@ -130,21 +129,18 @@ class Importer:
         """
         file = str(path) if path is not None else STDIN
         self._files.append(_name(file))
-        try:
-            for line, found in sources.records(self._format, path, self._given, self._watcher):
-                if isinstance(found, str):
-                    self._bad(file, line, found)
-                elif isinstance(found, Claims):
-                    self._claims |= found.figures
-                    self.tally.claims += sum(map(len, found.figures.values()))
-                else:
-                    await self._run(found, file, line)
-                if self._batch.is_full:
-                    await self._send()
-                else:
-                    await asyncio.sleep(0)  # what is on its way goes on
-        except NotADocument as error:
-            self._bad(file, 1, str(error))
+        for line, found in sources.records(self._format, path, self._given, self._watcher):
+            if isinstance(found, str):
+                self._bad(file, line, found)
+            elif isinstance(found, Claims):
+                self._claims |= found.figures
+                self.tally.claims += sum(map(len, found.figures.values()))
+            else:
+                await self._run(found, file, line)
+            if self._batch.is_full:
+                await self._send()
+            else:
+                await asyncio.sleep(0)  # what is on its way goes on
 
     def _bad(self, file: str, line: int, reason: str) -> None:
         self.tally.bad += 1
@@ -165,6 +161,11 @@ class Importer:
             return
         except RecursionError:
             self._bad(file, line, "it is nested too deep to be recorded: flatten it")
+            return
+        redaction = self._workspace.redaction
+        if redaction is not None and any(map(redaction.holds, made.blobs)):
+            fact = "a text of it that is stored as a blob holds a secret, which cannot be replaced"
+            self._bad(file, line, f"{fact} there: take the secret out of the file")
             return
         conflict = await self._conflict(chat, run)  # last: only what is brought in has its name
         if conflict is not None:
@@ -219,6 +220,7 @@ class Importer:
             skipped=tally.bad,
             reasons=tuple(self._reasons),
             assumed=dict(sorted(tally.assumed.items())),
+            left_out=dict(sorted(tally.left_out.items())),
             stopped=stopped,
             claims=dict(sorted(self._claims.items())),
         )
@@ -238,6 +240,8 @@ class Importer:
         tally.unasked += made.unasked
         for kind, told in made.assumed.items():
             tally.assumed[kind] = tally.assumed.get(kind, 0) + told.count
+        for kind, count in made.left_out.items():
+            tally.left_out[kind] = tally.left_out.get(kind, 0) + count
         tally.unanswered += [(made.run, call) for call in made.unanswered]
 
     # ------------------------------------------------------------ sending

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 import msgspec
@@ -42,8 +43,8 @@ class Tally(msgspec.Struct):
     have, as run and call id; `unasked` counts results that no call of the source asked for,
     `claims` the figures that submissions claim.
     `assumed` counts what the source does not say and was taken for granted, by kind
-    (`hansard.agents.importers.assumed`). `absent` are the large payloads, by hash, that the source
-    could not read either.
+    (`hansard.agents.importers.assumed`), `left_out` what was not taken over. `absent` are the large
+    payloads, by hash, that the source could not read either.
     """
 
     runs: int = 0
@@ -58,6 +59,7 @@ class Tally(msgspec.Struct):
     unasked: int = 0
     claims: int = 0
     assumed: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     unanswered: list[tuple[str, str]] = []
     absent: list[str] = []
 
@@ -65,10 +67,10 @@ class Tally(msgspec.Struct):
         """Count another part of the same import in."""
         for name in self.__struct_fields__:
             mine, theirs = getattr(self, name), getattr(other, name)
-            if name != "assumed":
+            if isinstance(mine, dict):
+                setattr(self, name, dict(Counter(mine) + Counter(theirs)))
+            else:
                 setattr(self, name, mine + theirs)
-        for kind, count in other.assumed.items():
-            self.assumed[kind] = self.assumed.get(kind, 0) + count
 
 
 class Watcher(Protocol):

@@ -14,6 +14,7 @@ from hansard.agents.importers.chat import (
     Given,
     Message,
     Whole,
+    labels_of,
     metrics,
     text_of,
 )
@@ -24,9 +25,6 @@ TAU2_BENCH = "tau2-bench"
 
 TAU_ERROR = "Error:"
 """How the result of a tool of tau-bench begins that failed."""
-
-LABEL_LENGTH_MAX = 1_000
-"""Longest label made of what a record has besides; longer is no label, and is left out."""
 
 TAU2_METRICS = ("agent_cost", "user_cost", "duration")
 """What a tau2-bench simulation measures beside its reward: US dollars and seconds."""
@@ -77,11 +75,10 @@ class _Tau2Info(msgspec.Struct, frozen=True):
 
 
 class Tau2File(msgspec.Struct, frozen=True):
-    """A result file of tau2-bench, whose simulations are decoded one by one, or a submission, whose
-    `results` are the published figures by domain.
+    """A result file of tau2-bench without its simulations, or a submission, whose `results` are the
+    published figures by domain.
     """
 
-    simulations: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
     info: _Tau2Info | None = None
     results: dict[str, Any] | None = None
 
@@ -106,7 +103,7 @@ def from_tau(raw: Any, given: Given) -> ChatRun:
         arm=given.arm or "",
         task=str(run.task_id),
         trial=run.trial,
-        labels=_labels(raw, _Tau.__struct_fields__),
+        labels=labels_of(raw, _Tau.__struct_fields__),
         messages=messages,
         said=raw["traj"],
         ending=Ending(
@@ -162,7 +159,7 @@ def from_tau2(raw: Any, given: Given, of_file: dict[str, str]) -> ChatRun:
             SOURCE_RUN: run.id,
             **of_file,
             **({"termination_reason": reason} if reason is not None else {}),
-            **_labels(raw, _Tau2.__struct_fields__),
+            **labels_of(raw, _Tau2.__struct_fields__),
         },
         began_at=run.start_time,
         messages=run.messages,
@@ -195,15 +192,3 @@ def _content(raw: Any, given: Given) -> Any:
     """What a record and the importer say together."""
     told = msgspec.to_builtins(given)
     return {"record": raw, **{name: text for name, text in told.items() if text}}
-
-
-def _labels(raw: dict[str, Any], known: tuple[str, ...]) -> dict[str, str]:
-    """What a record has besides, as labels: texts as they are, all else as JSON."""
-    found: dict[str, str] = {}
-    for name, value in raw.items():
-        if name in known or value is None:
-            continue
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        if len(text) <= LABEL_LENGTH_MAX:
-            found[name] = text
-    return found

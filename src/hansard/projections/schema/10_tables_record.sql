@@ -396,6 +396,7 @@ CREATE TABLE imports (
     reasons VARCHAR[],
     assumed JSON,
     claims JSON,
+    left_out JSON,
     stopped BOOLEAN NOT NULL,
     imported_at TIMESTAMP NOT NULL,
     position BIGINT NOT NULL

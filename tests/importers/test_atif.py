@@ -1,0 +1,194 @@
+"""Trajectories of ATIF as runs. They are written by hand; Harbor's own models accept them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.mapping import mapped, run_id
+from hansard.agents.importers.sources import records
+from hansard.domain import run as runs
+from hansard.domain.agent import MessageAdded
+from hansard.domain.ids import AgentStream
+from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
+from tests.importers.support import NOW, events, log_of, of_type, rederived
+from tests.importers.test_tau import Nobody
+
+pytestmark = pytest.mark.later
+
+
+def step(number: int, source: str, message: Any, **more: Any) -> dict[str, Any]:
+    """A step."""
+    time = f"2026-11-02T10:00:0{number}+00:00"
+    return {"step_id": number, "timestamp": time, "source": source, "message": message, **more}
+
+
+def call(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """A tool call."""
+    return {"tool_call_id": id_, "function_name": name, "arguments": arguments}
+
+
+METRICS = {"prompt_tokens": 120, "completion_tokens": 8, "cached_tokens": 100, "cost_usd": 0.25}
+
+TRAJECTORY: dict[str, Any] = {
+    "schema_version": "ATIF-v1.8",
+    "session_id": "5e55",
+    "agent": {"name": "terminus", "version": "2.0", "model_name": "m1", "tool_definitions": [{}]},
+    "steps": [
+        step(1, "system", "You have a shell."),
+        step(2, "user", "List the files."),
+        step(
+            3,
+            "agent",
+            "I list them.",
+            reasoning_content="One command does.",
+            tool_calls=[call("c1", "shell", command="ls"), call("c2", "shell", command="bad")],
+            observation={
+                "results": [
+                    {"source_call_id": "c1", "content": "a.txt"},
+                    {"source_call_id": "c2", "content": "no", "extra": {"is_error": True}},
+                ]
+            },
+            metrics=METRICS,
+        ),
+        step(4, "agent", "There is one.", metrics=METRICS),
+    ],
+    "final_metrics": {"total_cost_usd": 0.5, "total_prompt_tokens": 240, "total_steps": 4},
+}
+
+
+def read(tmp_path: Any, trajectory: dict[str, Any]) -> Any:
+    """A trajectory as commits."""
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(trajectory, indent=1))
+    watcher = Nobody()
+    [(_, found)] = records("atif", path, Given(), watcher)
+    assert isinstance(found, ChatRun), found
+    assert watcher.count == path.stat().st_size
+    return mapped(found, run_id(found), path.name, NOW)
+
+
+def plain(value: Any) -> Any:
+    """A recorded value."""
+    return json.loads(bytes(value))
+
+
+def test_a_trajectory_is_a_run(tmp_path):
+    """Steps are messages with their tokens, costs and times; the final metrics are the run's."""
+    out = read(tmp_path, TRAJECTORY)
+    messages = of_type(out, MessageAdded)
+    assert [message.role for message in messages] == [
+        *("system", "user", "assistant", "tool", "tool", "assistant")
+    ]
+    assert messages[2].usage == {
+        "input_tokens": 120,
+        "output_tokens": 8,
+        "cached_tokens": 100,
+        "cost": 0.25,
+    }
+    assert plain(messages[2].fields)["reasoning_content"] == "One command does."
+    state = runs.fold(runs.initial(), events(out, "life"))
+    assert state.scores == TRAJECTORY["final_metrics"]
+    assert (state.workflow, state.status) == ("atif", "completed")
+    assert state.labels == {
+        "source": "atif",
+        "source_file": "trajectory.json",
+        "source_run": "5e55",
+        "session": "5e55",
+        "model": "m1",
+        "atif": "ATIF-v1.8",
+        "agent_version": "2.0",
+    }
+    times = [event.occurred_at for append in out.appends for event in append.commit.events]
+    assert (times[0], times[-1]) == ("2026-11-02T10:00:01+00:00", "2026-11-02T10:00:04+00:00")
+    assert out.left_out == {"list of tool definitions": 1}
+
+
+def test_its_calls_are_steps(tmp_path):
+    """Results answer by id, and one that a converter of Harbor marks as an error failed."""
+    out = read(tmp_path, TRAJECTORY)
+    asked = [(each.tool, plain(each.arguments)) for each in of_type(out, StepRequested)]
+    assert asked == [("shell", {"command": "ls"}), ("shell", {"command": "bad"})]
+    [done] = of_type(out, StepCompleted)
+    assert plain(done.result) == "a.txt"
+    [failed] = of_type(out, StepFailed)
+    assert failed.error.message == "no"
+    assert not any(checked.differs for checked in rederived(out))
+
+
+def test_a_sub_agent_is_an_agent_of_the_run(tmp_path):
+    """An embedded trajectory is where the result is that refers to it; one elsewhere is counted."""
+    inner = {
+        "schema_version": "ATIF-v1.8",
+        "trajectory_id": "helper-1",
+        "agent": {"name": "helper", "version": "1"},
+        "steps": [step(1, "user", "Count."), step(2, "agent", "Two.", metrics=METRICS)],
+    }
+    results = [
+        {
+            "source_call_id": "c1",
+            "content": "Two.",
+            "subagent_trajectory_ref": [
+                {"trajectory_id": "helper-1"},
+                {"trajectory_path": "elsewhere.json"},
+            ],
+        }
+    ]
+    outer = step(3, "agent", "", tool_calls=[call("c1", "ask")], observation={"results": results})
+    whole = {**TRAJECTORY, "subagent_trajectories": [inner]}
+    whole["steps"] = [*TRAJECTORY["steps"][:2], outer]
+    out = read(tmp_path, whole)
+    agents = [
+        append.stream.agent for append in out.appends if isinstance(append.stream, AgentStream)
+    ]
+    assert set(agents) == {"terminus", "helper-1"}
+    assert agents.index("helper-1", 2) < len(agents) - 1
+    assert out.left_out["trajectory of a sub-agent in another file"] == 1
+    assert out.unanswered == []
+    assert out.messages == 6
+
+
+def test_without_final_metrics_it_is_open(tmp_path):
+    """How such a run ended, its trajectory does not say."""
+    out = read(tmp_path, {**TRAJECTORY, "final_metrics": None})
+    assert runs.fold(runs.initial(), events(out, "life")).status == "open"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"schema_version": "ATIF-v2.0"}, "schema_version: 'ATIF-v2.0' is not known"),
+        ({"steps": [{"step_id": 1}]}, "Object missing required field `source`"),
+        ({"steps": [step(1, "tool", "x")]}, "Invalid enum value 'tool' - at `$.steps[0].source`"),
+        (
+            {"steps": [{**step(1, "user", "x"), "timestamp": "yesterday"}]},
+            "messages[0].timestamp: 'yesterday' is no time",
+        ),
+        (
+            {"subagent_trajectories": [{"steps": []}]},
+            "subagent_trajectories[0].trajectory_id: None is missing or there twice",
+        ),
+    ],
+)
+def test_a_trajectory_that_is_wrong_is_refused_whole(
+    bring_in, home, workspace, tmp_path, change, reason
+):
+    """One line with the place and the remedy; nothing is on record."""
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps({**TRAJECTORY, **change}))
+    told = bring_in(path)
+    [line] = told.err.splitlines()
+    assert line.startswith(f"{path}:1: {reason}")
+    assert (told.code, log_of(home, workspace)) == (1, [])
+
+
+def test_importing_again_adds_nothing(bring_in, tmp_path):
+    """What is left out is said each time."""
+    path = tmp_path / "trajectory.json"
+    path.write_text(json.dumps(TRAJECTORY))
+    told = bring_in(path)
+    assert told.out.endswith(
+        "10 commits, 10 of them new\nnot imported: 1 list of tool definitions\n"
+    )
+    assert "10 commits, 0 of them new" in bring_in(path).out

@@ -1,0 +1,237 @@
+"""Transcripts of Claude Code as runs. Their records are written by hand, shaped as real ones."""
+
+import json
+from typing import Any
+
+import pytest
+
+from hansard.agents.importers.chat import ChatRun, Given
+from hansard.agents.importers.mapping import mapped, run_id
+from hansard.agents.importers.sources import records
+from hansard.domain import run as runs
+from hansard.domain.agent import MessageAdded
+from hansard.domain.ids import AgentStream
+from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
+from tests.importers.support import NOW, events, log_of, of_type, rederived, written
+from tests.importers.test_tau import Nobody
+
+pytestmark = pytest.mark.later
+
+
+def record(kind: str, uuid: str, message: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A line of a transcript."""
+    return {
+        "parentUuid": None,
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": "/home/me/shop",
+        "sessionId": "5e55-1",
+        "version": "2.1.128",
+        "gitBranch": "main",
+        "type": kind,
+        "message": message,
+        "uuid": uuid,
+        "timestamp": f"2026-11-02T10:00:0{len(uuid)}.000Z",
+        **more,
+    }
+
+
+def answer(
+    uuid: str, id_: str, *blocks: dict[str, Any], output: int, **more: Any
+) -> dict[str, Any]:
+    """A part of an answer; its usage grows from part to part."""
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 900, "output_tokens": output}
+    message = {"id": id_, "type": "message", "role": "assistant", "model": "claude-opus-4-6"}
+    return record("assistant", uuid, {**message, "content": [*blocks], "usage": usage}, **more)
+
+
+def uses(id_: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """A call."""
+    return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
+
+
+def results(uuid: str, *blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Results of calls, as a user's message."""
+    return record("user", uuid, {"role": "user", "content": [*blocks]}, **more)
+
+
+def result(id_: str, content: Any, **more: Any) -> dict[str, Any]:
+    """A result."""
+    return {"type": "tool_result", "tool_use_id": id_, "content": content, **more}
+
+
+SESSION: list[dict[str, Any]] = [
+    {"type": "summary", "summary": "Repair of the basket", "leafUuid": "x"},
+    {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}, "isSnapshotUpdate": False},
+    record("user", "u", {"role": "user", "content": "Repair the basket."}),
+    answer("a1", "msg_1", {"type": "thinking", "thinking": "Look.", "signature": "s"}, output=1),
+    answer("a12", "msg_1", {"type": "text", "text": "I look."}, output=9),
+    answer("a123", "msg_1", uses("t1", "Bash", command="ls"), output=30),
+    answer("a1234", "msg_1", uses("t2", "Read", file_path="basket.py"), output=44),
+    results("r1", result("t1", "basket.py"), toolUseResult={"stdout": "basket.py", "stderr": ""}),
+    results("r12", result("t2", "no such file", is_error=True), toolUseResult="Error: no file"),
+    record("system", "s1", {}, subtype="turn_duration", durationMs=12),
+    answer("b", "msg_2", {"type": "text", "text": "It is gone."}, output=5),
+]
+
+
+def read(path: Any) -> Any:
+    """A transcript as commits."""
+    watcher = Nobody()
+    [(_, found)] = records("claude-code", path, Given(), watcher)
+    assert isinstance(found, ChatRun), found
+    assert watcher.count == path.stat().st_size
+    return mapped(found, run_id(found), path.name, NOW)
+
+
+def plain(value: Any) -> Any:
+    """A recorded value."""
+    return json.loads(bytes(value))
+
+
+def test_a_session_is_a_run(tmp_path):
+    """Parts of one answer are one message, whose usage counts once, as the last part has it."""
+    out = read(written(tmp_path / "s.jsonl", SESSION))
+    messages = of_type(out, MessageAdded)
+    assert [message.role for message in messages] == [
+        *("user", "assistant", "tool", "tool", "assistant")
+    ]
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 900, "output_tokens": 44}
+    assert messages[1].usage == usage
+    blocks = plain(messages[1].content)
+    assert [block["type"] for block in blocks] == ["thinking", "text"]
+    state = runs.fold(runs.initial(), events(out, "life"))
+    assert (state.workflow, state.status) == ("claude-code", "open")
+    assert state.labels == {
+        "source": "claude-code",
+        "source_file": "s.jsonl",
+        "source_run": "5e55-1",
+        "model": "claude-opus-4-6",
+        "claude_code_version": "2.1.128",
+        "cwd": "/home/me/shop",
+        "git_branch": "main",
+    }
+    first = out.appends[0].commit.events[0]
+    assert first.occurred_at == SESSION[2]["timestamp"]
+
+
+def test_its_calls_are_steps(tmp_path):
+    """Results answer by id; one with `is_error` failed; what the harness kept of it stays."""
+    out = read(written(tmp_path / "s.jsonl", SESSION))
+    asked = of_type(out, StepRequested)
+    assert [(each.tool, plain(each.arguments)) for each in asked] == [
+        ("Bash", {"command": "ls"}),
+        ("Read", {"file_path": "basket.py"}),
+    ]
+    [done] = of_type(out, StepCompleted)
+    assert plain(done.result) == "basket.py"
+    [failed] = of_type(out, StepFailed)
+    assert failed.error.message == "no such file"
+    fields = plain(of_type(out, MessageAdded)[2].fields)
+    assert fields["toolUseResult"] == {"stdout": "basket.py", "stderr": ""}
+    assert not any(checked.differs for checked in rederived(out))
+
+
+def test_what_is_no_message_is_counted(tmp_path):
+    """By type; a record that a resumed session wrote once more is left out, too."""
+    out = read(written(tmp_path / "s.jsonl", [*SESSION, SESSION[2]]))
+    assert out.left_out == {
+        "record of type summary": 1,
+        "record of type file-history-snapshot": 1,
+        "record of type system": 1,
+        "record there twice": 1,
+    }
+
+
+def test_a_sub_agent_has_a_stream_of_its_own(tmp_path):
+    """In the session's own file, and where it has a file to itself, which is another run."""
+    side = {"isSidechain": True, "agentId": "a1b2"}
+    inner = [
+        record("user", "v", {"role": "user", "content": "Count the lines."}, **side),
+        answer("v1", "msg_s", {"type": "text", "text": "Twelve."}, output=7, **side),
+    ]
+    out = read(written(tmp_path / "s.jsonl", SESSION[:3] + inner + SESSION[3:]))
+    streams = {
+        (append.stream.role, append.stream.agent)
+        for append in out.appends
+        if isinstance(append.stream, AgentStream)
+    }
+    assert streams == {("assistant", "claude-code"), ("subagent", "subagent-a1b2")}
+    own = read(written(tmp_path / "agent-a1b2.jsonl", inner))
+    state = runs.fold(runs.initial(), events(own, "life"))
+    assert state.labels["source_run"] == "5e55-1/subagent-a1b2"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"type": "user", "message": ', "it is not JSON (Input data was truncated)"),
+        ('{"type": "user", "type": "user"}', "the key 'type' is there twice in one object"),
+        (
+            '{"type": "assistant", "message": {"role": 1}}',
+            "Expected `str`, got `int` - at `$.role`",
+        ),
+        ("[]", "Expected `object`, got `array`"),
+    ],
+)
+def test_a_session_is_imported_whole_or_not_at_all(
+    bring_in, home, workspace, tmp_path, line, reason
+):
+    """One line that is wrong is told by its number, once, and nothing is on record."""
+    path = written(tmp_path / "s.jsonl", SESSION)
+    text = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*text[:5], line + "\n", *text[5:]]))
+    told = bring_in("claude-code", path)
+    [said] = told.err.splitlines()
+    assert said.startswith(f"{path}:6: {reason}")
+    assert said.endswith("; a session is imported whole or not at all: take the line out")
+    assert (told.code, log_of(home, workspace)) == (1, [])
+
+
+def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_in, tmp_path):
+    """A session that went on has the same name and other content, which is said."""
+    path = written(tmp_path / "s.jsonl", SESSION)
+    told = bring_in(path)
+    assert told.out == (
+        "1 run, 5 messages, 2 calls: 7 commits, 7 of them new\n"
+        "not imported: 1 record of type summary; 1 record of type file-history-snapshot; "
+        "1 record of type system\n"
+    )
+    assert "7 commits, 0 of them new" in bring_in(path).out
+    more = record("user", "z", {"role": "user", "content": "Thanks."})
+    told = bring_in(written(path, [*SESSION, more]))
+    assert "run '5e55-1' is there with other content" in told.err
+    assert told.code == 1
+
+
+def test_a_file_without_messages_is_told(bring_in, tmp_path):
+    """Sessions that only list files have no run."""
+    path = written(tmp_path / "s.jsonl", SESSION[:2])
+    told = bring_in(path)
+    assert told.err == f"{path}:1: the file has no messages of a user or an assistant\n"
+
+
+def test_what_was_left_out_is_a_row_of_the_table_imports(bring_in, tmp_path):
+    """An analyst sees later what a record of another system had besides."""
+    bring_in(written(tmp_path / "s.jsonl", SESSION))
+    told = bring_in("SELECT format, left_out FROM imports", "--json", command="sql")
+    [row] = [line for line in told.lines if line.get("format") == "claude-code"]
+    left_out = row["left_out"]
+    counts = json.loads(left_out) if isinstance(left_out, str) else left_out
+    assert counts["record of type system"] == 1
+
+
+def test_a_secret_is_replaced_or_its_session_is_refused(
+    bring_in, home, workspace, tmp_path, monkeypatch
+):
+    """In a message it is replaced; a blob cannot be changed, so its session is told by its line."""
+    monkeypatch.setenv("SHOP_KEY", "sk-basket-4711")
+    monkeypatch.setenv("HANSARD_REDACT", "shop=SHOP_KEY")
+    prompt = record("user", "k", {"role": "user", "content": "Use sk-basket-4711."})
+    short = written(tmp_path / "short.jsonl", [*SESSION, prompt])
+    padded = {"role": "user", "content": "sk-basket-4711" + "x" * 100_000}
+    long = [{**each, "sessionId": "5e55-2"} for each in (*SESSION, record("user", "l", padded))]
+    told = bring_in(written(tmp_path / "long.jsonl", long), short)
+    assert "long.jsonl:1: a text of it that is stored as a blob holds a secret" in told.err
+    assert told.out.startswith("1 run, 6 messages")
+    assert not any(b"sk-basket-4711" in stored.body for stored in log_of(home, workspace))
