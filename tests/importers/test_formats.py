@@ -45,7 +45,7 @@ IMPORTED = [
 SPAN = {"name": "x", "trace_id": "t", "attributes": {"openinference.span.kind": "LLM"}}
 
 MAPPED = [
-    ("gzip", gzip.compress(lines(GOOD))),
+    ("gzip", gzip.compress(lines(GOOD), mtime=0)),
     ("a ZIP archive", b"PK\x03\x04" + bytes(22) + b"\x05\x00\x00\x00hello"),
     ("spans of OpenTelemetry", lines({"resourceSpans": [{"scopeSpans": []}]})),
     (
@@ -78,7 +78,7 @@ MAPPED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "data"), IMPORTED)
+@pytest.mark.parametrize(("name", "data"), IMPORTED, ids=range(len(IMPORTED)))
 def test_what_has_an_importer_is_recognised(name, data):
     """By the keys of its objects, wherever its line breaks are, not by its name."""
     found = recognised(data)
@@ -87,7 +87,7 @@ def test_what_has_an_importer_is_recognised(name, data):
     assert found.sentence == f"it looks like {name}: use 'hansard import {name}'"
 
 
-@pytest.mark.parametrize(("name", "data"), MAPPED)
+@pytest.mark.parametrize(("name", "data"), MAPPED, ids=range(len(MAPPED)))
 @pytest.mark.parametrize("format_", [None, "chat-jsonl", "tau2-bench", "atif"])
 def test_what_has_none_is_told_once_a_file_with_the_way_to_map_it(
     bring_in, home, workspace, tmp_path, name, data, format_
