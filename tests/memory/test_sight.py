@@ -17,6 +17,7 @@ from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Rankers, search
 from hansard.agents.memory.sight import Sight
+from hansard.agents.memory.validation.trees import of_space
 from hansard.agents.memory.write import checked
 from hansard.agents.policy.permits import Permit
 from hansard.agents.workspace import Workspace
@@ -148,7 +149,7 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
         "glob": paths_matching(tree, "**"),
         "grep": grep(tree, "one|two"),
         "search": search(tree, "one two", Rankers(FileWords())),
-        "export": said(lambda: exported(seen.tree, Harness.CLAUDE_CODE)),
+        "export": said(lambda: exported(of_space(seen.files), Harness.CLAUDE_CODE)),
         "changes": did(sees.versions("org", history, None)),
     }
     for path in (*MINE, *OTHERS):

@@ -94,6 +94,10 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
     skip_invalid: Annotated[
         bool, typer.Option("--skip-invalid", help="Leave out files that are not valid.")
     ] = False,
+    keep_invalid: Annotated[
+        bool,
+        typer.Option("--keep-invalid", help="Keep files that are not valid, and warn of them."),
+    ] = False,
     because: Because = "",
     by: By = OS_USER,
     json: Json = False,
@@ -114,6 +118,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 harness,
                 replace=replace,
                 leave_out=skip_invalid,
+                keep=keep_invalid,
                 because=because or f"import of {folder.name}",
                 by=by,
             )
@@ -124,6 +129,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 git or Path(),
                 revision,
                 leave_out=skip_invalid,
+                keep=keep_invalid,
                 by=by,
             )
     output.show(told, _imported, json=json)

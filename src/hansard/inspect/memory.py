@@ -113,7 +113,7 @@ def _listed(entry: MemoryEntry) -> ListedFile:
         space=entry.space,
         path=entry.path,
         kind=entry.kind.value,
-        size=len(entry.text.encode()),
+        size=entry.binary or len(entry.text.encode()),
         version=entry.version,
         author=entry.author,
         label=entry.label,

@@ -78,8 +78,9 @@ async def tree_of(workspace: Workspace, space: str, at: object = None) -> dict[s
 
 
 def texts_of(state: MemoryState) -> dict[str, str]:
-    """The texts of a space as it stood, by path, links left out."""
-    return {path: file.text for path, file in state.files.items() if not file.link}
+    """The texts of a space as it stood, by path; links and binary files left out."""
+    files = state.files.items()
+    return {path: file.text for path, file in files if not file.link and not file.binary}
 
 
 async def glob(

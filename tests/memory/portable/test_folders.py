@@ -73,7 +73,7 @@ def test_a_writer_that_is_killed_leaves_no_folder(tmp_path):
 
 
 def test_what_is_no_memory_is_refused_in_bounded_time(tmp_path):
-    """Pipes, sockets, devices, files of 10 MB, folders that are none."""
+    """Pipes, sockets, devices, files of 20 MB, folders that are none."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadFolder, match="no regular file"):
         folders.read(tmp_path)
@@ -83,8 +83,8 @@ def test_what_is_no_memory_is_refused_in_bounded_time(tmp_path):
         with pytest.raises(BadFolder):
             folders.read(tmp_path)
     (tmp_path / "s").unlink()
-    (tmp_path / "large").write_bytes(b"x" * 10_000_000)
-    with pytest.raises(BadFolder, match="1,048,576 bytes"):
+    (tmp_path / "large").write_bytes(b"x" * 20_000_000)
+    with pytest.raises(BadFolder, match="16,777,216 bytes"):
         folders.read(tmp_path)
     with pytest.raises(BadFolder, match="no folder"):
         folders.read(tmp_path / "large")
@@ -167,11 +167,11 @@ def test_a_folder_that_is_no_repository_is_told(tmp_path):
 def test_a_file_that_is_too_large_for_memory_is_told(tmp_path):
     """And not read."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    (tmp_path / "large").write_bytes(b"x" * 2_000_000)
+    (tmp_path / "large").write_bytes(b"x" * 20_000_000)
     for command in (["add", "-A"], ["commit", "--quiet", "--message", "Large"]):
         subprocess.run(
             ["git", "-c", "user.name=A", "-c", "user.email=a@b", "-C", tmp_path, *command],
             check=True,
         )
-    with pytest.raises(BadFolder, match="1,048,576 bytes"):
+    with pytest.raises(BadFolder, match="16,777,216 bytes"):
         list(git.changes(tmp_path))

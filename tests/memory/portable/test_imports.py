@@ -7,7 +7,7 @@ import pytest
 
 from hansard.agents.memory.portable import changes, folders, imports
 from hansard.agents.memory.store import MemoryStore
-from hansard.domain.memory.space import FILE_BYTES_MAX
+from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
 from hansard.testing.memory import Memory, workspace_of
 
 FILES = 700
@@ -195,14 +195,27 @@ def test_one_invalid_file_of_a_folder_refuses_the_others_only_unless_it_is_left_
         {
             "AGENTS.md": b"hi\n",
             "skills/x/SKILL.md": SKILL,
-            "skills/x/icon.png": b"\x89PNG\0",
+            "skills/x/icon.md": b"\x89PNG\0",
             "skills/y/SKILL.md": b"no front matter",
             "large.md": b"x" * (FILE_BYTES_MAX + 1),
         },
     )
-    with pytest.raises(folders.BadFolder, match=r"large\.md"):
+    with pytest.raises(MemoryInvalid, match=r"large\.md"):
         ran(imports.import_folder(workspace, "org", tmp_path / "in"))
     made = ran(imports.import_folder(workspace, "org", tmp_path / "in", leave_out=True))
     assert sorted(ran(texts(workspace))) == made.files == ["AGENTS.md", "skills/x/SKILL.md"]
     named = "\n".join(made.left_out)
-    assert all(path in named for path in ("icon.png", "skills/y/SKILL.md", "large.md"))
+    assert all(path in named for path in ("icon.md", "skills/y/SKILL.md", "large.md"))
+
+
+def test_files_that_are_not_valid_are_kept_where_that_is_asked_for(tmp_path, workspace):
+    """As they are, and warned of; what must be text and is none is refused all the same."""
+    invalid = {"skills/y/SKILL.md": b"no front matter"}
+    folders.write(tmp_path / "in", {"skills/x/SKILL.md": SKILL, **invalid})
+    made = ran(imports.import_folder(workspace, "org", tmp_path / "in", keep=True))
+    assert made.files == ["skills/x/SKILL.md", "skills/y/SKILL.md"]
+    assert [each.split(":")[0] for each in made.warnings] == ["skills/y/SKILL.md"]
+    assert ran(texts(workspace))["skills/y/SKILL.md"] == "no front matter"
+    folders.write(tmp_path / "worse", {"AGENTS.md": b"caf\xe9", **invalid})
+    with pytest.raises(MemoryInvalid, match=r"AGENTS\.md:1: file\.encoding"):
+        ran(imports.import_folder(workspace, "org", tmp_path / "worse", keep=True))

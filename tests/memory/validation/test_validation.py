@@ -54,7 +54,7 @@ def told(files, **options):
         ("AGENTS.md", b"x" * 10_000_000, 1, "file.size"),
         ("AGENTS.md", "a\nb".encode("utf-16"), 1, "file.encoding"),
         ("notes/a.md", b"a\nb\nh\xe9", 3, "file.encoding"),
-        ("notes/a.png", b"\x89PNG\n\0", 2, "file.binary"),
+        ("notes/a.md", b"\x89PNG\n\0", 2, "file.binary"),
         ("AGENTS.md", b"@AGENTS.md", 1, "import.circle"),
         ("../a.md", b"", 0, "path"),
         ("/a.md", b"", 0, "path"),

@@ -16,7 +16,7 @@ import msgspec
 from hansard.bus.errors import NotFound
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import edits, lines, paths, space
-from hansard.domain.memory.events import FileChange
+from hansard.domain.memory.events import LINK, TEXT, FileChange, FileForm
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.memory.unified import unified
 from hansard.domain.redaction import Redaction
@@ -38,6 +38,11 @@ def create(path: object, text: object, *, link: bool = False) -> Op:
     return {"op": "create", "path": named, "text": space.text_of(named, text)} | (
         {"link": True} if link else {}
     )
+
+
+def restored(path: str, text: str, form: FileForm) -> Op:
+    """Give a file the text and form that it had."""
+    return {"op": "create", "path": path, "text": text, "form": msgspec.structs.asdict(form)}
 
 
 def edit(path: object, old: object, new: object) -> Op:
@@ -91,7 +96,7 @@ def delete(path: object) -> Op:
 
 class _Item(msgspec.Struct):
     text: str
-    link: bool
+    form: FileForm
     origin: MemoryFile | None
 
 
@@ -124,11 +129,11 @@ class FileDraft:
                 self._items[path] = None
                 self._touch(path)
             case "create":
-                self._create(path, op["text"], link=bool(op.get("link")))
+                form = FileForm(**op["form"]) if "form" in op else None
+                self._create(path, op["text"], LINK if op.get("link") else form)
             case "append":
                 at = self._end_of(path)
-                found = self.item(at)
-                before = found.text if found is not None else ""
+                before = self._text(at) if self.item(at) is not None else ""
                 end = edits.line_end(before)
                 joint = "" if not before or before.endswith("\n") else end
                 text = edits.with_line_end(op["text"], end)
@@ -146,12 +151,12 @@ class FileDraft:
 
     def _end_of(self, path: str) -> str:
         found = self.item(path)
-        if found is not None and not found.link:
+        if found is not None and not found.form.link:
             return path
         links = dict(self._state.links)
         for at, item in self._items.items():
             links.pop(at, None)
-            if item is not None and item.link:
+            if item is not None and item.form.link:
                 links[at] = item.text
         return paths.followed(path, links)
 
@@ -159,7 +164,7 @@ class FileDraft:
         """The file at a path as the operations so far leave it; None for no file."""
         if path not in self._items:
             stood = self._state.files.get(path)
-            self._items[path] = _Item(stood.text, stood.link, stood) if stood is not None else None
+            self._items[path] = _Item(stood.text, stood.form, stood) if stood is not None else None
         return self._items[path]
 
     def _item(self, path: str) -> _Item:
@@ -168,13 +173,24 @@ class FileDraft:
             raise NotFound(f"file {path!r} of {self._name}", SEE_LS)
         return found
 
-    def _create(self, path: str, text: str, *, link: bool) -> None:
-        at = path if link else self._end_of(path)
+    def _text(self, path: str) -> str:
+        """The text of a file. Raises NotFound; BadValue for a binary file."""
+        item = self._item(path)
+        if item.form.binary:
+            fact = "it is binary, and has no text to edit"
+            raise BadValue(f"file {path!r:.120}", fact, "create it again as a text, or leave it")
+        return item.text
+
+    def _create(self, path: str, text: str, form: FileForm | None) -> None:
+        """Put a file; without a form as a text, which may be executed if what stood there may."""
+        at = path if form is not None else self._end_of(path)
         found = self.item(at)
+        if form is None:
+            form = FileForm(executable=found is not None and found.form.executable)
         origin = found.origin if found is not None else None
         if found is None and not self._moved(at):  # what was deleted and comes again is edited
             origin = self._state.files.get(at)
-        self._items[at] = _Item(text, link, origin)
+        self._items[at] = _Item(text, form, origin)
         self._touch(at)
         self.created.add(at)
 
@@ -188,13 +204,13 @@ class FileDraft:
     def _put(self, path: str, text: str) -> None:
         found = self.item(path)
         if found is None:
-            self._create(path, text, link=False)
+            self._create(path, text, TEXT)
         else:
             found.text = text
         self._touch(path)
 
     def _edit(self, path: str, old: str, new: str) -> None:
-        text = self._item(path).text
+        text = self._text(path)
         places = edits.occurrences(text, old)
         if len(places) != 1:
             times = f"{len(places)} times" if places else "not at all"
@@ -203,7 +219,7 @@ class FileDraft:
         self._put(path, edits.replaced(text, places, new))
 
     def _insert(self, path: str, line: int, text: str) -> None:
-        whole = self._item(path).text
+        whole = self._text(path)
         found, end = lines.split(whole), edits.line_end(whole)
         text = edits.with_line_end(text, end)
         if line > len(found):
@@ -237,7 +253,7 @@ class FileDraft:
         for path in self._touched:
             item, stood = self.item(path), self._state.files.get(path)
             if item is not None:
-                change = space.change_of(path, item.origin, item.text, link=item.link)
+                change = space.change_of(path, item.origin, item.text, item.form)
             elif stood is not None and id(stood) not in kept:
                 change = space.change_of(path, stood, None)
             else:
@@ -291,9 +307,9 @@ def shown(
     for change in changes:
         stood = state.files.get(change.was or change.path) if change.before else None
         after = space.text_after(change, stood) if change.after else None
-        if change.link and after is not None:
-            after = f"{after}\n"
-        before = stood.text if stood is not None else None
+        if after is not None:
+            after = space.shown(after, change.form) + "\n" * change.link
+        before = stood.shown if stood is not None else None
         parts.append(unified(change.path, clean(before), clean(after), change.was))
     text = "".join(parts)
     more = len(text) - DIFF_CHARACTERS_MAX

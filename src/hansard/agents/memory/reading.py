@@ -15,7 +15,7 @@ from hansard.domain.brief import Brief
 from hansard.domain.label import Label, join
 from hansard.domain.label import text as label_text
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import FileChange, FileOp, MemoryChanged
+from hansard.domain.memory.events import TEXT, FileChange, FileOp, MemoryChanged
 from hansard.domain.memory.merging import merged
 from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
@@ -39,6 +39,8 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
             of a run's record when it is read.
         changed_at: When it was changed last, likewise.
         link: Whether it is a symbolic link; its text is then the path that it leads to.
+        binary: How many bytes a binary file has, whose text says no more than that; 0 for a text.
+        executable: Whether its owner may execute it.
     """
 
     space: str
@@ -54,6 +56,8 @@ class MemoryEntry(Brief, msgspec.Struct, frozen=True):
     created_at: str = ""
     changed_at: str = ""
     link: bool = False
+    binary: int = 0
+    executable: bool = False
 
 
 class MemoryVersion(Brief, msgspec.Struct, frozen=True):
@@ -105,7 +109,7 @@ def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
     return MemoryEntry(
         space=space,
         path=file.path,
-        text=file.text,
+        text=file.shown,
         digest=file.digest,
         version=file.version,
         kind=file.kind,
@@ -116,6 +120,8 @@ def entry_of(space: str, file: MemoryFile) -> MemoryEntry:
         created_at=utc(file.created).isoformat(),
         changed_at=utc(file.changed).isoformat(),
         link=file.link,
+        binary=len(file.content) if file.binary else 0,
+        executable=file.executable,
     )
 
 
@@ -250,7 +256,7 @@ def _without(
         return None
     if (made and made.digest) == (stands and stands.digest):
         return stood.text
-    if made is None or stands is None or made.link or stands.link:
+    if made is None or stands is None or not made.form == stands.form == TEXT:
         return None
     return merged(made.text, stood.text, stands.text)
 
@@ -260,4 +266,4 @@ def _undone(stood: MemoryFile | None, path: str, text: str | None) -> list[Op]:
     if stood is None or text is None:
         return [drafts.delete(path)]
     moved = [drafts.rename(path, stood.path)] if stood.path != path else []
-    return [*moved, drafts.create(stood.path, text, link=stood.link)]
+    return [*moved, drafts.restored(stood.path, text, stood.form)]

@@ -158,8 +158,11 @@ class MemoryStore:
         for each in wanted:
             one, other = old.files.get(each), new.files.get(each)
             if (one and one.digest) != (other and other.digest):
-                texts = (one.text if one else None, other.text if other else None)
+                texts = (one.shown if one else None, other.shown if other else None)
                 parts.append(unified(each, *texts))
+                if one and other and one.executable != other.executable:
+                    now = "is executable" if other.executable else "is not executable any more"
+                    parts.append(f"{each} {now}\n")
         return "".join(parts)
 
     async def label(self) -> Label | None:

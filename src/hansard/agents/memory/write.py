@@ -33,7 +33,13 @@ from hansard.domain.memory.events import (
     Problem,
     stream_of,
 )
-from hansard.domain.memory.space import PROBLEMS_MAX, MemoryConflict, MemoryInvalid, MemoryState
+from hansard.domain.memory.space import (
+    PROBLEMS_MAX,
+    MemoryConflict,
+    MemoryFile,
+    MemoryInvalid,
+    MemoryState,
+)
 from hansard.domain.redaction import check_names
 from hansard.domain.steps import StepCompleted
 from hansard.domain.values import Scrub
@@ -142,7 +148,9 @@ async def checked(
     events = spaces.decide(name, state, wanted)
     if events and validate is not None:
         after = spaces.fold(state, events)
-        hidden = [each for path in changed for each in secrets(path, after.files[path].text, scrub)]
+        hidden = [
+            each for path in changed for each in secrets(path, _legible(after.files[path]), scrub)
+        ]
         bad = [*hidden, *validate(after, changed)]
         if bad:
             raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
@@ -163,6 +171,11 @@ def _settings(changed: Iterable[str]) -> Iterator[Problem]:
         for path in changed
         if paths.configures_harness(path)
     )
+
+
+def _legible(file: MemoryFile) -> str:
+    """A file's text; of a binary file each byte as a character."""
+    return file.content.decode("latin-1") if file.binary else file.text
 
 
 def secrets(path: str, text: str, scrub: Scrub | None) -> list[Problem]:

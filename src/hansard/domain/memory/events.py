@@ -41,6 +41,23 @@ class FileOp(StrEnum):
     DELETED = "deleted"
 
 
+class FileForm(msgspec.Struct, frozen=True):
+    """What a file is, beside its text.
+
+    Attributes:
+        link: Whether it is a symbolic link; its text is then the path it leads to.
+        binary: Whether it is no text; its text is then the base64 of its bytes.
+        executable: Whether its owner may execute it.
+    """
+
+    link: bool = False
+    binary: bool = False
+    executable: bool = False
+
+
+TEXT, LINK = FileForm(), FileForm(link=True)
+
+
 class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a change did to one file.
 
@@ -54,6 +71,8 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
             it is; null of a deleted one. A large one is a blob reference.
         was: The path that a renamed file had.
         link: Whether it is a symbolic link; its text is then the path it leads to.
+        binary: Whether it is no text; its text is then the base64 of its bytes.
+        executable: Whether its owner may execute it.
     """
 
     path: str
@@ -63,6 +82,13 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
     edit: msgspec.Raw = NULL
     was: str = ""
     link: bool = False
+    binary: bool = False
+    executable: bool = False
+
+    @property
+    def form(self) -> FileForm:
+        """What it is, beside its text."""
+        return FileForm(self.link, self.binary, self.executable)
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
@@ -194,9 +220,10 @@ class MemoryReflected(Event, frozen=True, kw_only=True):
 MemoryEvent = MemoryChanged | MemoryRejected | MemoryPolicySet | MemoryReflected
 
 
-def digest_of(text: str, *, link: bool = False) -> str:
-    """The digest of a file's text; a link's is another one than that of a file of this text."""
-    return digest(b"link" if link else b"file", text.encode())
+def digest_of(text: str, form: FileForm = TEXT) -> str:
+    """The digest of a file's text and form."""
+    kind = b"link" if form.link else b"binary" if form.binary else b"file"
+    return digest(kind + b" executable" * form.executable, text.encode())
 
 
 def space_name(value: object) -> str:

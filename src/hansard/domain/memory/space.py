@@ -10,6 +10,8 @@ nothing, for every reader alike; `unfit` has it.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,7 +28,9 @@ from hansard.domain.label import Label, join
 from hansard.domain.memory import edits, paths
 from hansard.domain.memory.events import (
     STOOD_MAX,
+    TEXT,
     FileChange,
+    FileForm,
     FileOp,
     MemoryApproval,
     MemoryChanged,
@@ -43,7 +47,10 @@ from hansard.domain.steps import NULL
 from hansard.domain.values import dump
 
 FILE_BYTES_MAX = 1024 * 1024
-"""Largest file, in bytes of UTF-8."""
+"""Largest text, in bytes of UTF-8."""
+
+BINARY_BYTES_MAX = 16 * 1024 * 1024
+"""Largest binary file."""
 
 FILES_MAX = 20_000
 """Most files of a space: every reader takes all of them."""
@@ -82,6 +89,8 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
         event: The id of the event that changed it last.
         label: The join of the labels of all that its text comes from; None is public and trusted.
         link: Whether it is a symbolic link.
+        binary: Whether it is no text; its text is then the base64 of its bytes.
+        executable: Whether its owner may execute it.
         created: When it came to be, by the log's time in ns; a rename keeps it.
         changed: When it was changed last, likewise.
     """
@@ -97,6 +106,23 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
     link: bool = False
     created: int = 0
     changed: int = 0
+    binary: bool = False
+    executable: bool = False
+
+    @property
+    def form(self) -> FileForm:
+        """What it is, beside its text."""
+        return FileForm(self.link, self.binary, self.executable)
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes."""
+        return content_of(self.text, self.form)
+
+    @property
+    def shown(self) -> str:
+        """Its text as readers are shown it; of a binary file how many bytes it has."""
+        return shown(self.text, self.form)
 
     @property
     def kind(self) -> paths.MemoryKind:
@@ -164,11 +190,6 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
             self.names.remove(path)
             self.links.pop(path, None)
 
-    @property
-    def tree(self) -> dict[str, bytes]:
-        """The files' contents by path, links left out."""
-        return {path: file.text.encode() for path, file in self.files.items() if not file.link}
-
     def file(self, path: str) -> MemoryFile | None:
         """The file at a path, at the end of its links; None where there is none. Raises BadValue
         for links that lead in a circle.
@@ -231,7 +252,7 @@ class MemoryConflict(HansardError):
             f"{f' (version {theirs.version})' if theirs is not None else ''}; nothing was written: "
             "view it and decide again"
         )
-        told = ("", "", 0) if theirs is None else (theirs.text, theirs.author, theirs.version)
+        told = ("", "", 0) if theirs is None else (theirs.shown, theirs.author, theirs.version)
         super().__init__(text, space, path, expected, found, mine, *told)
 
     def __str__(self) -> str:
@@ -345,8 +366,10 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
             text = text_after(change, stood)
         except (Corrupt, msgspec.DecodeError) as error:
             return str(error)
-        if digest_of(text, link=change.link) != change.after:
+        if digest_of(text, change.form) != change.after:
             return f"its edit of {change.path!r:.80} does not come to what it says"
+        if change.binary and not _is_base64(text):
+            return f"its content of {change.path!r:.80} is no base64"
         label = join(by.label, stood.label if stood is not None else None).stored
         made.append(
             MemoryFile(
@@ -359,6 +382,8 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
                 event=by.event,
                 label=label,
                 link=change.link,
+                binary=change.binary,
+                executable=change.executable,
                 created=stood.created if stood is not None else by.stamp,
                 changed=by.stamp,
             )
@@ -393,7 +418,7 @@ def text_after(change: FileChange, stood: MemoryFile | None) -> str:
 
 
 def change_of(
-    path: str, stood: MemoryFile | None, text: str | None, *, link: bool = False
+    path: str, stood: MemoryFile | None, text: str | None, form: FileForm = TEXT
 ) -> FileChange | None:
     """What became of a file that was read as it stood, where its text is now another one, or none
     (None); None where it is so already. A file that stands at another path is renamed.
@@ -402,9 +427,10 @@ def change_of(
         if stood is None:
             return None
         return FileChange(path=path, op=FileOp.DELETED, before=stood.digest, link=stood.link)
-    after = digest_of(text, link=link)
+    after = digest_of(text, form)
+    formed = msgspec.structs.asdict(form)
     if stood is None:
-        return FileChange(path=path, op=FileOp.CREATED, after=after, edit=dump(text), link=link)
+        return FileChange(path=path, op=FileOp.CREATED, after=after, edit=dump(text), **formed)
     was = stood.path if stood.path != path else ""
     if after == stood.digest and not was:
         return None
@@ -416,7 +442,7 @@ def change_of(
         after=after,
         edit=NULL if text == stood.text else edit,
         was=was,
-        link=link,
+        **formed,
     )
 
 
@@ -465,8 +491,8 @@ def _mine(change: FileChange, stood: MemoryFile | None) -> str:
     if change.op is FileOp.DELETED:
         return ""
     try:
-        return text_after(change, stood)
-    except Corrupt:
+        return shown(text_after(change, stood), change.form)
+    except (Corrupt, binascii.Error):
         return ""
 
 
@@ -512,7 +538,8 @@ def _check_after(space: str, state: MemoryState, wanted: MemoryChanged, after: M
             raise BadValue(f"path {change.path!r:.120}", fact, f"give {paths.normal(change.path)}")
         if change.path not in state.files:
             _check_new(change.path, after)
-        check_text(change.path, file.text)
+        if not file.binary:
+            check_text(change.path, file.text)
         if file.link:
             paths.target(change.path, file.text)
 
@@ -538,6 +565,37 @@ def check_text(path: str, text: str) -> None:
     if size > FILE_BYTES_MAX:
         fact = f"it has {size:,} bytes, the limit is {FILE_BYTES_MAX:,}"
         raise BadValue(where, fact, "split it into several files")
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def content_of(text: str, form: FileForm) -> bytes:
+    """The bytes of a file of some text and form."""
+    return base64.b64decode(text) if form.binary else text.encode()
+
+
+def shown(text: str, form: FileForm) -> str:
+    """A file's text as readers are shown it; of a binary file how many bytes it has."""
+    return f"(binary file, {counted(len(content_of(text, form)), 'byte')})" if form.binary else text
+
+
+def formed(path: str, content: bytes, *, executable: bool = False) -> tuple[str, FileForm]:
+    """A file's text and form: binary where it is no UTF-8, has a NUL or is too large for a text.
+    Raises BadValue for what is too large.
+    """
+    try:
+        return text_of(path, content), FileForm(executable=executable)
+    except BadValue:
+        if len(content) <= BINARY_BYTES_MAX:
+            return base64.b64encode(content).decode(), FileForm(binary=True, executable=executable)
+    fact = f"it has {len(content):,} bytes, the limit is {BINARY_BYTES_MAX:,}"
+    raise BadValue(f"file {path!r:.120}", fact, "leave it out, or split it")
 
 
 def text_of(path: str, content: object) -> str:

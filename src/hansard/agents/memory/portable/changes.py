@@ -7,18 +7,19 @@ killed command is run again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.validation import tree as validation
-from hansard.agents.memory.validation.trees import Link, Tree, of_space
+from hansard.agents.memory.validation.trees import Executable, Link, SpaceTree, Tree, of_space
+from hansard.agents.memory.write import validated
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.domain.events import Actor
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import FileChange, digest_of
+from hansard.domain.memory.events import LINK, FileChange, FileForm, Problem, digest_of
 from hansard.domain.memory.space import (
     CHANGE_FILES_MAX,
     MemoryConflict,
@@ -42,7 +43,7 @@ class Claimed(msgspec.Struct, frozen=True):
     at: str
 
 
-async def change(
+async def change(  # noqa: PLR0913 -- each is a fact of a change
     workspace: Workspace,
     space: str,
     wanted: Wanted,
@@ -52,6 +53,7 @@ async def change(
     by: str = OS_USER,
     claimed: Claimed | None = None,
     trailer: str = "",
+    keep: bool = False,
 ) -> int:
     """Have files of a space be so; the version that it has then. At most 500 files are one commit;
     more are several, after all of them were checked together.
@@ -64,6 +66,7 @@ async def change(
         because: Why.
         by: Who says so.
         claimed: Who made it elsewhere.
+        keep: Whether files may be what no harness accepts, as long as they can be read.
         trailer: What follows `because` in the last commit alone: where it stands, all was made.
 
     Raises MemoryConflict, MemoryInvalid, BadValue, BadName, ExtraMissing.
@@ -71,10 +74,10 @@ async def change(
     texts = {path: _text(path, content) for path, content in wanted.items()}
     state = await workspace.memories.state(space)
     if len(texts) > CHANGE_FILES_MAX:
-        _demand_valid(space, state, wanted)
+        _demand_valid(space, state, wanted, keep=keep)
         # What is so already makes no commit: the last part must, for the trailer.
         texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
-    store = MemoryStore(workspace, space)
+    store = MemoryStore(workspace, space, validate=_readable if keep else validated)
     actor = Actor(by, (claimed.author,) if claimed is not None else ())
     at = claimed.at if claimed is not None else None
     version = state.version
@@ -86,7 +89,13 @@ async def change(
     return version
 
 
-_Text = tuple[str, bool]
+def _readable(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
+    """What is unreadable of some files."""
+    tree = SpaceTree(state.files)
+    return validation.faults(validation.problems(tree, only=changed), keep=True)
+
+
+_Text = tuple[str, FileForm]
 
 
 def _text(path: str, content: bytes | Link | None) -> _Text | None:
@@ -94,25 +103,25 @@ def _text(path: str, content: bytes | Link | None) -> _Text | None:
         case None:
             return None
         case Link():
-            return content.target, True
+            return content.target, LINK
         case bytes():
-            return spaces.text_of(path, content), False
+            return spaces.formed(path, content, executable=isinstance(content, Executable))
 
 
 def _is_so(state: MemoryState, path: str, text: _Text | None) -> bool:
     stood = state.files.get(path)
     found = stood.digest if stood is not None else None
-    return found == (digest_of(text[0], link=text[1]) if text is not None else None)
+    return found == (digest_of(*text) if text is not None else None)
 
 
-def _demand_valid(space: str, state: MemoryState, wanted: Wanted) -> None:
+def _demand_valid(space: str, state: MemoryState, wanted: Wanted, *, keep: bool) -> None:
     after: dict[str, bytes | Link] = of_space(state.files)
     for path, content in wanted.items():
         after.pop(path, None)
         if content is not None:
             after[path] = content
     found = validation.problems(after, only=[path for path in wanted if path in after])
-    found = validation.faults(found)
+    found = validation.faults(found, keep=keep)
     if found:
         raise MemoryInvalid(space, found)
 
@@ -122,7 +131,7 @@ def _parts(texts: Mapping[str, _Text | None]) -> Iterator[dict[str, _Text | None
 
     def rank(path: str) -> tuple[int, str]:
         text = texts[path]
-        return (2 if text is None else 1 if text[1] else 0), path
+        return (2 if text is None else 1 if text[1].link else 0), path
 
     paths = sorted(texts, key=rank)
     for begin in range(0, len(paths), CHANGE_FILES_MAX):
@@ -150,11 +159,11 @@ def _changes(
             continue
         stood = state.files.get(path)
         if stood is None:
-            was = gone.pop(digest_of(text[0], link=text[1]), None)
+            was = gone.pop(digest_of(*text), None)
             if was is not None:
                 moved.add(was)
                 stood = state.files[was]
-        changed = spaces.change_of(path, stood, text[0], link=text[1])
+        changed = spaces.change_of(path, stood, *text)
         found += [changed] if changed is not None else []
     for path, text in texts.items():
         if text is None and path not in moved:
@@ -169,9 +178,11 @@ def _demand_seen(
     """Raise MemoryConflict where a file is neither what it was read as nor what it is to be."""
     stood = state.files.get(path)
     found = stood.digest if stood is not None else ""
-    wanted = digest_of(text[0], link=text[1]) if text is not None else ""
+    wanted = digest_of(*text) if text is not None else ""
     if found not in {expected, wanted}:
-        raise MemoryConflict(space, path, expected, text[0] if text is not None else "", stood)
+        raise MemoryConflict(
+            space, path, expected, spaces.shown(*text) if text is not None else "", stood
+        )
 
 
 def difference(before: Tree, after: Tree) -> dict[str, bytes | Link | None]:

@@ -178,8 +178,8 @@ def _content(place: Path) -> bytes | Link | None:
     if place.is_symlink():
         return Link(str(place.readlink()))
     try:
-        return place.read_bytes()
-    except OSError:
+        return folders.content_of(place)
+    except BadFolder:
         return None
 
 
@@ -192,10 +192,7 @@ def _replace(place: Path, content: bytes | Link) -> None:
             if isinstance(content, Link):
                 part.symlink_to(content.target)
             else:
-                with part.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
+                folders.put(part, content)
             part.replace(place)
         except BaseException:
             part.unlink(missing_ok=True)

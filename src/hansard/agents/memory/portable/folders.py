@@ -13,10 +13,10 @@ import stat
 from collections.abc import Collection, Generator
 from pathlib import Path
 
-from hansard.agents.memory.validation.trees import Link, Tree
+from hansard.agents.memory.validation.trees import Executable, Link, Tree
 from hansard.bus import file_lock
 from hansard.domain.errors import CallerError
-from hansard.domain.memory.space import FILE_BYTES_MAX, FILES_MAX
+from hansard.domain.memory.space import BINARY_BYTES_MAX, FILES_MAX
 
 TREE_BYTES_MAX = 1 << 28
 """Of a folder that is read: a quarter of a gigabyte, all of it in memory."""
@@ -91,7 +91,7 @@ def read(
                 waiting.append((Path(entry.path), f"{path}/"))
             else:
                 try:
-                    content = found[path] = _content(Path(entry.path))
+                    content = found[path] = content_of(Path(entry.path))
                 except BadFolder as error:
                     if unread is None:
                         raise
@@ -107,8 +107,10 @@ def read(
     return found
 
 
-def _content(path: Path) -> bytes:
-    """A regular file's bytes: not of a device that never ends, nor of a file that is too large."""
+def content_of(path: Path) -> bytes:
+    """A regular file's content: not of a device that never ends, nor of a file that is too large.
+    Raises BadFolder.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -117,12 +119,22 @@ def _content(path: Path) -> bytes:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise BadFolder(path, "is no regular file", "leave it out")
-        content = file.read(FILE_BYTES_MAX + 1)
-    if len(content) > FILE_BYTES_MAX:
+        content = file.read(BINARY_BYTES_MAX + 1)
+    if len(content) > BINARY_BYTES_MAX:
         raise BadFolder(
-            path, f"has more than {FILE_BYTES_MAX:,} bytes", "split it, or leave it out"
+            path, f"has more than {BINARY_BYTES_MAX:,} bytes", "split it, or leave it out"
         )
-    return content
+    return Executable(content) if info.st_mode & stat.S_IXUSR else content
+
+
+def put(place: Path, content: bytes) -> None:
+    """Write a new file to disk, with its executable bit. Raises OSError."""
+    mode = 0o777 if isinstance(content, Executable) else 0o666
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
 
 
 def write(folder: Path, tree: Tree) -> None:
@@ -181,10 +193,7 @@ def _fill(folder: Path, tree: Tree) -> None:
         if ".." in place.parts or not place.is_relative_to(folder):
             raise OSError(errno.EPERM, f"{path} leads out of the folder")
         place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        put(place, content)
     for path, content in tree.items():  # after the files: nothing is written through a link
         if isinstance(content, Link):
             place = folder / path

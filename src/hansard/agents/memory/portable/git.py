@@ -20,8 +20,8 @@ from typing import BinaryIO, cast
 import msgspec
 
 from hansard.agents.memory.portable.folders import BadFolder
-from hansard.agents.memory.validation.trees import Link
-from hansard.domain.memory.space import FILE_BYTES_MAX
+from hansard.agents.memory.validation.trees import Executable, Link
+from hansard.domain.memory.space import BINARY_BYTES_MAX
 
 COMMITS_MAX = 100_000
 PATHS_MAX = 20_000
@@ -33,7 +33,7 @@ ANSWER_BYTES_MAX = 64 << 20
 GIT_S_MAX = 300.0
 """For reading one history."""
 
-_LINK, _SUBMODULE = b"120000", b"160000"
+_LINK, _SUBMODULE, _EXECUTABLE = b"120000", b"160000", b"100755"
 _WHO = re.compile(
     rb"^author (?P<name>.*?) ?<(?P<mail>[^>]*)> (?P<at>-?\d+) [+-]\d{4}$", re.MULTILINE
 )
@@ -149,7 +149,8 @@ def _files(
         elif mode == _LINK:
             found[name] = Link(os.fsdecode(cat(blob, b"blob")))
         elif mode != _SUBMODULE:
-            found[name] = cat(blob, b"blob")
+            content = cat(blob, b"blob")
+            found[name] = Executable(content) if mode == _EXECUTABLE else content
     return found
 
 
@@ -169,10 +170,10 @@ class _Cat:
             fact = f"lacks the {kind.decode()} {name.decode()}"
             raise BadFolder(self._repository, fact, "fetch all of it first")
         size = int(head[2])
-        if size > FILE_BYTES_MAX:
+        if size > BINARY_BYTES_MAX:
             fact = f"has a file of {size:,} bytes ({name.decode()})"
             raise BadFolder(
-                self._repository, fact, f"leave out what has more than {FILE_BYTES_MAX:,} bytes"
+                self._repository, fact, f"leave out what has more than {BINARY_BYTES_MAX:,} bytes"
             )
         content = self._answers.read(size)
         self._answers.read(1)

@@ -15,8 +15,9 @@ from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
+from hansard.domain.counted import counted, shortened
 from hansard.domain.memory.events import MemoryChanged
-from hansard.domain.memory.space import BECAUSE_MAX
+from hansard.domain.memory.space import BECAUSE_MAX, formed
 
 TRAILER = "\n\nGit-Commit: "
 """Before a commit's hash in why the last change of it was made: the commit is imported whole."""
@@ -47,7 +48,7 @@ class Imported(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
-async def import_folder(
+async def import_folder(  # noqa: PLR0913 -- the options of its command
     workspace: Workspace,
     space: str,
     folder: Path,
@@ -55,12 +56,14 @@ async def import_folder(
     *,
     replace: bool = False,
     leave_out: bool = False,
+    keep: bool = False,
     because: str = "",
     by: str = OS_USER,
 ) -> Imported:
     """Have a space have the files of a harness's folder, as one change; with `replace` no others
     but those that no folder shows (`folders.is_left_out`). `leave_out`: files that cannot be read
-    or are not valid stay as they were, or away; else the whole folder is refused.
+    or are not valid stay as they were, or away; `keep`: what is not valid is kept and warned of,
+    unless it is no text where a harness reads one; else the whole folder is refused.
 
     Raises BadFolder, MemoryInvalid, MemoryConflict, BadValue, ExtraMissing.
     """
@@ -72,15 +75,26 @@ async def import_folder(
     if not replace:
         wanted = {path: content for path, content in wanted.items() if content is not None}
     if leave_out:
-        wanted, invalid = _checked(wanted, dict(base))
+        wanted, invalid = _checked(wanted, dict(base), keep=keep)
         left_out += invalid
     after = {**base, **{path: content for path, content in wanted.items() if content is not None}}
-    warnings = [str(each) for each in problems(after, only=wanted) if each.rule in WARNINGS]
+    found_there = problems(after, only=wanted)
+    warnings = [str(each) for each in found_there if keep or each.rule in WARNINGS]
+    binary = [path for path in sorted(wanted) if _is_binary(path, wanted[path])]
+    if binary:
+        warnings.append(
+            f"{counted(len(binary), 'binary file')} as bytes, which agents are not shown: "
+            f"{shortened(binary)}"
+        )
     seen = {path: file.digest for path, file in state.files.items()}
-    version = await change(workspace, space, wanted, seen=seen, because=because, by=by)
+    version = await change(workspace, space, wanted, seen=seen, because=because, by=by, keep=keep)
     return Imported(
         space, version, int(version != state.version), sorted(wanted), left_out, warnings
     )
+
+
+def _is_binary(path: str, content: bytes | Link | None) -> bool:
+    return isinstance(content, bytes) and formed(path, content)[1].binary
 
 
 async def import_git(
@@ -90,6 +104,7 @@ async def import_git(
     revision: str = "HEAD",
     *,
     leave_out: bool = False,
+    keep: bool = False,
     by: str = "import",
 ) -> Imported:
     """Make each commit of a history a change, with its author and time as claimed. It goes on after
@@ -102,20 +117,21 @@ async def import_git(
     one on are new: they are made on top, and files that only the old ones had stay.
 
     All is checked before the first change is made. `leave_out`: files that are not valid stay as
-    they were, or away; else BadFolder tells of them. Raises as `import_folder`.
+    they were, or away; `keep`: they are kept; else BadFolder tells of them. Raises as
+    `import_folder`.
     """
     done = await _done(workspace, space)
     state = await workspace.memories.state(space)
     tree = of_space(state.files)
     left_out: list[str] = []
     for each in git.changes(repository, revision, done=done):
-        _, told = _checked(each.files, tree, each.commit)
+        _, told = _checked(each.files, tree, each.commit, keep=keep)
         left_out += told
     if left_out and not leave_out:
         more = f" (and {len(left_out) - TOLD_MAX:,} more)" if len(left_out) > TOLD_MAX else ""
         fact = f"has files that are not valid{more}: {'. '.join(left_out[:TOLD_MAX])}"
         raise BadFolder(repository, fact, "leave them out with --skip-invalid")
-    return await _make(workspace, space, repository, revision, done, left_out, by)
+    return await _make(workspace, space, repository, revision, done, left_out, by, keep=keep)
 
 
 async def _make(
@@ -126,13 +142,15 @@ async def _make(
     done: set[str],
     left_out: list[str],
     by: str,
+    *,
+    keep: bool,
 ) -> Imported:
     state = await workspace.memories.state(space)
     tree, version = of_space(state.files), state.version
     files: set[str] = set()
     changes = 0
     for each in git.changes(repository, revision, done=done):
-        wanted, _ = _checked(each.files, tree)
+        wanted, _ = _checked(each.files, tree, keep=keep)
         after = await change(
             workspace,
             space,
@@ -141,6 +159,7 @@ async def _make(
             by=by,
             claimed=Claimed(_author(each.author), each.at.isoformat()),
             trailer=f"{TRAILER}{each.commit}",
+            keep=keep,
         )
         changes += after != version
         version = after
@@ -158,7 +177,7 @@ async def _done(workspace: Workspace, space: str) -> set[str]:
 
 
 def _checked(
-    files: Wanted, tree: dict[str, bytes | Link], commit: str = ""
+    files: Wanted, tree: dict[str, bytes | Link], commit: str = "", *, keep: bool = False
 ) -> tuple[dict[str, bytes | Link | None], list[str]]:
     """The changes that may be made of a tree, which has them afterwards, and what is left out."""
     wanted = {path: content for path, content in files.items() if content is not None}
@@ -169,7 +188,7 @@ def _checked(
         tree.pop(path)
     stood = {path: tree.get(path) for path in wanted}
     tree |= wanted
-    while found := faults(problems(tree, only=list(wanted))):
+    while found := faults(problems(tree, only=list(wanted)), keep=keep):
         told += [f"{where}{problem}" for problem in found]
         for path in {problem.path for problem in found}:
             before = stood[path] if wanted.pop(path, None) is not None else None

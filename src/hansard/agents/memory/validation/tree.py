@@ -27,10 +27,20 @@ WARNINGS = frozenset({"skill.field", "subagent.field"})
 """Rules that refuse no file: a field that the format does not name is another harness's."""
 
 
-def faults(found: Iterable[Problem]) -> list[Problem]:
-    """Those of some problems that refuse a file, with all others of that file."""
+UNREADABLE = frozenset({"file.size", "file.binary", "file.encoding", "path", "path.form"})
+"""Rules that refuse a file whatever is asked: it cannot be kept, or be read by who needs it."""
+
+
+def faults(found: Iterable[Problem], *, keep: bool = False) -> list[Problem]:
+    """Those of some problems that refuse a file, with all others of that file. `keep`: only what is
+    unreadable does.
+    """
     found = list(found)
-    paths_refused = {each.path for each in found if each.rule not in WARNINGS}
+    paths_refused = {
+        each.path
+        for each in found
+        if (each.rule in UNREADABLE if keep else each.rule not in WARNINGS)
+    }
     return [each for each in found if each.path in paths_refused]
 
 
@@ -93,10 +103,10 @@ def _problems(
 def _file_problems(
     path: str, content: bytes, offered: Mapping[str, Collection[str]] | None
 ) -> list[Problem]:
+    name = path.rpartition("/")[2]
     text = texts.read(path, content)
     if isinstance(text, Problem):
-        return [text]
-    name = path.rpartition("/")[2]
+        return [text] if _is_read(path, name) else []
     if name.lower() == skills.FILE.lower():
         return skills.problems(path, text)
     if name == "tools.json":
@@ -108,6 +118,12 @@ def _file_problems(
     if instructions.is_instructions(path):
         return instructions.size_problems(path, content)
     return []
+
+
+def _is_read(path: str, name: str) -> bool:
+    """Whether a file must be text: what a harness reads by itself. Others may be binary."""
+    is_agent = path == _AGENT_FOLDER or _SUBAGENT_FOLDER.fullmatch(path) is not None
+    return is_agent or name == "tools.json" or name.lower().endswith(".md")
 
 
 def _path_problems(path: str) -> Iterator[Problem]:

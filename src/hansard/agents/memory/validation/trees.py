@@ -14,6 +14,20 @@ STOOD_CHARS_MAX = 80
 """Of what stood there, so much is shown: enough to find it, too little to fill a context window."""
 
 
+class Executable(bytes):
+    """The content of a file that its owner may execute; equal to no other file's."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Executable) and bytes.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = bytes.__hash__
+
+
 class Link(msgspec.Struct, frozen=True):
     """A symbolic link, as a folder has it: where it points, relative to where it stands."""
 
@@ -32,7 +46,9 @@ class SpaceTree(Mapping[str, bytes | Link]):
 
     def __getitem__(self, path: str) -> bytes | Link:
         file = self._files[path]
-        return Link(file.text) if file.link else file.text.encode()
+        if file.link:
+            return Link(file.text)
+        return Executable(file.content) if file.executable else file.content
 
     def __contains__(self, path: object) -> bool:
         return path in self._files

@@ -1,0 +1,145 @@
+"""Folders of skills as they are published: with assets, scripts and files that are no text."""
+
+import io
+import os
+import subprocess
+import zipfile
+import zlib
+
+import pytest
+
+from hansard.agents.memory.portable.harnesses import Harness
+
+pytestmark = pytest.mark.slow
+
+SKILL = b"---\r\nname: charts\r\ndescription: Draws charts.\r\n---\r\nRun scripts/draw.sh.\r\n"
+
+
+def png() -> bytes:
+    """A picture of one pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        raw = kind + data
+        return len(data).to_bytes(4, "big") + raw + zlib.crc32(raw).to_bytes(4, "big")
+
+    header = b"\0\0\0\1\0\0\0\1\x08\2\0\0\0"
+    pixel = zlib.compress(b"\0\xff\0\0")
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + parts
+
+
+def archive() -> bytes:
+    """A zip of more than a blob's least size."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as file:
+        file.writestr("noise.bin", os.urandom(100_000))
+    return made.getvalue()
+
+
+FILES = {
+    "skills/charts/SKILL.md": SKILL,
+    "skills/charts/assets/logo.png": png(),
+    "skills/charts/assets/fonts.zip": archive(),
+    "skills/charts/scripts/draw.sh": b"#!/bin/sh\necho drawn\n",
+    "skills/charts/data/latin.csv": "name\ncaf\xe9\n".encode("latin-1"),
+    "skills/charts/data/no-final-newline.txt": b"a\r\nb",
+    "skills/charts/data/nul.txt": b"a\0b",
+    "skills/charts/data/large.csv": b"1,2,3\n" * 200_000,
+    "skills/charts/__init__.py": b"",
+    "README.md": b"# Skills\n",
+}
+EXECUTABLE = {"skills/charts/scripts/draw.sh", "skills/charts/assets/logo.png"}
+"""Also a binary file, as archives made on other systems have them."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of skills."""
+    place = tmp_path / "skills-repository"
+    for path, content in FILES.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content)
+        (place / path).chmod(0o755 if path in EXECUTABLE else 0o644)
+    return place
+
+
+def found_in(place):
+    """Each file of a folder, and whether it may be executed."""
+    return {
+        str(file.relative_to(place)): (file.read_bytes(), os.access(file, os.X_OK))
+        for file in place.rglob("*")
+        if file.is_file() and ".git" not in file.parts
+    }
+
+
+EXPECTED = {path: (content, path in EXECUTABLE) for path, content in FILES.items()}
+
+
+@pytest.mark.parametrize("harness", Harness)
+def test_a_folder_of_skills_comes_back_byte_by_byte(call, folder, tmp_path, harness):
+    """With its executable bits. Imported again, nothing changes."""
+    made = call("memory", "import", folder)
+    assert made.code == 0, made.err
+    assert "5 binary files as bytes, which agents are not shown" in made.err
+    call("memory", "export", tmp_path / "out")
+    assert found_in(tmp_path / "out") == EXPECTED
+    [again] = call("memory", "import", folder, "--json").lines
+    assert again["changes"] == 0
+    call("memory", "export", tmp_path / "form", "--as", harness)
+    [again] = call(
+        "memory", "import", tmp_path / "form", "--as", harness, "--replace", "--json"
+    ).lines
+    assert (again["changes"], again["files"]) == (0, [])
+
+
+def test_a_history_of_skills_comes_back_byte_by_byte(call, folder, tmp_path):
+    """From git, whose modes are kept; a commit that changes a mode alone is a change."""
+    git = ["git", "-C", folder, "-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Add skills"]):
+        subprocess.run([*git, *command], check=True)
+    (folder / "README.md").chmod(0o755)
+    subprocess.run([*git, "commit", "-qam", "Make it executable"], check=True)
+    [made] = call("memory", "import", "--git", folder, "--json").lines
+    assert made["changes"] == 2
+    call("memory", "export", tmp_path / "out")
+    assert found_in(tmp_path / "out") == {**EXPECTED, "README.md": (FILES["README.md"], True)}
+
+
+def test_a_checkout_keeps_and_commits_modes_and_bytes(call, record, folder, tmp_path):
+    """A changed picture and a changed mode are one change; revert undoes it."""
+    call("memory", "import", folder)
+    checkout = tmp_path / "checkout"
+    call("memory", "checkout", checkout)
+    untouched = call("memory", "commit", checkout, "--json").lines
+    assert untouched[0]["changed"] == []
+    script, picture = "skills/charts/scripts/draw.sh", "skills/charts/assets/logo.png"
+    (checkout / script).chmod(0o644)
+    (checkout / picture).write_bytes(png() + b"\0")
+    [made] = call("memory", "commit", checkout, "--json").lines
+    assert made["changed"] == sorted([script, picture])
+    diff = record.memory("org").diff(before="@1")
+    assert f"+(binary file, {len(png()) + 1} bytes)" in diff
+    assert f"{script} is not executable any more\n" in diff
+    assert call("memory", "revert", "org", "@2").code == 0
+    call("memory", "export", tmp_path / "out")
+    assert found_in(tmp_path / "out") == EXPECTED
+
+
+def test_agents_are_shown_no_bytes_and_edit_none(call, record, folder):
+    """They read how many there are; a script that one edits stays executable."""
+    call("memory", "import", folder)
+    space = record.memory("org")
+    entry = space.entry("skills/charts/assets/logo.png")
+    assert (entry.text, entry.binary) == (f"(binary file, {len(png())} bytes)", len(png()))
+    assert entry.executable
+    with pytest.raises(Exception, match="it is binary, and has no text to edit"):
+        space.insert("skills/charts/assets/logo.png", 0, "x", by="eve")
+    space.edit("skills/charts/scripts/draw.sh", "drawn", "done", by="eve")
+    entry = space.entry("skills/charts/scripts/draw.sh")
+    assert (entry.text, entry.executable) == ("#!/bin/sh\necho done\n", True)
+    assert space.search("IHDR").hits == []
+    space.rename("skills/charts/assets/logo.png", "skills/charts/assets/mark.png", by="eve")
+    assert space.entry("skills/charts/assets/mark.png").binary == len(png())
+    [row] = record.sql("SELECT count(*) FROM memory_files WHERE path LIKE '%mark.png'").rows
+    assert row == (1,)
+    assert call("check").code == 0
