@@ -220,7 +220,9 @@ def test_what_differs_between_two_runs_is_a_slot():
 )
 def test_a_secret_is_never_a_slot(params):
     """It stays a name, whatever values there are."""
-    told = cache(entry(arguments=[{"$secret": "pw"}]))
+    told = cache(
+        entry(arguments=[{"$secret": "pw"}]), entry(1, arguments=list(params.values()) or [""])
+    )
     assert with_slots(told, params).actions[0].arguments == [{"$secret": "pw"}]
 
 

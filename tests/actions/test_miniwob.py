@@ -5,6 +5,7 @@ Each page says itself whether its task was done. What a seed changes is told as 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import hansard
 from hansard import testing
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
@@ -149,9 +151,22 @@ def pages(tmp_path_factory) -> Path:
     return folder / "miniwob/html/miniwob"
 
 
+ICONS = """Promise.all(["reply", "retweet", "like", "more"].map((each) => {
+    const icon = document.body.appendChild(new Image());
+    icon.style = "position: fixed; opacity: 0; pointer-events: none; left: 0";
+    icon.src = `../common/special/social-media/${each}-hover.png`;
+    return icon.decode();
+}))"""
+"""Loads what social-media shows below the pointer: an icon that is still on its way has no size,
+and a click lands beside it.
+"""
+
+
 async def begun(page, address: str, seed: int) -> str:
     """A task at its start; what its instruction says."""
     await page.goto(address)
+    if address.endswith("/social-media.html"):
+        await page.evaluate(ICONS)
     await page.evaluate(f"Math.seedrandom({seed}); core.startEpisodeReal()")
     query: str = await page.inner_text("#query")
     return query
@@ -250,3 +265,103 @@ async def test_a_task_is_done_on_other_seeds(page, pages, task, rounds, evidence
     assert found["variants, asked"] == 0
     if task.page in SURE:
         assert found["variants"] >= 0.95
+
+
+def of_user(query: str) -> dict[str, str]:
+    """The user of a row; the button that is asked for is another cache."""
+    return {"user": QUOTED.sub("", query).split("user ")[1].split(",")[0]}
+
+
+MENU = ("Share via DM", "Copy link to Tweet", "Embed Tweet", "Mute", "Block", "Report")
+
+
+def in_row(button: str) -> Task:
+    """What is done to press a button of a user's row."""
+    row = "#area .media:has(.username:text-is('{user}'))"
+    more = Do("open the menu", f"{row} >> .more")
+    at = f"{row} >> li:has-text('{button}')" if button in MENU else f"{row} >> .{button.lower()}"
+    pressed = Do(f"press {button}", at)
+    return Task("social-media", of_user, (more, pressed) if button in MENU else (pressed,))
+
+
+async def judged(record, page, task, cache, address, seed, slots) -> str:
+    """What a replay came to by the page's own word: `done`, `refused`, or `wrong`."""
+    await begun(page, address, seed)
+    async with record.run(task, agent="ada", role="agent") as session:
+        session.browser(page, timeout_s=2.0)
+        told = await session.run_actions(cache, params=slots, once="allow")
+    if told.success:
+        return "done" if await is_done(page) else "wrong"
+    return "half done" if await page.evaluate("WOB_DONE_GLOBAL") else "refused"
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_rows.py::test_a_value_of_a_row_leads_to_the_row_of_another_value"
+)
+@pytest.mark.timeout(600)
+async def test_no_other_row_of_social_media_is_acted_on(page, pages, evidence):
+    """Icons without names in rows: the user's row, or none, on 20 seeds; each button is a cache."""
+    address = (pages / "social-media.html").as_uri()
+    caches: dict[str, Any] = {}
+    found: list[str] = []
+    async with testing.record_async() as record:
+        for seed in range(100):
+            query = await begun(page, address, seed)
+            [button] = QUOTED.findall(query)
+            if button not in caches:
+                # A menu of the last row is cut off: nobody can press what is below.
+                with contextlib.suppress(TimeoutError):
+                    task = in_row(button)
+                    caches[button] = await recorded(record, page, task, address, seed)
+            elif len(found) < 20:
+                cache, slots = caches[button], of_user(query)
+                found.append(
+                    await judged(record, page, "social-media", cache, address, seed, slots)
+                )
+    told = {each: found.count(each) for each in ("done", "refused", "half done", "wrong")}
+    evidence.record("actions.social-media", **told)
+    assert (len(found), told["wrong"], told["half done"]) == (20, 0, 0)
+    assert told["done"] >= 15
+
+
+@pytest.mark.thorough(
+    quick="tests/actions/test_rows.py::test_a_slot_that_changes_nothing_is_refused"
+)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("name", "slots", "at"),
+    [
+        ("focus-text-2", matched(r"the (?P<which>\S+) input"), "#tt{which[0]}"),
+        ("click-widget", quoted("widget"), "[data-type={widget}] >> nth=0"),
+    ],
+)
+async def test_a_task_whose_value_changes_no_target_is_refused(
+    page, pages, name, slots, at, evidence
+):
+    """As a cache with its value as a slot, and as an experience of some of its runs."""
+    address = (pages / f"{name}.html").as_uri()
+    found: list[str] = []
+    async with testing.record_async() as record:
+        runs, params = [], {}
+        for seed in range(6):
+            query = await begun(page, address, seed)
+            params = slots(query)
+            async with record.run(name, run=f"r{seed}", agent="ada", role="agent") as session:
+                await session.message("user", query)
+                browser = session.browser(page, timeout_s=5.0)
+                await browser.act("press it", at=at.format(**params), effects="idempotent")
+                runs.append(session.run)
+            assert await is_done(page)
+        with pytest.raises(hansard.BadValue, match="its value is in no argument"):
+            await record.actions(runs[-1], params=params)
+        learned = await record.experience(name, runs)
+        for seed in range(100, 120):
+            query = await begun(page, address, seed)
+            async with record.run("again", agent="ada", role="agent") as session:
+                session.browser(page, timeout_s=1.0)
+                with pytest.raises(hansard.BadValue, match="its value is in no argument"):
+                    await session.run_experience(learned.confirmed(), task=query, once="allow")
+            found.append("wrong" if await page.evaluate("WOB_DONE_GLOBAL") else "refused")
+    told = {each: found.count(each) for each in ("refused", "wrong")}
+    evidence.record(f"actions.{name}", **told)
+    assert (len(found), told["wrong"]) == (20, 0)

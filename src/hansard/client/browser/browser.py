@@ -264,17 +264,26 @@ class AsyncBrowser:
         told: dict[str, Any] = await self._step("browser.find", Effects.PURE, self._find, arguments)
         return told
 
-    async def ask(self, instruction: str, model: Model, frame: int = 0) -> dict[str, Any]:
+    async def ask(
+        self,
+        instruction: str,
+        model: Model,
+        frame: int = 0,
+        recorded: ElementTargets | None = None,
+    ) -> dict[str, Any]:
         """What a model answers that is asked for one element: `selector`, empty where it names
-        none, `method` and `arguments` as it says, `matches`.
+        none or one of another row than the `recorded` one, `method` and `arguments` as it says,
+        `attempts`.
         """
+        row = recorded.in_row if recorded is not None else ""
         lines = await self._step(
             "browser.look", Effects.PURE, self._look, {"frame": frame}, kind="resource"
         )
-        question = questions.question(instruction, frame, lines)
+        question = questions.question(instruction, frame, lines, row)
         said = await self._asked(model, question)
         at = questions.number(said, frame)
         chosen = {"frame": frame, "at": at, "of": elements.digest("\n".join(lines))}
+        chosen |= {"recorded": _plain(recorded)} if row else {}
         told = await self._step("browser.choose", Effects.PURE, self._choose, chosen)
         return {**told, "method": said.get("method"), "arguments": said.get("arguments")}
 
@@ -619,16 +628,18 @@ class AsyncBrowser:
         lines: list[str] = self._secrets.without(whole)
         return [each[:LINE_CHARACTERS_MAX] for each in lines]
 
-    async def _choose(self, frame: int, at: int, of: str) -> dict[str, Any]:
+    async def _choose(
+        self, frame: int, at: int, of: str, recorded: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         where = frame_of(self.page, frame)
         lines = await self._candidates(where)
         if at < 0 or elements.digest("\n".join(lines)) != of:
             return {"selector": "", "strategy": "model", "attempts": []}
-        found = await elements.candidate(where, at)
+        kind = msgspec.convert(recorded, ElementTargets | None)
+        attempt, found = await elements.candidate(where, at, kind)
         if found is None:
-            return {"selector": "", "strategy": "model", "attempts": []}
-        chosen = ElementAttempt(strategy="model", selector=found.selector, matches=1)
-        return self._hold(frame, found, [chosen])
+            return {"selector": "", "strategy": "model", "attempts": _plains([attempt])}
+        return self._hold(frame, found, [attempt])
 
     # A model
 

@@ -19,7 +19,12 @@ import msgspec
 
 from hansard.agents.errors import NotDone
 from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark, check_xpath
-from hansard.domain.actions.locators import ElementLocator, contradicts, locators
+from hansard.domain.actions.locators import (
+    ElementLocator,
+    another_row,
+    contradicts,
+    locators,
+)
 from hansard.domain.errors import BadValue
 
 LOOK_TIMEOUT_S = 5.0
@@ -168,29 +173,27 @@ async def one(
         if seen is not None:
             return _attempt(locator, 1), seen
     try:
-        handles = await bounded(located(frame, locator).element_handles())
+        handles = await _matched(frame, locator, recorded)
     except Exception as error:
         if isinstance(error, PageGone) or frame.is_detached():
             raise
         why = str(error).splitlines()[0][:200]
         return _attempt(locator, 0, f"it cannot be looked for: {why}"), None
-    single = located(frame, locator)
-    if locator.strategy == "row" and handles:
-        asked = f"(elements) => {_script()}.rowsOf(elements)"
-        rows: list[list[str]] = await bounded(frame.evaluate(asked, handles[:ROWS_MAX]))
-        at = [number for number, said in enumerate(rows) if locator.row in said]
+    single = None if _is_nameless(locator) else located(frame, locator)
+    if locator.strategy == "row" and single is not None and handles:
+        script = f"([elements, row]) => {_script()}.within(elements, row)"
+        given = [handles[:ROWS_MAX], _row_of(recorded)]
+        there: list[bool] = await bounded(frame.evaluate(script, given))
+        at = [number for number, is_in in enumerate(there) if is_in]
         single = single.nth(at[0] if at else 0)
         handles = [handles[number] for number in at]
     if len(handles) != 1:
         return _attempt(locator, len(handles)), None
-    description, targets = await described(frame, handles[0], single)
-    if recorded is not None and recorded.row in description["rows"]:
-        targets = msgspec.structs.replace(targets, row=recorded.row)
+    found = await described(frame, handles[0], single, recorded, locator)
+    targets = found.targets
     refused = contradicts(recorded, targets) or await _alike(frame, locator, recorded)
-    selector = selector_of(description) or locator.selector
     if recorded is not None and recorded.alone and not refused:
-        targets = msgspec.structs.replace(targets, alone=True)
-    found = Found(handles[0], single, selector, description, targets, locator.strategy)
+        found = found._replace(targets=msgspec.structs.replace(targets, alone=True))
     return _attempt(locator, 1, refused), None if refused else found
 
 
@@ -198,7 +201,7 @@ async def _unchanged(frame: Any, locator: ElementLocator, recorded: ElementTarge
     """The element of an xpath in one look, if it is as it was recorded; None where it takes more
     looks to say so.
     """
-    asked = [locator.selector.removeprefix("xpath="), recorded.name]
+    asked = [locator.selector.removeprefix("xpath="), recorded.name, _row_of(recorded)]
     try:
         told = await bounded(frame.evaluate(f"(asked) => {_script()}.only(asked)", asked))
     except Exception as error:
@@ -211,8 +214,6 @@ async def _unchanged(frame: Any, locator: ElementLocator, recorded: ElementTarge
         return None
     targets = _targets(told, recorded.role, recorded.name)
     targets = msgspec.structs.replace(targets, alone=recorded.alone)
-    if recorded.row in told["rows"]:
-        targets = msgspec.structs.replace(targets, row=recorded.row)
     if contradicts(recorded, targets):
         return None
     single, selector = frame.locator(locator.selector), selector_of(told) or locator.selector
@@ -258,11 +259,47 @@ def _attempt(locator: ElementLocator, matches: int, refused: str = "") -> Elemen
     )
 
 
-async def described(frame: Any, handle: Any, single: Any) -> tuple[dict[str, Any], ElementTargets]:
-    """Where an element stands, and by what it is found again."""
-    told = await bounded(frame.evaluate(f"(element) => {_script()}.describe(element)", handle))
-    role, name = await _role_and_name(single) if told["hasRole"] else ("", "")
-    return told, _targets(told, role, name)
+async def _matched(
+    frame: Any, locator: ElementLocator, recorded: ElementTargets | None
+) -> list[Any]:
+    """The elements that a way to look leads to."""
+    if recorded is None or not _is_nameless(locator):
+        found: list[Any] = await bounded(located(frame, locator).element_handles())
+        return found
+    query = _row_of(recorded) | {f: getattr(recorded, f) for f in ("tag", "text", "mark")}
+    script = f"(query) => {_script()}.inRow(query)"
+    every = await bounded(frame.evaluate_handle(script, query))
+    return [each.as_element() for each in (await bounded(every.get_properties())).values()]
+
+
+def _is_nameless(locator: ElementLocator) -> bool:
+    """Whether it looks for an element without role and name, as no locator of playwright does."""
+    return locator.strategy == "row" and not locator.role
+
+
+def _row_of(recorded: ElementTargets | None) -> dict[str, Any]:
+    """The row in which an element is looked for, as the page's script takes it."""
+    if recorded is None or not recorded.in_row:
+        return {}
+    return {"row": recorded.in_row, "key": recorded.key, "depth": recorded.depth}
+
+
+async def described(
+    frame: Any,
+    handle: Any,
+    single: Any,
+    recorded: ElementTargets | None,
+    locator: ElementLocator,
+) -> Found:
+    """Describe an element: where it is, and by what it is found again. Without playwright's
+    locator for it (`single`), it is the one of the selector that the page gives.
+    """
+    script = f"([element, row]) => {_script()}.describe(element, row)"
+    page = await bounded(frame.evaluate(script, [handle, _row_of(recorded)]))
+    selector = selector_of(page) or locator.selector
+    single = frame.locator(selector) if single is None else single
+    role, name = await _role_and_name(single) if page["hasRole"] else ("", "")
+    return Found(handle, single, selector, page, _targets(page, role, name), locator.strategy)
 
 
 def targets_of(told: dict[str, Any]) -> ElementTargets:
@@ -272,7 +309,7 @@ def targets_of(told: dict[str, Any]) -> ElementTargets:
 
 
 def _targets(told: dict[str, Any], role: str, name: str) -> ElementTargets:
-    fields = ("label", "placeholder", "text", "path", "css", "tag", "row")
+    fields = ("label", "placeholder", "text", "path", "css", "tag", "row", "depth", "place", "mark")
     return ElementTargets(
         **{each: told[each] for each in fields},
         role=role,
@@ -340,20 +377,19 @@ async def candidates(frame: Any, most: int = 300, characters: int = 80) -> list[
     return lines
 
 
-async def candidate(frame: Any, at: int) -> Found | None:
-    """The element that a model named of `candidates`; None where there is none."""
+async def candidate(
+    frame: Any, at: int, recorded: ElementTargets | None = None
+) -> tuple[ElementAttempt, Found | None]:
+    """The element that a model named of `candidates`, if it is in the recorded row."""
+    locator = ElementLocator(strategy="model")
     asked = "(at) => globalThis.__hansardCandidates?.[at]"
     handle = (await bounded(frame.evaluate_handle(asked, at))).as_element()
     if handle is None:
-        return None
-    selector = selector_of(
-        await bounded(frame.evaluate(f"(element) => {_script()}.describe(element)", handle))
-    )
-    if not selector:
-        return None
-    single = frame.locator(selector)
-    description, targets = await described(frame, handle, single)
-    return Found(handle, single, selector, description, targets, "model")
+        return _attempt(locator, 0), None
+    found = await described(frame, handle, None, recorded, locator)
+    refused = "" if recorded is None else another_row(recorded, found.targets)
+    chosen = ElementLocator(strategy="model", selector=found.selector)
+    return _attempt(chosen, 1, refused), None if refused or not found.selector else found
 
 
 def selector_of(description: dict[str, Any]) -> str:

@@ -435,14 +435,14 @@ class ExperienceReplay:
     async def _by_model(self, role: str, model: Any, action: CachedAction) -> dict[str, Any]:
         """What a model names; asked as the one that teaches or is taught, where it is."""
         self._model_calls += 1
-        frame = action.frame_index or 0
-        if not role:
-            return await self._browser.ask(action.instruction or "", model, frame)
-        given = {"instruction": action.instruction or ""}
+        instruction, frame = action.instruction or "", action.frame_index or 0
 
         async def asked(**_: Any) -> dict[str, Any]:
-            return await self._browser.ask(action.instruction or "", model, frame)
+            return await self._browser.ask(instruction, model, frame, action.targets)
 
+        if not role:
+            return await asked()
+        given = {"instruction": instruction}
         told: dict[str, Any] = await self._session.call(
             composite(f"teach.{role}", asked, given), (), given
         )

@@ -307,7 +307,8 @@ class Replay:
             return ReplayedAction(step_index=index, success=True, message="not there")
         if not told["selector"] and self._asked.fallback is not None and entry.instruction:
             self._model_calls += 1
-            told = await browser.ask(entry.instruction, self._asked.fallback, frame)
+            model = self._asked.fallback
+            told = await browser.ask(entry.instruction, model, frame, entry.targets)
             attempts += msgspec.convert(told["attempts"], list[ElementAttempt])
         if not told["selector"]:
             raise elements.ElementNotFound(entry.instruction or entry.xpath or "", attempts)

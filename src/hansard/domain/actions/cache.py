@@ -66,8 +66,13 @@ class ElementTargets(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         tag: The element's, in lower case.
         id: The element's own `id`.
         alone: Whether no other element had its role and name.
-        row: Of one of several that are called the same: what its row says, of at most 80
-            characters, without what can be pressed or filled in there.
+        row: Of one of several that are called the same, or have no name: what its row says, of at
+            most 80 characters, without what can be pressed or filled in there.
+        depth: How many levels above the element its row is; 0 where not known.
+        key: The text in the row that holds a slot: where it is equal, the rest may differ.
+        place: Where no row tells it from the others: its place among them, with a digest of what
+            they say; `none` where all say the same, so that nothing tells them apart.
+        mark: Of one of several without a name: a digest of its markup, an icon's say.
         look: A digest of all that its role and name come of; empty where a slot is in them.
     """
 
@@ -83,7 +88,16 @@ class ElementTargets(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     id: str = ""
     alone: bool = False
     row: str = ""
+    depth: int = 0
+    key: str = ""
+    place: str = ""
+    mark: str = ""
     look: str = ""
+
+    @property
+    def in_row(self) -> str:
+        """By what its row is known; empty where it needs none, or none is on record."""
+        return "" if self.alone else self.row or self.key
 
 
 class PageMark(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

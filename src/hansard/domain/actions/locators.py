@@ -32,7 +32,7 @@ class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
         strategy: `xpath`, `variant` or the target's: `role`, `label`, `path` ...
         selector: Of `xpath`, `variant`, `path` and `css`: what playwright's `locator` takes.
         value: Else the text; of `role` the name.
-        role: Of `role` and `row`.
+        role: Of `role` and `row`; a row without it is of an element that has no name.
         row: Of `row`: what the row of the element says.
     """
 
@@ -46,7 +46,7 @@ class ElementLocator(msgspec.Struct, frozen=True, kw_only=True):
     def said(self) -> str:
         """It in words."""
         within = f" in the row {self.row!r}" if self.row else ""
-        return self.selector or f"{self.role} {self.value!r}{within}".strip()
+        return f"{self.selector or f'{self.role} {self.value!r}'.strip()}{within}"
 
 
 def normalized(xpath: str) -> str:
@@ -109,8 +109,10 @@ def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
     if targets.role and targets.name:
         named = ElementLocator(strategy="role", role=targets.role, value=targets.name)
         yield named
-        if targets.row and not targets.alone:
-            yield msgspec.structs.replace(named, strategy="row", row=targets.row)
+        if targets.in_row:
+            yield msgspec.structs.replace(named, strategy="row", row=targets.in_row)
+    elif targets.in_row and targets.tag:
+        yield ElementLocator(strategy="row", selector=f"css={targets.tag}", row=targets.in_row)
     if targets.label:
         yield ElementLocator(strategy="label", value=targets.label)
     if targets.placeholder:
@@ -119,18 +121,53 @@ def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
         yield ElementLocator(strategy="text", value=targets.text)
 
 
+def another_row(recorded: ElementTargets, found: ElementTargets) -> str:
+    """Why an element that was found is not in the recorded row; empty where it may be."""
+    if recorded.in_row and recorded.in_row != found.row and not _same_id(recorded, found):
+        return f"its row says {found.row!r}, not {recorded.in_row!r}"
+    return ""
+
+
+def _another_place(recorded: ElementTargets, found: ElementTargets) -> str:
+    """Why an element of a list whose row does not tell it apart is not the recorded one."""
+    if recorded.alone or _same_id(recorded, found):
+        return ""
+    if recorded.place == "none":
+        return "nothing on record tells it from the others that are called the same"
+    if recorded.place and recorded.place != found.place:
+        return f"what is around it changed: it is {_placed(found)}, not {_placed(recorded)}"
+    anchored = recorded.in_row or recorded.place or recorded.mark
+    if not anchored and (found.row or found.place or found.mark):
+        return "it is one of several that are called the same, and the record does not say which"
+    if recorded.mark and recorded.mark != found.mark:
+        return "its markup is another"
+    return ""
+
+
+def _placed(targets: ElementTargets) -> str:
+    return f"number {targets.place}" if targets.place else "no longer one of several"
+
+
+def _same_id(recorded: ElementTargets, found: ElementTargets) -> bool:
+    """Whether both have an id that is no number of a row, and the only one of the page."""
+    own = recorded.id
+    only = f'//*[@id="{own}"]' == found.path
+    return bool(own) and own == found.id and only and not any(map(str.isdigit, own))
+
+
 def contradicts(recorded: ElementTargets | None, found: ElementTargets) -> str:
     """Why an element that was found is not the recorded one; empty where it may be.
 
-    Of several that are called the same, the row must be equal: a list may be in another order, or
-    hold another row there. An equal test id settles the rest. Else tag and role must be equal, and
-    of what it is called (name, label, placeholder, text) something must be, where the record has
-    any of it.
+    Of several that are called the same, or have no name, what tells them apart must be equal: a
+    list may be in another order, or hold another row there. An equal test id settles the rest.
+    Else tag and role must be equal, and of what it is called (name, label, placeholder, text)
+    something must be, where the record has any of it.
     """
     if recorded is None:
         return ""
-    if recorded.row and not recorded.alone and recorded.row != found.row:
-        return f"its row says {found.row!r}, not {recorded.row!r}"
+    elsewhere = another_row(recorded, found) or _another_place(recorded, found)
+    if elsewhere:
+        return elsewhere
     if recorded.test_id and recorded.test_id == found.test_id:
         return ""
     for field in ("tag", "role"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,8 @@ LETTER = rf"[^\W{UNSPACED}]"
 
 _NAME = re.compile(r"[^\W\d]\w{0,63}")
 SLOT = re.compile(rf"\{{\{{({_NAME.pattern})\}}\}}")
+
+_WORD_WITH_SLOT = re.compile(rf"\S*{SLOT.pattern}\S*")
 
 
 def _checked(params: Mapping[str, Any]) -> dict[str, str]:
@@ -43,14 +45,17 @@ def _replacing(told: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def _called(targets: ElementTargets, change: Callable[[str], str]) -> ElementTargets:
-    said = {
+    texts = {
         field: change(getattr(targets, field))
-        for field in ("name", "label", "placeholder", "text", "row")
+        for field in ("name", "label", "placeholder", "text", "row", "key")
         if getattr(targets, field)
     }
-    if any(getattr(targets, field) != text for field, text in said.items()):
-        said["look"] = ""  # it is of the value that was there
-    made: ElementTargets = msgspec.structs.replace(targets, **said)
+    slotted = _WORD_WITH_SLOT.search(texts.get("row", ""))
+    if slotted and targets.depth and not targets.key:
+        texts["key"] = slotted.group()
+    if any(getattr(targets, field) != text for field, text in texts.items()):
+        texts["look"] = ""  # it is of the value that was there
+    made: ElementTargets = msgspec.structs.replace(targets, **texts)
     return made
 
 
@@ -83,7 +88,8 @@ def _within(value: Any, change: Callable[[str], str]) -> Any:
 def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
     """The cache with each value of `params` as a slot of its name, the longer values first.
 
-    Raises BadValue where a text already holds what looks like a slot of that name.
+    Raises BadValue where a text already holds what looks like a slot of that name, and for a value
+    that is in nothing that is done.
     """
     told = _checked(params)
     replace = _replacing(told)
@@ -98,7 +104,21 @@ def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
     actions = [_texts(entry, change) for entry in cache.actions]
     slots = [*cache.slots, *(name for name in told if name not in cache.slots)]
     made: ActionCache = msgspec.structs.replace(cache, actions=actions, slots=slots)
+    _demand_used(made, ())
     return made
+
+
+def _demand_used(cache: ActionCache, besides: Collection[str]) -> None:
+    """Raise BadValue for a slot whose value would change nothing of what is done, nor to what."""
+    used: set[str] = set()
+    for each in cache.actions:
+        acts = msgspec.structs.replace(each, instruction=None, message="")
+        used.update(SLOT.findall(msgspec.json.encode(acts).decode()))
+    idle = [name for name in cache.slots if name not in used and name not in besides]
+    if idle:
+        fact = "its value is in no argument and in nothing that an element is found by"
+        remedy = "leave it out, and record one cache for each of its values"
+        raise BadValue(f"slot {idle[0]!r}", fact, remedy)
 
 
 def compared(cache: ActionCache, other: ActionCache) -> ActionCache:
@@ -121,9 +141,11 @@ def _did(entry: CachedAction) -> tuple[object, ...]:
     return entry.action_type, entry.method, entry.frame_index, len(entry.arguments)
 
 
-def filled(cache: ActionCache, params: Mapping[str, str]) -> list[CachedAction]:
-    """The entries with values in the place of slots. Raises BadValue for one without a value, and
-    for a value without a slot.
+def filled(
+    cache: ActionCache, params: Mapping[str, str], besides: Collection[str] = ()
+) -> list[CachedAction]:
+    """The entries with values in the place of slots. Raises BadValue for one without a value, for
+    a value without a slot, and for a slot that changes nothing, except those in `besides`.
     """
     told = _checked(params)
     missing = [name for name in cache.slots if name not in told]
@@ -133,11 +155,33 @@ def filled(cache: ActionCache, params: Mapping[str, str]) -> list[CachedAction]:
     if unknown:
         has = ", ".join(cache.slots) or "no slot"
         raise BadValue("params", f"there is no slot {unknown[0]!r}", f"the file has {has}")
+    _demand_used(cache, besides)
 
     def change(text: str) -> str:
         return SLOT.sub(lambda found: told.get(found.group(1), found.group()), text)
 
-    return [_texts(entry, change) for entry in cache.actions]
+    return [_texts(_by_slots(entry), change) for entry in cache.actions]
+
+
+def _by_slots(entry: CachedAction) -> CachedAction:
+    """An entry whose element is found by what holds a slot alone, where something does: its other
+    names are of the recorded value's element, or of every one.
+    """
+    targets = entry.targets
+    slotted = {
+        field
+        for field in ElementTargets.__struct_fields__
+        if isinstance(text := getattr(targets, field, ""), str) and SLOT.search(text)
+    }
+    if targets is None or not slotted:
+        return entry
+    alone = targets.alone and "name" in slotted and "row" not in slotted
+    names = ("name", "label", "placeholder", "text")
+    others = ("test_id", *names) if slotted.intersection(names) else ()
+    without = {field: "" for field in others if field not in slotted}
+    return msgspec.structs.replace(
+        entry, targets=msgspec.structs.replace(targets, alone=alone, **without)
+    )
 
 
 def templated(entry: CachedAction, params: Mapping[str, str]) -> CachedAction:

@@ -19,7 +19,7 @@ from hansard.domain.actions.locators import contradicts
 from hansard.domain.actions.slots import filled
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.procedure import END, Procedure, Walk
-from hansard.domain.experience.value_forms import with_forms
+from hansard.domain.experience.value_forms import base_of, with_forms
 from hansard.domain.urls import host_in
 from hansard.domain.values import Secret
 
@@ -180,7 +180,8 @@ class Guard:
         params: The values of the slots; a secret stands for a whole argument alone.
 
     Raises:
-        BadValue: A slot has no value, a check names no node, or a secret is part of a text.
+        BadValue: A slot has no value, or one that changes nothing, a check names no node, or a
+            secret is part of a text.
     """
 
     def __init__(
@@ -320,6 +321,8 @@ def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
         return why
     if any(getattr(recorded, f) for f in ("test_id", "name", "label", "placeholder", "text")):
         return ""
+    if recorded.in_row and recorded.mark:
+        return ""
     for field in ("id", "path", "css"):
         before, now = getattr(recorded, field), getattr(found, field)
         if before:
@@ -444,7 +447,8 @@ def _filled(procedure: Procedure, params: Mapping[str, str | Secret]) -> dict[st
     texts = {
         name: _slot(name) if isinstance(value, Secret) else value for name, value in params.items()
     }
-    made = dict(zip(names, filled(cache, texts), strict=True))
+    bases = {base_of(each, procedure.slots) for each in procedure.slots}
+    made = dict(zip(names, filled(cache, texts, bases), strict=True))
     return {name: _hidden(action, secrets) for name, action in made.items()}
 
 

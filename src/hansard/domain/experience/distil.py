@@ -45,7 +45,7 @@ DEMONSTRATIONS_MAX = 10_000
 SUPPORT_MIN = 0.05
 """Of the doings that an action must be in, beside one other: less is a slip of the hand."""
 
-_CALLED = ("test_id", "name", "label", "placeholder", "text", "id", "path", "css", "tag")
+_CALLED = ("test_id", "name", "label", "placeholder", "text", "id", "mark", "path", "css", "tag")
 """By what an element is called, the better first; a name goes with its role."""
 
 _CHANCE = 0.05

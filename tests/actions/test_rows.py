@@ -1,0 +1,209 @@
+"""Rows of a list: an action on one is done to that one, or to none, whatever became of the list.
+
+Each page says itself what was pressed.
+"""
+
+import json
+
+import msgspec
+import pytest
+
+from hansard import testing
+from hansard.domain.errors import BadValue
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+WAIT_S = 1.0
+SAYS = """<p id=said></p><style>i, s { display: inline-block; width: 20px; height: 20px;
+background: red } ul, li, section { display: block; margin: 4px }</style><script>
+addEventListener("click", (event) => { said.textContent = event.target.dataset.is || "" }, true)
+</script>"""
+
+
+def rows(*names, icon="<i class=like data-is='{}'></i>"):
+    """A list with an icon in each row."""
+    return "".join(f"<li><b>@{name}</b> says {name}x {icon.format(name)}</li>" for name in names)
+
+
+def posts(*names):
+    """A list whose rows have a toolbar, each tool in an element of its own."""
+    tools = "".join(f"<span><i class={c} data-is='{c} {{0}}'></i></span>" for c in ("re", "like"))
+    return rows(*names, icon=f"<div>{tools}</div>")
+
+
+def bare(*kinds):
+    """Rows that say nothing."""
+    return "".join(f"<li><i class={kind} data-is={at}></i></li>" for at, kind in enumerate(kinds))
+
+
+def tagged(*names):
+    """Rows whose buttons are named alike, and say which row they are of."""
+    return "".join(
+        f"<li><button aria-label=Remove data-is={name}>Remove {name}</button></li>"
+        for name in names
+    )
+
+
+SECTION = (
+    "<section><h2>{0}</h2>" + rows("Ada", "Bob", icon="<i data-is='{{0}}-{}'></i>") + "</section>"
+)
+WORK, HOME = SECTION.format("Work"), SECTION.format("Home")
+
+CASES = {
+    "the same": (rows("Ada", "Bob"), "li:has-text('Bob') i", rows("Ada", "Bob"), "Bob"),
+    "another order": (rows("Ada", "Bob"), "li:has-text('Bob') i", rows("Bob", "Ada"), "Bob"),
+    "its row gone": (rows("Ada", "Bob"), "li:has-text('Bob') i", rows("Ada", "Cleo"), ""),
+    "one row left": (rows("Ada", "Bob"), "li:has-text('Bob') i", rows("Ada"), ""),
+    "one row then": (rows("Bob"), "li i", rows("Ada", "Bob"), ""),
+    "its row twice": (rows("Ada", "Bob"), "li:has-text('Bob') i", rows("Bob", "Bob"), ""),
+    "another state": (
+        rows("Ada", "Bob"),
+        "li:has-text('Bob') i",
+        rows("Bob", "Ada").replace("like", "liked", 1),
+        "",
+    ),
+    "twice all along": (
+        rows("Ada", "Bob", "Ada"),
+        "li >> nth=2 >> i",
+        rows("Ada", "Bob", "Ada"),
+        "Ada",
+    ),
+    "twice, moved": (rows("Ada", "Bob", "Ada"), "li >> nth=2 >> i", rows("Bob", "Ada", "Ada"), ""),
+    "a text": (
+        rows("Ada", "Bob", icon="<s data-is={}>Like</s>"),
+        "li:has-text('Bob') s",
+        rows("Bob", "Ada", icon="<s data-is={}>Like</s>"),
+        "Bob",
+    ),
+    "no texts": (bare("a", "a", "a"), "i >> nth=1", bare("a", "a", "a"), ""),
+    "icons alone": (bare("a", "b", "c"), "i >> nth=1", bare("a", "b", "c"), "1"),
+    "icons moved": (bare("a", "b", "c"), "i >> nth=1", bare("b", "a", "c"), ""),
+    "a toolbar": (
+        posts("Ada", "Bob"),
+        "li:has-text('Bob') .like",
+        posts("Bob", "Ada"),
+        "like Bob",
+    ),
+    "a toolbar moved": (
+        posts("Ada", "Bob"),
+        "li:has-text('Bob') .like",
+        posts("Bob", "Ada").replace("like", "xx").replace("re", "like").replace("xx", "re"),
+        "",
+    ),
+    "sections": (
+        WORK + HOME,
+        "section:has-text('Home') li:has-text('Bob') i",
+        WORK + HOME,
+        "Home-Bob",
+    ),
+    "sections moved": (
+        WORK + HOME,
+        "section:has-text('Home') li:has-text('Bob') i",
+        HOME + WORK,
+        "",
+    ),
+    "a field by its id": (
+        "<input id=user data-is=user><input id=pw data-is=pw>",
+        "#pw",
+        "<input data-is=other><input id=user data-is=user><input id=pw data-is=pw>",
+        "pw",
+    ),
+}
+
+
+async def pressed(record, page, site, body, at):
+    """The cache of a run that pressed an element."""
+    await page.goto(site(body + SAYS))
+    async with record.run("list", agent="ada", role="agent") as session:
+        browser = session.browser(page, timeout_s=WAIT_S)
+        await browser.act("press it", at=at, effects="idempotent")
+        run = session.run
+    assert await page.inner_text("#said")
+    return run, await record.actions(run)
+
+
+async def again(record, page, site, body, cache, **how):
+    """What a replay on a page came to, and what was pressed."""
+    await page.goto(site(body + SAYS, "again.html"))
+    async with record.run("again", agent="ada", role="agent") as session:
+        session.browser(page, timeout_s=WAIT_S)
+        told = await session.run_actions(cache, once="allow", **how)
+    said = await page.inner_text("#said")
+    assert told.success is bool(said), told.error
+    return told, said
+
+
+async def test_the_row_on_record_is_acted_on_or_none(page, site):
+    """By what its row says; where no row tells it apart, by its place among what is unchanged."""
+    wrong = {}
+    async with testing.record_async() as record:
+        for name, (body, at, later, expected) in CASES.items():
+            _, cache = await pressed(record, page, site, body, at)
+            _, said = await again(record, page, site, later, cache)
+            if said != expected:
+                wrong[name] = (expected, said, cache.actions[0].targets)
+    assert not wrong
+
+
+async def test_a_value_of_a_row_leads_to_the_row_of_another_value(page, site):
+    """The text that holds it must be equal, and stand in one row alone."""
+    async with testing.record_async() as record:
+        at = "li:has-text('Bob') >> css=i, button >> nth=-1"
+        run, _ = await pressed(record, page, site, rows("Ada", "Bob"), "li:has-text('Bob') i")
+        cache = await record.actions(run, params={"user": "Bob"})
+        for body, user, expected in (
+            (rows("Cleo", "Ada"), "Ada", "Ada"),
+            (rows("Cleo", "Ada"), "Bob", ""),
+            (rows("Ada", "Cleo", "Ada"), "Ada", ""),
+            ("<h1>@Ada</h1>" + rows("Bob", "Cleo"), "Ada", ""),
+            ("<h1>@Ada</h1>" + rows("Bob"), "Ada", ""),
+            (rows("Bob", "Cleo").replace("Bobx", "@Ada"), "Ada", ""),
+        ):
+            _, said = await again(record, page, site, body, cache, params={"user": user})
+            assert said == expected, (body, user)
+        at = "li:has-text('Bob') button"
+        run, _ = await pressed(record, page, site, tagged("Ada", "Bob"), at)
+        cache = await record.actions(run, params={"user": "Bob"})
+        for names, user, expected in ((("Bob", "Ada"), "Ada", "Ada"), (("Bob",), "Ada", "")):
+            _, said = await again(record, page, site, tagged(*names), cache, params={"user": user})
+            assert said == expected, (names, user)
+
+
+async def test_a_model_that_names_another_row_is_not_believed(page, site, tmp_path):
+    """It is told the row that is on record; what it names in another is not done, nor kept."""
+    questions, errors = [], []
+
+    def last(question):  # a key written by hand, no model: the last button
+        questions.append(question)
+        lines = [each for each in question.splitlines() if "<button" in each]
+        return json.dumps({"id": lines[-1].split()[0]})
+
+    before = rows("Ada", "Bob", icon="<button data-is={}>Like</button>")
+    names = {"right": ("Ada", "Bob"), "wrong": ("Bob", "Ada")}
+    async with testing.record_async() as record:
+        _, cache = await pressed(record, page, site, before, "li:has-text('Bob') button")
+        for which, order in names.items():
+            file = tmp_path / f"{which}.json"
+            file.write_bytes(msgspec.json.encode(cache))
+            now = rows(*order, icon="<button data-is={}>Fond</button>")
+            told, said = await again(record, page, site, now, file, fallback=last)
+            assert told.model_calls == 1
+            errors.append(told.error)
+            assert said == ("Bob" if which == "right" else "")
+            healed = msgspec.json.decode(file.read_bytes())
+            assert healed.get("version", 1) == (2 if which == "right" else 1)
+    assert "its row says '@Ada says Adax', not '@Bob says Bobx'" in errors[-1]
+    assert all("It must be in the row that says: @Bob says Bobx" in each for each in questions)
+
+
+async def test_a_slot_that_changes_nothing_is_refused(page, site):
+    """When it is made, and where a file has one: a replay would do the same for each value."""
+    async with testing.record_async() as record:
+        body = "<input id=t1 data-is=1><input id=t2 data-is=2>"
+        run, cache = await pressed(record, page, site, body, "#t2")
+        with pytest.raises(BadValue, match="slot 'which': its value is in no argument"):
+            await record.actions(run, params={"which": "2nd"})
+        made = msgspec.structs.replace(cache, slots=["which"])
+        with pytest.raises(BadValue, match="slot 'which'"):
+            await again(record, page, site, body, made, params={"which": "1st"})
+        assert await page.inner_text("#said") == ""
