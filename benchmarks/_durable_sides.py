@@ -184,7 +184,7 @@ def of_ours(folder: Path, run: str, calls: Callable[[Step], int], _: bool) -> fl
     """A session that is opened again."""
     import hansard  # noqa: PLC0415 -- see the module's docstring
     import hansard.bus.jetstream  # noqa: PLC0415 -- what `connect` imports first
-    import hansard.client.record_sync  # noqa: PLC0415 -- as the one above
+    import hansard.client.record  # noqa: PLC0415 -- as the one above
 
     began = time.perf_counter()
     with (

@@ -11,8 +11,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.states.replay import States
 from hansard.bus.states.snapshots import Snapshots
 from hansard.client.options import Defaults
-from hansard.client.record import AsyncRecord
-from hansard.client.record_sync import Record
+from hansard.client.record import AsyncRecord, Record
 from hansard.domain.ids import AgentStream
 
 ARGUMENT_BYTES = 300

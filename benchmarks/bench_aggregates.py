@@ -28,7 +28,7 @@ from eventsourcing.domain import Aggregate, event
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, measure, sized, summary
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 
 EVENTS = 1_000
 AFTER_SNAPSHOT = 10

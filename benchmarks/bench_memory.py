@@ -25,7 +25,7 @@ from typing import Any
 
 import hansard
 from benchmarks import _report
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 
 VERSIONS = _report.sized(1_000, 60)
 ASKED = _report.sized(40, 6)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deepagents.backends.protocol import BackendProtocol
     from langgraph.store.base import BaseStore
 
-    from hansard.client.session_sync import Session
+    from hansard.client.session import Session
 
 WRITERS = 8
 EDITS = _report.sized(1_000, 10)

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from hansard.agents.annotations.statements import Checkpoint
     from hansard.agents.annotations.windows import Compaction
     from hansard.agents.board.operations import BoardEntry, Expected
-    from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
-    from hansard.agents.board.twins_sync import Board, Transaction
+    from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
     from hansard.agents.board.write import Resolution, Resolve
     from hansard.agents.errors import (
         AgentError,
@@ -75,11 +74,9 @@ if TYPE_CHECKING:
     from hansard.agents.memory.search.extras import ExtraMissing
     from hansard.agents.memory.search.ranked import Embedder, Found, Ranked
     from hansard.agents.memory.search.static_vectors import StaticVectors
-    from hansard.agents.memory.space_twins import AsyncMemorySpace
-    from hansard.agents.memory.space_twins_sync import MemorySpace
+    from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
     from hansard.agents.memory.store import BlamedLine
-    from hansard.agents.memory.twins import AsyncMemory, MemoryChange
-    from hansard.agents.memory.twins_sync import Memory
+    from hansard.agents.memory.twins import AsyncMemory, Memory, MemoryChange
     from hansard.agents.policy.approvals import ListedApproval
     from hansard.agents.policy.gate import (
         AskFirst,
@@ -124,8 +121,7 @@ if TYPE_CHECKING:
     from hansard.agents.steps.value_types import value_type
     from hansard.agents.team.mail import Mail
     from hansard.agents.team.tasks import Task, TaskEntry
-    from hansard.agents.team.twins import AsyncTeam
-    from hansard.agents.team.twins_sync import Team
+    from hansard.agents.team.twins import AsyncTeam, Team
     from hansard.bus.access import BadCredentials
     from hansard.bus.clock import MockedClock
     from hansard.bus.errors import (
@@ -160,8 +156,7 @@ if TYPE_CHECKING:
     from hansard.client.browser.experienced import Experienced, ExperiencedAction, FreeGuide
     from hansard.client.browser.replay import Replayed, ReplayedAction
     from hansard.client.browser.teaching import Teaching, teach
-    from hansard.client.common import AsyncCommonRecord
-    from hansard.client.common_sync import CommonRecord
+    from hansard.client.common import AsyncCommonRecord, CommonRecord
     from hansard.client.connect import Connecting, connect, connect_async
     from hansard.client.optimizing import (
         Optimized,
@@ -185,8 +180,7 @@ if TYPE_CHECKING:
         ServiceFailed,
         ServiceGone,
     )
-    from hansard.client.record import AsyncRecord, current_session, sessions
-    from hansard.client.record_sync import Record
+    from hansard.client.record import AsyncRecord, Record, current_session, sessions
     from hansard.client.reports import (
         AuditOptions,
         AuditReport,
@@ -195,19 +189,17 @@ if TYPE_CHECKING:
         DecisionList,
         DecisionReport,
     )
-    from hansard.client.restricted.record import AsyncRestrictedRecord
-    from hansard.client.restricted.record_sync import RestrictedRecord
-    from hansard.client.restricted.session import AsyncRestrictedSession
-    from hansard.client.restricted.session_sync import RestrictedSession
-    from hansard.client.resumable import AsyncResumable
-    from hansard.client.resumable_sync import Resumable
+    from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
+    from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
+    from hansard.client.resumable import AsyncResumable, Resumable
     from hansard.client.session import (
         AsyncCommonSession,
         AsyncSession,
+        CommonSession,
+        Session,
         SessionTasks,
         SessionThread,
     )
-    from hansard.client.session_sync import CommonSession, Session
     from hansard.client.sql_answer import AnswerCut, NotInstalled, SqlAnswer
     from hansard.domain.actions.cache import (
         ActionCache,
@@ -366,54 +358,21 @@ if TYPE_CHECKING:
 del TYPE_CHECKING
 
 _HOME = {
-    "hansard.domain.actions.locators": ("ElementLocator",),
-    "hansard.client.browser.browser": ("ActionFailed", "AsyncBrowser", "PageAction"),
-    "hansard.client.browser.elements": ("ElementAttempt", "ElementNotFound", "PageGone"),
-    "hansard.client.browser.experienced": ("Experienced", "ExperiencedAction", "FreeGuide"),
-    "hansard.client.browser.replay": ("Replayed", "ReplayedAction"),
-    "hansard.client.browser.teaching": ("Teaching", "teach"),
-    "hansard.domain.experience.checks": (
-        "ArgumentCheck",
-        "CheckFailure",
-        "CompleteCheck",
-        "FlowCheck",
-        "InvariantCheck",
-        "PostconditionCheck",
-        "PreconditionCheck",
-    ),
-    "hansard.domain.experience.functions": ("CheckFunction", "CheckedStep", "check_function"),
-    "hansard.inspect.what_left": ("SentOut",),
-    "hansard.inspect.experience": ("LearnedFrom", "LearnedRun", "LearnedStep"),
-    "hansard.domain.experience.procedure": ("Procedure", "ProcedureEdge", "ProcedureNode"),
-    "hansard.domain.experience.wording": ("Wording",),
-    "hansard.domain.experience.experience": ("Experience", "Lesson"),
-    "hansard.domain.actions.cache": (
-        "ActionCache",
-        "ActionChange",
-        "ActionCheck",
-        "ActionsEnd",
-        "CachedAction",
-        "ElementTargets",
-        "PageMark",
-    ),
     "hansard._version": ("__version__",),
+    "hansard.agents.access.carried": ("Lowered",),
     "hansard.agents.access.views": ("View",),
+    "hansard.agents.actions.experience_bundles": (
+        "InstalledBundle",
+        "PublishedBundle",
+        "VerifiedBundle",
+    ),
     "hansard.agents.aggregates.declare": ("aggregate_type",),
-    "hansard.agents.board.operations": ("BoardEntry", "Expected"),
-    "hansard.agents.board.twins": ("AsyncBoard", "AsyncTransaction"),
-    "hansard.agents.board.twins_sync": ("Board", "Transaction"),
-    "hansard.agents.board.write": ("Resolution", "Resolve"),
-    "hansard.agents.memory.reading": ("MemoryEntry", "MemoryNews", "MemoryVersion"),
-    "hansard.agents.memory.space_twins": ("AsyncMemorySpace",),
-    "hansard.agents.memory.space_twins_sync": ("MemorySpace",),
-    "hansard.agents.memory.store": ("BlamedLine",),
-    "hansard.agents.memory.twins": ("AsyncMemory", "MemoryChange"),
-    "hansard.agents.memory.twins_sync": ("Memory",),
-    "hansard.domain.memory.events": ("MemoryApproval",),
-    "hansard.domain.memory.paths": ("MemoryKind",),
     "hansard.agents.annotations.conversations": ("Conversation",),
     "hansard.agents.annotations.statements": ("Checkpoint",),
     "hansard.agents.annotations.windows": ("Compaction",),
+    "hansard.agents.board.operations": ("BoardEntry", "Expected"),
+    "hansard.agents.board.twins": ("AsyncBoard", "AsyncTransaction", "Board", "Transaction"),
+    "hansard.agents.board.write": ("Resolution", "Resolve"),
     "hansard.agents.errors": (
         "AgentError",
         "Blocked",
@@ -440,11 +399,14 @@ _HOME = {
     ),
     "hansard.agents.experiments.plans": ("Arm", "NotPlaced", "PlanOptions", "plan"),
     "hansard.agents.experiments.scoring": ("Evaluated",),
+    "hansard.agents.memory.reading": ("MemoryEntry", "MemoryNews", "MemoryVersion"),
     "hansard.agents.memory.search.extras": ("ExtraMissing",),
     "hansard.agents.memory.search.ranked": ("Embedder", "Found", "Ranked"),
     "hansard.agents.memory.search.static_vectors": ("StaticVectors",),
+    "hansard.agents.memory.space_twins": ("AsyncMemorySpace", "MemorySpace"),
+    "hansard.agents.memory.store": ("BlamedLine",),
+    "hansard.agents.memory.twins": ("AsyncMemory", "Memory", "MemoryChange"),
     "hansard.agents.policy.approvals": ("ListedApproval",),
-    "hansard.agents.access.carried": ("Lowered",),
     "hansard.agents.policy.gate": (
         "AskFirst",
         "AskOptions",
@@ -465,6 +427,8 @@ _HOME = {
         "one_of",
         "path_under",
     ),
+    "hansard.agents.prompts.evolve": ("Evolver",),
+    "hansard.agents.prompts.store": ("Prompt",),
     "hansard.agents.run_index": ("RunsWanted",),
     "hansard.agents.steps.by_label": ("by_label",),
     "hansard.agents.steps.ledger": ("Mode",),
@@ -474,9 +438,9 @@ _HOME = {
     "hansard.agents.steps.secrets": ("SecretProvider",),
     "hansard.agents.steps.tools": (
         "DID_NOT_HAPPEN",
-        "NOTHING_HAPPENED",
         "DidNotHappen",
         "Happened",
+        "NOTHING_HAPPENED",
         "Reconcile",
         "Tool",
         "ToolSpec",
@@ -486,9 +450,9 @@ _HOME = {
     "hansard.agents.steps.value_types": ("value_type",),
     "hansard.agents.team.mail": ("Mail",),
     "hansard.agents.team.tasks": ("Task", "TaskEntry"),
-    "hansard.agents.team.twins": ("AsyncTeam",),
-    "hansard.agents.team.twins_sync": ("Team",),
+    "hansard.agents.team.twins": ("AsyncTeam", "Team"),
     "hansard.bus.access": ("BadCredentials",),
+    "hansard.bus.clock": ("MockedClock",),
     "hansard.bus.errors": (
         "AppendUnknown",
         "BrokerError",
@@ -505,7 +469,6 @@ _HOME = {
         "TooLarge",
         "Unreachable",
     ),
-    "hansard.bus.clock": ("MockedClock",),
     "hansard.bus.portal": ("AfterFork", "OtherLoop", "SyncInLoop"),
     "hansard.bus.server.lease": (
         "BadDataDir",
@@ -517,9 +480,19 @@ _HOME = {
     ),
     "hansard.bus.server.private_copy": ("NotCopied",),
     "hansard.bus.states.replay": ("RunView",),
-    "hansard.client.common": ("AsyncCommonRecord",),
-    "hansard.client.common_sync": ("CommonRecord",),
+    "hansard.client.browser.browser": ("ActionFailed", "AsyncBrowser", "PageAction"),
+    "hansard.client.browser.elements": ("ElementAttempt", "ElementNotFound", "PageGone"),
+    "hansard.client.browser.experienced": ("Experienced", "ExperiencedAction", "FreeGuide"),
+    "hansard.client.browser.replay": ("Replayed", "ReplayedAction"),
+    "hansard.client.browser.teaching": ("Teaching", "teach"),
+    "hansard.client.common": ("AsyncCommonRecord", "CommonRecord"),
     "hansard.client.connect": ("Connecting", "connect", "connect_async"),
+    "hansard.client.optimizing": (
+        "OptimizeOptions",
+        "Optimized",
+        "PromptCandidate",
+        "PromptSearch",
+    ),
     "hansard.client.options": (
         "ConnectOptions",
         "MoreSettings",
@@ -528,6 +501,7 @@ _HOME = {
         "SessionOptions",
     ),
     "hansard.client.person": ("ask_person",),
+    "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
     "hansard.client.protocol.errors": (
         "AccessRefused",
         "NotOffered",
@@ -535,12 +509,7 @@ _HOME = {
         "ServiceFailed",
         "ServiceGone",
     ),
-    "hansard.client.record": ("AsyncRecord", "current_session", "sessions"),
-    "hansard.client.record_sync": ("Record",),
-    "hansard.client.restricted.record": ("AsyncRestrictedRecord",),
-    "hansard.client.restricted.record_sync": ("RestrictedRecord",),
-    "hansard.client.restricted.session": ("AsyncRestrictedSession",),
-    "hansard.client.restricted.session_sync": ("RestrictedSession",),
+    "hansard.client.record": ("AsyncRecord", "Record", "current_session", "sessions"),
     "hansard.client.reports": (
         "AuditOptions",
         "AuditReport",
@@ -549,15 +518,28 @@ _HOME = {
         "DecisionList",
         "DecisionReport",
     ),
-    "hansard.client.resumable": ("AsyncResumable",),
-    "hansard.client.resumable_sync": ("Resumable",),
+    "hansard.client.restricted.record": ("AsyncRestrictedRecord", "RestrictedRecord"),
+    "hansard.client.restricted.session": ("AsyncRestrictedSession", "RestrictedSession"),
+    "hansard.client.resumable": ("AsyncResumable", "Resumable"),
     "hansard.client.session": (
         "AsyncCommonSession",
         "AsyncSession",
+        "CommonSession",
+        "Session",
         "SessionTasks",
         "SessionThread",
     ),
-    "hansard.client.session_sync": ("CommonSession", "Session"),
+    "hansard.client.sql_answer": ("AnswerCut", "NotInstalled", "SqlAnswer"),
+    "hansard.domain.actions.cache": (
+        "ActionCache",
+        "ActionChange",
+        "ActionCheck",
+        "ActionsEnd",
+        "CachedAction",
+        "ElementTargets",
+        "PageMark",
+    ),
+    "hansard.domain.actions.locators": ("ElementLocator",),
     "hansard.domain.agent": (
         "AgentState",
         "Alternative",
@@ -571,42 +553,8 @@ _HOME = {
     ),
     "hansard.domain.aggregate": ("AggregateConflict", "UndeclaredEvent"),
     "hansard.domain.approval": ("Approval", "ApprovalRequested", "ApprovalStatus"),
-    "hansard.domain.compaction": ("ContextCompacted",),
-    "hansard.agents.prompts.evolve": ("Evolver",),
-    "hansard.agents.prompts.store": ("Prompt",),
-    "hansard.client.optimizing": (
-        "OptimizeOptions",
-        "Optimized",
-        "PromptCandidate",
-        "PromptSearch",
-    ),
-    "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
-    "hansard.domain.prompt": ("PromptConflict", "PromptText"),
-    "hansard.inspect.kept_actions": ("ActionsLog", "KeptCache", "KeptCaches", "KeptVersion"),
-    "hansard.inspect.kept_experiences": (
-        "ExperienceChange",
-        "ExperienceHit",
-        "ExperienceHits",
-        "ExperienceLog",
-        "KeptExperience",
-        "KeptExperiences",
-    ),
-    "hansard.domain.experience.kept": ("ExperienceStanding",),
-    "hansard.domain.experience.bundle": ("FileFact",),
-    "hansard.agents.actions.experience_bundles": (
-        "InstalledBundle",
-        "PublishedBundle",
-        "VerifiedBundle",
-    ),
-    "hansard.inspect.prompts": (
-        "PromptEvidence",
-        "PromptLog",
-        "PromptMeasure",
-        "PromptMove",
-        "PromptReport",
-        "PromptVersion",
-    ),
     "hansard.domain.board": ("BoardConflict", "BoardState", "KeyKind"),
+    "hansard.domain.compaction": ("ContextCompacted",),
     "hansard.domain.errors": (
         "BadName",
         "BadOption",
@@ -618,6 +566,21 @@ _HOME = {
         "Refused",
         "UnknownEvent",
     ),
+    "hansard.domain.experience.bundle": ("FileFact",),
+    "hansard.domain.experience.checks": (
+        "ArgumentCheck",
+        "CheckFailure",
+        "CompleteCheck",
+        "FlowCheck",
+        "InvariantCheck",
+        "PostconditionCheck",
+        "PreconditionCheck",
+    ),
+    "hansard.domain.experience.experience": ("Experience", "Lesson"),
+    "hansard.domain.experience.functions": ("CheckFunction", "CheckedStep", "check_function"),
+    "hansard.domain.experience.kept": ("ExperienceStanding",),
+    "hansard.domain.experience.procedure": ("Procedure", "ProcedureEdge", "ProcedureNode"),
+    "hansard.domain.experience.wording": ("Wording",),
     "hansard.domain.experiment": (
         "Better",
         "ExperimentRegistered",
@@ -630,8 +593,11 @@ _HOME = {
     ),
     "hansard.domain.ids": ("AgentStream", "KeyStream", "RunStream", "WorkspaceStream"),
     "hansard.domain.label": ("Confidentiality", "Label"),
+    "hansard.domain.memory.events": ("MemoryApproval",),
+    "hansard.domain.memory.paths": ("MemoryKind",),
     "hansard.domain.memory.space": ("MemoryConflict", "MemoryInvalid"),
     "hansard.domain.merges": ("Merge",),
+    "hansard.domain.prompt": ("PromptConflict", "PromptText"),
     "hansard.domain.refusal": ("AgentRefused", "Refusal"),
     "hansard.domain.reuse": ("Reuse", "ReuseScope", "reuse"),
     "hansard.domain.roles.model": ("Mask", "Masking", "May", "RoleDefined", "RoleRule"),
@@ -674,9 +640,27 @@ _HOME = {
     "hansard.domain.team.task": ("ClaimLost", "TaskAdded", "TaskState", "TaskStatus", "TeamState"),
     "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
-    "hansard.client.sql_answer": ("AnswerCut", "NotInstalled", "SqlAnswer"),
     "hansard.inspect.audit": ("Audited", "Group", "Looked"),
+    "hansard.inspect.experience": ("LearnedFrom", "LearnedRun", "LearnedStep"),
+    "hansard.inspect.kept_actions": ("ActionsLog", "KeptCache", "KeptCaches", "KeptVersion"),
+    "hansard.inspect.kept_experiences": (
+        "ExperienceChange",
+        "ExperienceHit",
+        "ExperienceHits",
+        "ExperienceLog",
+        "KeptExperience",
+        "KeptExperiences",
+    ),
+    "hansard.inspect.prompts": (
+        "PromptEvidence",
+        "PromptLog",
+        "PromptMeasure",
+        "PromptMove",
+        "PromptReport",
+        "PromptVersion",
+    ),
     "hansard.inspect.savings": ("Saved", "Savings", "SavingsAnswer"),
+    "hansard.inspect.what_left": ("SentOut",),
     "hansard.projections.errors": (
         "Ahead",
         "Behind",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.integrations.browser.chromium import program
 from tests.cli.support import Call
 

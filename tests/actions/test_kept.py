@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hansard
 from hansard import testing
 from hansard.agents.actions import store
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.actions import kept
 from hansard.domain.actions.cache import decode, encode
 from hansard.domain.actions.kept import (

@@ -15,8 +15,8 @@ from hansard import DID_NOT_HAPPEN, Verdict
 from hansard.agents.steps import earlier
 from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.tools import ToolSpec
-from hansard.client.record_sync import Record
-from hansard.client.session_sync import Session
+from hansard.client.record import Record
+from hansard.client.session import Session
 from tests.cli.support import Call
 
 pytestmark = [pytest.mark.fast(cases=999), pytest.mark.slow(cases=0)]

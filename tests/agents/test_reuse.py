@@ -17,7 +17,7 @@ from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.server.lease import peek
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain import reuse
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.events import Actor, Commit

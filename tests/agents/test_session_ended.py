@@ -13,8 +13,7 @@ import hansard
 from hansard.agents.errors import SessionEnded
 from hansard.agents.team.tasks import Task
 from hansard.bus.errors import Closed
-from hansard.client.session import AsyncSession
-from hansard.client.session_sync import Session
+from hansard.client.session import AsyncSession, Session
 from hansard.domain.steps import StepStatus
 from tests.agents.twins import Lab, twins
 

@@ -20,7 +20,7 @@ from eventsourcing.tests import application
 from eventsourcing.tests.domain import BankAccount, EmailAddress
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain import aggregate_types
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.aggregate import stream_of
 from hansard.domain.ids import WorkspaceStream
 from tests.aggregates.book import Account, Order

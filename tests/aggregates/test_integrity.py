@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import encode
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.aggregate import AggregateChanged
 from hansard.domain.events import Actor, Tx
 from hansard.domain.ids import WorkspaceStream

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 

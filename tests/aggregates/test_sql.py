@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from tests.aggregates.book import Account, Order
 from tests.cli.support import Call
 

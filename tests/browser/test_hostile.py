@@ -13,8 +13,7 @@ from msgspec import Raw
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Append, Copied, Origin
 from hansard.client.options import Defaults
-from hansard.client.record import AsyncRecord
-from hansard.client.record_sync import Record
+from hansard.client.record import AsyncRecord, Record
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, RunStream, uuid8

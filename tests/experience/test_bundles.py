@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import hansard
 from hansard.agents.actions import kept_experiences as store
 from hansard.agents.actions.experience_bundles import verify
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.actions.cache import PageMark
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import bundle as bundles

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hansard
 from hansard import testing
 from hansard.agents.actions import kept_experiences as store
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import distil, kept
 from hansard.domain.experience import experience as experiences

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hansard.agents.importers.assumed import FILLED, FRAMES, KEYS, MASKED, NOT_DONE
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.actions.cache import ActionCache
 from tests.cli.support import Call
 

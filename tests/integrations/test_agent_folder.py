@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.faults.support import Stage

@@ -56,7 +56,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
     """By the commands as the model's answer has them; refusals are the tool's result."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool_sync import (  # noqa: PLC0415 -- takes a second
+    from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- takes a second
         MemoryTool,
     )
 
@@ -188,7 +188,7 @@ def test_no_page_that_asks_to_be_remembered_reaches_a_file_by_the_tool(record, r
     """
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool_sync import (  # noqa: PLC0415 -- takes a second
+    from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- takes a second
         MemoryTool,
     )
 
@@ -279,7 +279,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
     """What the model said last, and what the tool had told it."""
     import anthropic  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool_sync import (  # noqa: PLC0415 -- it imports anthropic
+    from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- it imports anthropic
         MemoryTool,
     )
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hansard.bus.log import Stored
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.roles import file as role_file
 
 ROLES = """

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from tests.labels.support import apply_roles, history

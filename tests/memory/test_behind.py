@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.agents.memory.behind import Journal, Waiting, line_of, read
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.errors import Corrupt
 from tests.evidence import Evidence
 from tests.faults._warm import ROOT, run

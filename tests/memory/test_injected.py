@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.approval import ApprovalStatus
 from tests.memory.upkeep.test_reflect import INJECTED
 

@@ -19,8 +19,7 @@ from hansard.agents.memory.upkeep import reflect as upkeep
 from hansard.agents.policy import permits
 from hansard.agents.policy.clearances import clearance_of
 from hansard.agents.policy.gate import AskFirst
-from hansard.client.record import AsyncRecord
-from hansard.client.record_sync import Record
+from hansard.client.record import AsyncRecord, Record
 from hansard.client.reflection import reflect
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.memory.events import MemoryProposal

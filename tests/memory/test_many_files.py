@@ -8,7 +8,7 @@ import pytest
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.store import MemoryStore
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.testing.memory import Memory, workspace_of
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.memory.events import MemoryChanged, stream_of
 from tests.faults.support import Stage
 from tests.integrations.packages import forked_with

@@ -14,7 +14,7 @@ import pytest
 from hansard.agents.memory.validation.tree import problems
 from hansard.agents.memory.validation.trees import of_space
 from hansard.bus.portal import portal
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.memory.events import stream_of
 from hansard.domain.memory.space import initial
 from tests.evidence import Evidence

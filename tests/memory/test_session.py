@@ -9,8 +9,8 @@ import pytest
 
 import hansard
 from hansard.agents.policy.approvals import listed
-from hansard.client.record_sync import Record
-from hansard.client.session_sync import Session
+from hansard.client.record import Record
+from hansard.client.session import Session
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab, Twin, twins

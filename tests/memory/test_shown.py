@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from tests.cli.support import Call
 
 pytestmark = pytest.mark.slow

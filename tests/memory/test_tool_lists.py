@@ -6,7 +6,7 @@ import pytest
 
 import hansard
 from hansard.agents.memory import tool_lists
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.integrations.mcp.calls import LIST_TOOLS, PREFIX
 
 URL = "https://user@tools.example:8443/mcp"

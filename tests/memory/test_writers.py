@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from tests.cli.support import SRC, Call, environment
 from tests.cli.test_up import ended
 from tests.faults._warm import python, run

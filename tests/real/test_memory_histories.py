@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import lines
 

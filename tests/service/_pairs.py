@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import hansard
 from hansard.agents.policy.approvals import Approvals
 from hansard.bus.portal import portal
-from hansard.client.session_sync import Session
+from hansard.client.session import Session
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.values import dump
 

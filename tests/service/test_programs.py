@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hansard
-from hansard.client.session_sync import Session
+from hansard.client.session import Session
 from tests.service.scenarios import Odd
 from tests.service.support import House, Lab
 from tests.service.test_parity import bare, record_of

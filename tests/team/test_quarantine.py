@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard.bus.errors import Conflict, Fenced
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.ids import KeyStream
 from hansard.domain.integrity.fold import Fold
 from hansard.domain.team import task

@@ -19,7 +19,7 @@ from hansard.agents.access import principals
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import portal
 from hansard.bus.states.teams import tasks_of
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.access import AccessRefused
 from hansard.domain.board import By
 from hansard.domain.ids import WorkspaceStream

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.testing import Memory
 
 

@@ -19,13 +19,11 @@ from hansard.bus.server.lease import Durability
 from hansard.client.common import AsyncCommonRecord
 from hansard.client.opening import open_with_tables, settings_of
 from hansard.client.options import ConnectOptions, Defaults, MoreSettings
-from hansard.client.record import AsyncRecord
-from hansard.client.record_sync import Record
+from hansard.client.record import AsyncRecord, Record
 from hansard.settings import Settings, SettingsError
 
 if TYPE_CHECKING:  # a trusted program never needs it
-    from hansard.client.restricted.record import AsyncRestrictedRecord
-    from hansard.client.restricted.record_sync import RestrictedRecord
+    from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
 
 R = TypeVar("R", bound=AsyncCommonRecord)
 
@@ -108,7 +106,7 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
     login = _login(settings, given)
     if login is not None:
         from hansard.client.restricted.link import Link  # noqa: PLC0415 -- a trusted program never needs it
-        from hansard.client.restricted.record_sync import RestrictedRecord  # noqa: PLC0415 -- a trusted program never needs it
+        from hansard.client.restricted.record import RestrictedRecord  # noqa: PLC0415 -- a trusted program never needs it
 
         return RestrictedRecord(gateway.run(Link.open(login)), gateway, defaults)
     opened, tables = gateway.run(open_with_tables(settings))

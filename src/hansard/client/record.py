@@ -1,5 +1,7 @@
-"""The record: where runs are begun, joined, resumed, replayed and forked. `record_sync` is made
-of it. It is long because a record is one class, and says of each method what it takes and raises.
+"""The record: where runs are begun, joined, resumed, replayed and forked.
+
+Long because a record is one class, with what each method takes and raises. Its methods are written
+once, in `AsyncRecord`; `Record` runs them on the loop of the process (`hansard.agents.sync`).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import functools
 import inspect
 import os
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -38,8 +40,7 @@ from hansard.agents.errors import ToolError
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
-from hansard.agents.memory.space_twins import AsyncMemorySpace
-from hansard.agents.memory.space_twins_sync import MemorySpace
+from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
 from hansard.agents.policy.labels import Lowering, declassify
@@ -52,12 +53,12 @@ from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
 from hansard.agents.steps.scope import ambient, kept
 from hansard.agents.steps.secret_guard import guard_secrets
+from hansard.agents.sync import on_portal
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import Portal
 from hansard.bus.states.replay import RunView
-from hansard.client.common import AsyncSessions
-from hansard.client.common_sync import SyncSessions
+from hansard.client.common import AsyncSessions, SyncSessions
 from hansard.client.ended import ended
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.open_tables import OpenTables, Tables
@@ -86,9 +87,14 @@ from hansard.client.reports import (
     question_of,
     shown,
 )
-from hansard.client.session import AsyncCommonSession, AsyncSession, opened_async
-from hansard.client.session_sync import CommonSession, Session
-from hansard.client.session_sync import opened as made
+from hansard.client.session import (
+    AsyncCommonSession,
+    AsyncSession,
+    CommonSession,
+    Session,
+    opened_async,
+)
+from hansard.client.session import opened as made
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache, checked
 from hansard.domain.actions.slots import compared, with_slots
@@ -1585,3 +1591,98 @@ class AsyncRecord(OnLoop):
             ProjectionError, RoleRefused, Refused: As `sql`.
         """
         return explained(await self._asked().read(lambda reader: why(reader, decision)))
+
+
+@guard_secrets("record")
+class Record(OnPortal):
+    """A workspace's record for the sync client. Made by `hansard.connect`.
+
+    What writes is acknowledged when it returns.
+    """
+
+    fork = on_portal(AsyncRecord.fork)
+    state = on_portal(AsyncRecord.state)
+    actions = on_portal(AsyncRecord.actions)
+    experience = on_portal(AsyncRecord.experience)
+    what_left = on_portal(AsyncRecord.what_left)
+    keep_experience = on_portal(AsyncRecord.keep_experience)
+    kept_experience = on_portal(AsyncRecord.kept_experience)
+    experiences = on_portal(AsyncRecord.experiences)
+    experience_log = on_portal(AsyncRecord.experience_log)
+    find_experience = on_portal(AsyncRecord.find_experience)
+    confirm_experience = on_portal(AsyncRecord.confirm_experience)
+    publish_experience = on_portal(AsyncRecord.publish_experience)
+    install_experience = on_portal(AsyncRecord.install_experience)
+    retire_experience = on_portal(AsyncRecord.retire_experience)
+    keep_actions = on_portal(AsyncRecord.keep_actions)
+    kept_actions = on_portal(AsyncRecord.kept_actions)
+    action_caches = on_portal(AsyncRecord.action_caches)
+    actions_log = on_portal(AsyncRecord.actions_log)
+    revert_actions = on_portal(AsyncRecord.revert_actions)
+    look_at_actions = on_portal(AsyncRecord.look_at_actions)
+    snapshots = on_portal(AsyncRecord.snapshots)
+    snapshot = on_portal(AsyncRecord.snapshot)
+    runs = on_portal(AsyncRecord.runs)
+    conversation = on_portal(AsyncRecord.conversation)
+    settle = on_portal(AsyncRecord.settle)
+    finish = on_portal(AsyncRecord.finish)
+    cancel = on_portal(AsyncRecord.cancel)
+    reopen = on_portal(AsyncRecord.reopen)
+    approve = on_portal(AsyncRecord.approve)
+    deny = on_portal(AsyncRecord.deny)
+    approvals = on_portal(AsyncRecord.approvals)
+    register = on_portal(AsyncRecord.register)
+    stop = on_portal(AsyncRecord.stop)
+    experiment = on_portal(AsyncRecord.experiment)
+    score = on_portal(AsyncRecord.score)
+    price = on_portal(AsyncRecord.price)
+    prompt = on_portal(AsyncRecord.prompt)
+    prompts = on_portal(AsyncRecord.prompts)
+    add_prompt = on_portal(AsyncRecord.add_prompt)
+    alias_prompt = on_portal(AsyncRecord.alias_prompt)
+    give_feedback = on_portal(AsyncRecord.give_feedback)
+    retire_prompt = on_portal(AsyncRecord.retire_prompt)
+    invalidate = on_portal(AsyncRecord.invalidate)
+    prompt_log = on_portal(AsyncRecord.prompt_log)
+    prompt_report = on_portal(AsyncRecord.prompt_report)
+    promote = on_portal(AsyncRecord.promote)
+    apply_role = on_portal(AsyncRecord.apply_role)
+    declassify = on_portal(AsyncRecord.declassify)
+    apply_roles = on_portal(AsyncRecord.apply_roles)
+    view = on_portal(AsyncRecord.view)
+    view_roles = on_portal(AsyncRecord.view_roles)
+    sql = on_portal(AsyncRecord.sql)
+    savings = on_portal(AsyncRecord.savings)
+    compare = on_portal(AsyncRecord.compare)
+    audit = on_portal(AsyncRecord.audit)
+    why = on_portal(AsyncRecord.why)
+
+    @contextlib.contextmanager
+    def replay_from(
+        self,
+        snapshot: str | Snapshot,
+        *,
+        effects: ForkEffects | str = ForkEffects.SHADOW,
+        **options: Unpack[RunOptions],
+    ) -> Generator[Session, None, None]:
+        """A session that goes on from a snapshot, as its agent. At the agent's newest one (no call
+        began or ended after it) the run is resumed; at an older one it is forked there, and
+        `session.run` is the fork's id.
+
+        Args:
+            snapshot: It, or its id; then `run=` says where to look for it (see `snapshot`).
+            effects: What tools with effects do in a fork: see `fork`.
+            **options: See `RunOptions`.
+
+        Raises:
+            NotFound: No snapshot has this id.
+        """
+        found = snapshot
+        if not isinstance(found, Snapshot):
+            found = self.snapshot(found, run=options.get("run"))
+        named: Any = dict(options)
+        named["run"] = found.run
+        if not self._portal.run(snapshots.is_newest(self.workspace, found)):
+            named["run"] = self.fork(found.run, at=found.snapshot_id, effects=effects)
+        with self.run(agent=found.agent, role=found.role, **named) as session:
+            yield session

@@ -1,7 +1,8 @@
-"""The session: one agent at work in one run. `session_sync` is made of it.
+"""The session: one agent at work in one run.
 
-Long because it is all that an agent may do, each with what it takes and raises, in one text of
-which the sync twin is made.
+Long because it is all that an agent may do, with what each method takes and raises. The methods are
+written once, in the classes of the async client; those of the sync client run them in the calling
+thread (`hansard.agents.sync`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from pathlib import Path
 from types import TracebackType
@@ -43,37 +44,35 @@ from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.board.transaction import TransactedFlows
-from hansard.agents.board.twins import AsyncBoard
-from hansard.agents.board.twins_sync import Board
+from hansard.agents.board.twins import AsyncBoard, Board
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.flow import Drive, Flow, Io, drive, driver
 from hansard.agents.memory.operations import MemoryFlows
-from hansard.agents.memory.twins import AsyncMemory
-from hansard.agents.memory.twins_sync import Memory
+from hansard.agents.memory.twins import AsyncMemory, Memory
 from hansard.agents.policy.permits import states
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, drop, enter, keep, leave, opens
-from hansard.agents.steps.streams import iterate_async
+from hansard.agents.steps.streams import iterate, iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
+from hansard.agents.sync import in_place, on_portal, sync
 from hansard.agents.team.mail import MailFlows
-from hansard.agents.team.twins import AsyncTeam
-from hansard.agents.team.twins_sync import Team
+from hansard.agents.team.twins import AsyncTeam, Team
 from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
-from hansard.client.beginning import Asked, begun_async
+from hansard.client.beginning import Asked, begun, begun_async
 from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, Model, pure
 from hansard.client.browser.teaching import Teaching
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
-from hansard.client.resumable import AsyncResumable
+from hansard.client.resumable import AsyncResumable, Resumable
 from hansard.client.tracebacks import explain
 from hansard.domain import ids
 from hansard.domain.actions.cache import ActionCache, CachedAction
@@ -278,6 +277,7 @@ class OnPortal(_Session):
     def __init__(self, engine: Any, arm: Arm | None, portal: Portal, ending: Ending) -> None:
         super().__init__(engine, arm, ending, self._drive)
         self._portal = portal
+        self._flow = in_place(self._drive)
         self.board = Board(self._flows.board, self._drive)
         self.memory = Memory(self._flows.memory, self._drive)
         self.team = Team(self._flows.team, self._flows.mail, self._drive)
@@ -454,6 +454,7 @@ class OnLoop(_Session):
         self._drive_here = driver(self._loop)
         redacts = engine.settings.scrub is not None
         self._drive = self._drive_redacted if redacts else self._drive_here
+        self._flow = self._drive
         self.board = AsyncBoard(self._flows.board, self._drive)
         self.memory = AsyncMemory(self._flows.memory, self._drive)
         self.team = AsyncTeam(self._flows.team, self._flows.mail, self._drive)
@@ -912,16 +913,16 @@ class AsyncCommonSession(OnLoop):
             NotFound: There is no such point.
             ViewDiffers: It is on record, and derived again it is another one.
         """
-        found: View = await self._drive(self._flows.views.view(at, key))
+        found: View = await self._flow(self._flows.views.view(at, key))
         return found
 
     async def checkpoint(self, name: str, /, **data: Any) -> None:
         """Put a named stage on record, with data that can be read back."""
-        await self._drive(self.facts.checkpoint(name, data))
+        await self._flow(self.facts.checkpoint(name, data))
 
     async def checkpoint_data(self, name: str) -> dict[str, Any] | None:
         """The data of the newest checkpoint of a name; None where there is none."""
-        found: dict[str, Any] | None = await self._drive(self.facts.checkpoint_data(name))
+        found: dict[str, Any] | None = await self._flow(self.facts.checkpoint_data(name))
         return found
 
     async def decide(
@@ -951,7 +952,7 @@ class AsyncCommonSession(OnLoop):
         Raises:
             BadValue: An input came from nowhere, or a number is not finite; nothing is recorded.
         """
-        await self._drive(
+        await self._flow(
             self.facts.decide(
                 question,
                 selected,
@@ -984,11 +985,11 @@ class AsyncCommonSession(OnLoop):
         Raises:
             BadValue: It cannot be recorded, or `tokens` is no whole number.
         """
-        await self._drive(self.facts.message(role, content, tokens, _labelled(fields, label)))
+        await self._flow(self.facts.message(role, content, tokens, _labelled(fields, label)))
 
     async def resource(self, uri: str, operation: str = "read") -> None:
         """Put on record that a resource was used."""
-        await self._drive(self.facts.resource(uri, operation))
+        await self._flow(self.facts.resource(uri, operation))
 
     async def hand_off(
         self, to: str, payload: Mapping[str, Any] = NOTHING, *, because: str = ""
@@ -1003,17 +1004,17 @@ class AsyncCommonSession(OnLoop):
         Raises:
             BadName, BadValue: `to` is no name, or the payload cannot be recorded.
         """
-        await self._drive(self.facts.hand_off(to, because, by_name("payload", payload)))
+        await self._flow(self.facts.hand_off(to, because, by_name("payload", payload)))
 
     async def context(self) -> list[dict[str, Any]]:
         """This run's part of the context window in the provider's message form: what this agent has
         stated in it, a summary in the place of what was compacted. `window()` has all of it.
         """
-        return await self._drive(self.facts.context())
+        return await self._flow(self.facts.context())
 
     async def latest_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint of this agent, of whatever name; None where there is none."""
-        found: Checkpoint | None = await self._drive(self.facts.latest_checkpoint())
+        found: Checkpoint | None = await self._flow(self.facts.latest_checkpoint())
         return found
 
     def resumable(
@@ -1035,7 +1036,17 @@ class AsyncCommonSession(OnLoop):
 
 _OF_THE_BEGUN = frozenset(
     {"arm", "board", "engine", "facts", "memory", "run", "team", "tool", "wait_for"}
-    | {"_drive", "_drive_here", "_ending", "_flows", "_loop", "_pid", "_portal", "_streams"}
+    | {
+        "_drive",
+        "_drive_here",
+        "_ending",
+        "_flow",
+        "_flows",
+        "_loop",
+        "_pid",
+        "_portal",
+        "_streams",
+    }
 )
 """What a session has from its beginning on."""
 
@@ -1194,7 +1205,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
                 says so, and is not recorded.
         """
         flow = self._flows.windows.window(full=full, close=close)
-        found: list[dict[str, Any]] = await self._drive(flow)
+        found: list[dict[str, Any]] = await self._flow(flow)
         return found
 
     async def compact(
@@ -1233,12 +1244,12 @@ class AsyncSession(Trusted, AsyncCommonSession):
                 and of some message not known. Nothing of it is on record but the failed call.
         """
         bound = Bound(keep=keep, messages=max_messages, tokens=max_tokens)
-        plan = await self._drive(self._flows.windows.planned(bound, count, role))
+        plan = await self._flow(self._flows.windows.planned(bound, count, role))
         if plan is None:
             return None
         spec = summarizer(summarize, plan)
-        summary = await self._drive(self._flows.windows.summarized(spec, plan))
-        made: Compaction = await self._drive(self._flows.windows.compacted(plan, summary))
+        summary = await self._flow(self._flows.windows.summarized(spec, plan))
+        made: Compaction = await self._flow(self._flows.windows.compacted(plan, summary))
         return made
 
     async def save(self, *aggregates: Any) -> list[int]:
@@ -1259,7 +1270,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
                 equal one comes back.
             ShadowedEffect: In a fork that shadows effects, for what its parent never saved.
         """
-        versions: list[int] = await self._drive(self._flows.aggregates.save(aggregates))
+        versions: list[int] = await self._flow(self._flows.aggregates.save(aggregates))
         return versions
 
     async def get(
@@ -1285,7 +1296,7 @@ class AsyncSession(Trusted, AsyncCommonSession):
             UndeclaredEvent: It has an event on record under a tag that is not declared.
             BadValue: The class is not declared.
         """
-        found: T = await self._drive(self._flows.aggregates.get(cls, aggregate_id, at, version))
+        found: T = await self._flow(self._flows.aggregates.get(cls, aggregate_id, at, version))
         return found
 
     def _items(self, call: Call) -> AsyncGenerator[Any, None]:
@@ -1319,4 +1330,143 @@ async def stay_async(session: AsyncS, record: Any, where: str) -> AsyncS:
     """Have calls find a session without a block; one that it takes the place of ends."""
     for old in keep(session, record, where):
         await old.close(SessionEnded(old.run, old.agent))
+    return session
+
+
+class CommonSession(OnPortal):
+    """What every session has for the sync client: the methods of `AsyncCommonSession`."""
+
+    board: Board
+    memory: Memory
+    team: Team
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the session, as leaving its block would: completed, or failed where an error is
+        given. Streams of tools that are half read are closed first. It does nothing the second
+        time, nor in a forked child. Raises as any write.
+        """
+        ending = self._closing()
+        if ending is not None:
+            self._explain(error)
+            self._end_streams()
+            self._portal.run(ending(error))
+
+    def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Resumable[T]:
+        """The items not yet done: a loop that goes on where it stood.
+
+        Args:
+            items: In the same order each time.
+            every: Progress is recorded after so many; up to as many are done again on resume.
+            name: Of the loop, where an agent has several.
+
+        Raises:
+            BadValue: `every` is less than 1; when the loop begins.
+        """
+        progress = functools.partial(self._progress, name, every)
+        return Resumable(items, every, progress, self._drive)
+
+    view = sync(AsyncCommonSession.view)
+    checkpoint = sync(AsyncCommonSession.checkpoint)
+    checkpoint_data = sync(AsyncCommonSession.checkpoint_data)
+    decide = sync(AsyncCommonSession.decide)
+    message = sync(AsyncCommonSession.message)
+    resource = sync(AsyncCommonSession.resource)
+    hand_off = sync(AsyncCommonSession.hand_off)
+    context = sync(AsyncCommonSession.context)
+    latest_checkpoint = sync(AsyncCommonSession.latest_checkpoint)
+
+
+class Session(Trusted, CommonSession):
+    """A trusted program's session, for the sync client: what `record.run` gives, or without a
+    record `with hansard.Session() as session`, which opens the record and a run, and
+    closes both where the block ends.
+
+    Until its block is entered each of its methods raises `NotBegun`, after it `SessionEnded`.
+
+    Args:
+        workflow: What the run is an execution of, where it begins; HANSARD_WORKFLOW if not given,
+            else the program's name: `agent` for `python agent.py`, `interactive` at a prompt, in a
+            notebook and for `python -c`.
+        agent: Who acts: HANSARD_AGENT, or `agent`, if not given.
+        role: Its role: HANSARD_ROLE, or `agent`, if not given.
+        workspace: Which one; HANSARD_WORKSPACE, or `default`, if not given.
+        **options: What `connect` and `record.run` take: `run`, `mode`, `gate`, `settle` ...; see
+            `SessionOptions`.
+
+    Raises:
+        BadOption: There is no such option; the message names the nearest.
+    """
+
+    _asked: Asked | None = None
+    _block: AbstractContextManager[Self]
+
+    def __init__(
+        self,
+        workflow: str | None = None,
+        *,
+        agent: str | None = None,
+        role: str | None = None,
+        workspace: str | None = None,
+        **options: Unpack[SessionOptions],
+    ) -> None:
+        self._asked = Asked(
+            workflow=workflow, agent=agent, role=role, workspace=workspace, options=dict(options)
+        )
+
+    def __enter__(self) -> Self:
+        """Open the record and begin, join or resume the run. Raises as `connect` and `record.run`;
+        Refused where it is open already, SessionEnded where it was.
+        """
+        asked = self._beginning()
+        OnPortal.__init__(self, *begun(asked))
+        self._asked = None
+        self._block = within(self)
+        return self._block.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the session, and close what it opened."""
+        self._block.__exit__(kind, error, trace)
+
+    def _items(self, call: Call) -> Generator[Any, None, None]:
+        return iterate(self.engine, call, self._drive)
+
+    snapshot = on_portal(AsyncSession.snapshot)
+    window = sync(AsyncSession.window)
+    compact = sync(AsyncSession.compact)
+    save = sync(AsyncSession.save)
+    get = sync(AsyncSession.get)
+
+
+def opened(*made_of: Any) -> Session:
+    """A session that is open already, of what `OnPortal` is made of."""
+    session = Session.__new__(Session)
+    OnPortal.__init__(session, *made_of)
+    return session
+
+
+S = TypeVar("S", bound=CommonSession)
+
+
+@contextlib.contextmanager
+def within(session: S) -> Generator[S, None, None]:
+    """A session's block: it is current inside, and ends with it."""
+    with session.use():
+        try:
+            yield session
+        except BaseException as error:
+            session.close(error)
+            raise
+        else:
+            session.close()
+
+
+def stay(session: S, record: Any, where: str) -> S:
+    """Have calls find a session without a block; one that it takes the place of ends."""
+    for old in keep(session, record, where):
+        old.close(SessionEnded(old.run, old.agent))
     return session

@@ -20,8 +20,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.portal import arriving, portal, refuse_in_loop
 from hansard.bus.recorder.log import RecorderLog
 from hansard.client.options import Defaults, RecordOptions
-from hansard.client.record import AsyncRecord
-from hansard.client.record_sync import Record
+from hansard.client.record import AsyncRecord, Record
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.errors import BadValue
 

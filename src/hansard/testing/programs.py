@@ -17,10 +17,8 @@ from hansard.bus.log import Stored
 from hansard.bus.portal import refuse_in_loop
 from hansard.bus.states.replay import RunView
 from hansard.client.options import RecordOptions
-from hansard.client.record import AsyncRecord
-from hansard.client.record_sync import Record
-from hansard.client.session import AsyncSession
-from hansard.client.session_sync import Session
+from hansard.client.record import AsyncRecord, Record
+from hansard.client.session import AsyncSession, Session
 from hansard.domain import values
 from hansard.domain.agent import DecisionMade
 from hansard.domain.choices import nearest

@@ -29,7 +29,7 @@ IMPORTED = (
     "hansard.bus.portal",
     "hansard.bus.recorder.native",
     "hansard.client.connect",
-    "hansard.client.record_sync",
+    "hansard.client.record",
     "tests.faults._inside",
 )
 """What programs import, or begin to import when they connect; none of it starts a thread."""

@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from tests.cli.support import Call
 
 FILES = {

@@ -6,7 +6,7 @@ import pytest
 
 from hansard.agents.memory.upkeep.remembering import TEXT, Judged, Wanted, judged
 from hansard.bus.os_user import OS_USER
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.memory.events import MemoryProposal
 from tests.cli.support import Call
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import hansard
 from hansard.bus.errors import BusError
-from hansard.client.session_sync import Session
+from hansard.client.session import Session
 
 ENDED: list[Any] = [
     *("sent 1", "marked True", 1, [1, 1], "t1", "done", "sent 2", 2),

@@ -1,4 +1,4 @@
-"""`session.board` of the async client; `twins_sync`, for the sync one, is made of it.
+"""`session.board` of both clients.
 
 A key holds one kind of thing until it is removed: a value (`put`), a list (`append`), a counter
 (`add`), a set (`include`, `discard`), or what is merged (`merge`: max, min, union).
@@ -7,7 +7,7 @@ A key holds one kind of thing until it is removed: a value (`put`), a list (`app
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 from hansard.agents.board.operations import BoardEntry, Expected
 from hansard.agents.board.transaction import TransactedFlows, TransactionFlows
 from hansard.agents.board.write import Resolve
-from hansard.agents.flow import AsyncDrive
+from hansard.agents.flow import AsyncDrive, Drive
+from hansard.agents.sync import done, in_place, sync
 from hansard.domain.brief import Brief
 from hansard.domain.merges import Merge
 
@@ -191,3 +192,46 @@ class AsyncBoard(OfAgent):
             raise
         else:
             await self._drive(flows.end(None))
+
+
+class Transaction(_Writes):
+    """A transaction of the sync client."""
+
+    def __init__(self, flows: TransactionFlows, drive: AsyncDrive) -> None:
+        super().__init__(flows)
+        self._drive = drive
+
+    get = sync(AsyncTransaction.get)
+    roll_back = sync(AsyncTransaction.roll_back)
+
+
+class Board(OfAgent):
+    """The run's shared state, for the sync client: the methods of `AsyncBoard`."""
+
+    def __init__(self, flows: TransactedFlows, drive: Drive) -> None:
+        self._flows = flows
+        self._drive = in_place(drive)
+
+    get = sync(AsyncBoard.get)
+    entry = sync(AsyncBoard.entry)
+    keys = sync(AsyncBoard.keys)
+    put = sync(AsyncBoard.put)
+    append = sync(AsyncBoard.append)
+    add = sync(AsyncBoard.add)
+    include = sync(AsyncBoard.include)
+    discard = sync(AsyncBoard.discard)
+    merge = sync(AsyncBoard.merge)
+    remove = sync(AsyncBoard.remove)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[Transaction]:
+        """Several keys in one commit, as `AsyncBoard.transaction`."""
+        flows = self._flows.transaction()
+        done(self._drive(flows.begin()))
+        try:
+            yield Transaction(flows, self._drive)
+        except BaseException as error:
+            done(self._drive(flows.end(error)))
+            raise
+        else:
+            done(self._drive(flows.end(None)))

@@ -1,4 +1,4 @@
-"""`record.memory(space)` of the async client; `space_twins_sync` is made of it."""
+"""`record.memory(space)` of both clients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found, search
-from hansard.agents.memory.space_base import SpaceOnLoop, texts_of
+from hansard.agents.memory.space_base import SpaceOnLoop, SpaceOnPortal, texts_of
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.steps.secret_guard import errors_without_secrets
+from hansard.agents.sync import on_portal, portal_block
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
@@ -225,3 +226,35 @@ class AsyncMemorySpace(SpaceOnLoop):
             because=because,
         )
         return await self._store.set_policy(policy, by)
+
+
+class MemorySpace(SpaceOnPortal):
+    """A space of memory, for the sync client: the methods of `AsyncMemorySpace`."""
+
+    view = on_portal(AsyncMemorySpace.view)
+    entry = on_portal(AsyncMemorySpace.entry)
+    entries = on_portal(AsyncMemorySpace.entries)
+    ls = on_portal(AsyncMemorySpace.ls)
+    glob = on_portal(AsyncMemorySpace.glob)
+    grep = on_portal(AsyncMemorySpace.grep)
+    search = on_portal(AsyncMemorySpace.search)
+    follow = on_portal(AsyncMemorySpace.follow)
+    behind = on_portal(AsyncMemorySpace.behind)
+    flush = on_portal(AsyncMemorySpace.flush)
+    history = on_portal(AsyncMemorySpace.history)
+    diff = on_portal(AsyncMemorySpace.diff)
+    blame = on_portal(AsyncMemorySpace.blame)
+    create = on_portal(AsyncMemorySpace.create)
+    edit = on_portal(AsyncMemorySpace.edit)
+    insert = on_portal(AsyncMemorySpace.insert)
+    rename = on_portal(AsyncMemorySpace.rename)
+    delete = on_portal(AsyncMemorySpace.delete)
+    change = portal_block(AsyncMemorySpace.change)
+    remember = on_portal(AsyncMemorySpace.remember)
+    revert = on_portal(AsyncMemorySpace.revert)
+    set_policy = on_portal(AsyncMemorySpace.set_policy)
+
+    @property
+    def pending(self) -> int:
+        """As `AsyncMemorySpace.pending`."""
+        return self._store.pending

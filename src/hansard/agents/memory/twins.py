@@ -1,4 +1,4 @@
-"""`session.memory` of the async client; `twins_sync`, for the sync one, is made of it."""
+"""`session.memory` of both clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from hansard.agents.board.twins import OfAgent
-from hansard.agents.flow import AsyncDrive
+from hansard.agents.flow import AsyncDrive, Drive
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found
+from hansard.agents.sync import in_place, sync, sync_block
 from hansard.domain.memory.paths import AGENTS
 
 
@@ -290,3 +291,36 @@ class AsyncMemory(OfAgent):
     ) -> dict[str, Any]:
         made: dict[str, Any] = await self._drive(self._flows.change(ops, because, space, sources))
         return made
+
+
+class Memory(OfAgent):
+    """Files that outlive runs, for the sync client: the methods of `AsyncMemory`."""
+
+    def __init__(self, flows: MemoryFlows, drive: Drive) -> None:
+        self._flows = flows
+        self._drive = in_place(drive)
+
+    view = sync(AsyncMemory.view)
+    entry = sync(AsyncMemory.entry)
+    create = sync(AsyncMemory.create)
+    edit = sync(AsyncMemory.edit)
+    insert = sync(AsyncMemory.insert)
+    rename = sync(AsyncMemory.rename)
+    delete = sync(AsyncMemory.delete)
+    remember = sync(AsyncMemory.remember)
+    command = sync(AsyncMemory.command)
+    prompt = sync(AsyncMemory.prompt)
+    news = sync(AsyncMemory.news)
+    ls = sync(AsyncMemory.ls)
+    glob = sync(AsyncMemory.glob)
+    grep = sync(AsyncMemory.grep)
+    search = sync(AsyncMemory.search)
+    history = sync(AsyncMemory.history)
+    revert = sync(AsyncMemory.revert)
+    change = sync_block(AsyncMemory.change)
+    _change = AsyncMemory._change  # noqa: SLF001 -- of its own twin
+
+
+def awaited(memory: Memory) -> AsyncMemory:
+    """Return it with methods to `await`, none of which waits: for `hansard.agents.sync`."""
+    return AsyncMemory(memory._flows, memory._drive)  # noqa: SLF001 -- of the same module

@@ -1,4 +1,4 @@
-"""`session.team` of the async client; `twins_sync`, for the sync one, is made of it."""
+"""`session.team` of both clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from hansard.agents.board.twins import OfAgent
-from hansard.agents.flow import AsyncDrive
+from hansard.agents.flow import AsyncDrive, Drive
+from hansard.agents.sync import in_place, sync, sync_block
 from hansard.agents.team.mail import Mail, MailFlows
 from hansard.agents.team.tasks import LEASE_S, Task, TaskEntry
 from hansard.agents.team.wait_for import WaitFlows
@@ -152,3 +153,26 @@ class AsyncTeam(OfAgent):
     async def inbox(self) -> list[Mail]:
         """The messages for this agent that it was not given yet, the oldest first."""
         return await self._drive(self._mail.inbox())
+
+
+class Team(OfAgent):
+    """What the run's agents are to do, for the sync client: the methods of `AsyncTeam`."""
+
+    def __init__(self, flows: WaitFlows, mail: MailFlows, drive: Drive) -> None:
+        self._flows = flows
+        self._mail = mail
+        self._drive = in_place(drive)
+
+    add = sync(AsyncTeam.add)
+    claim = sync(AsyncTeam.claim)
+    extend = sync(AsyncTeam.extend)
+    complete = sync(AsyncTeam.complete)
+    fail = sync(AsyncTeam.fail)
+    release = sync(AsyncTeam.release)
+    hand_off = sync(AsyncTeam.hand_off)
+    reopen = sync(AsyncTeam.reopen)
+    tasks = sync(AsyncTeam.tasks)
+    claimed = sync_block(AsyncTeam.claimed)
+    wait_for = sync(AsyncTeam.wait_for)
+    send = sync(AsyncTeam.send)
+    inbox = sync(AsyncTeam.inbox)

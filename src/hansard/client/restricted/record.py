@@ -1,4 +1,4 @@
-"""The record of a restricted agent. Made by `hansard.connect`; `record_sync` is made of it."""
+"""The record of a restricted agent, of both clients. Made by `hansard.connect`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hansard.agents.access.views import View
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.experiments.plans import Asked
-from hansard.agents.memory.space_twins import AsyncMemorySpace
-from hansard.agents.memory.space_twins_sync import MemorySpace
+from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.prompts import evolve as evolving
 from hansard.agents.prompts import store as stored
@@ -27,9 +26,9 @@ from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
 from hansard.agents.steps.secret_guard import guard_secrets
+from hansard.agents.sync import on_portal
 from hansard.bus.portal import Portal
-from hansard.client.common import AsyncSessions
-from hansard.client.common_sync import SyncSessions
+from hansard.client.common import AsyncSessions, SyncSessions
 from hansard.client.ended import Ended, tell
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.operations import (
@@ -82,7 +81,7 @@ from hansard.client.prompt_options import (
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets
-from hansard.client.record import AsyncRecord
+from hansard.client.record import AsyncRecord, Record
 from hansard.client.reports import (
     AuditOptions,
     AuditQuestion,
@@ -99,8 +98,7 @@ from hansard.client.restricted.lacking import TRUSTED, Lacking
 from hansard.client.restricted.link import Link, SessionLink, value_of
 from hansard.client.restricted.memory import RemoteStore
 from hansard.client.restricted.operations import event_point
-from hansard.client.restricted.session import AsyncRestrictedSession
-from hansard.client.restricted.session_sync import RestrictedSession
+from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import values
 from hansard.domain.actions.cache import ActionCache
@@ -705,3 +703,54 @@ class AsyncRestrictedRecord(OnLoop):
 
     async def _ask(self, asked: Ask) -> Any:
         return await ask(self._link, asked)
+
+
+@guard_secrets("record")
+class RestrictedRecord(OnPortal):
+    """A workspace's record for the sync client of a restricted agent."""
+
+    _trusted = Record
+
+    def _begin(
+        self, workflow: str | None, agent: str | None, role: str | None, options: dict[str, Any]
+    ) -> RestrictedSession:
+        what = wanted(self._link, self._defaults, workflow, agent, role, options)
+        return self._session(self._portal.run(opened(self._link, what)))
+
+    view = on_portal(AsyncRestrictedRecord.view)
+    view_roles = on_portal(AsyncRestrictedRecord.view_roles)
+    sql = on_portal(AsyncRestrictedRecord.sql)
+    savings = on_portal(AsyncRestrictedRecord.savings)
+    compare = on_portal(AsyncRestrictedRecord.compare)
+    audit = on_portal(AsyncRestrictedRecord.audit)
+    why = on_portal(AsyncRestrictedRecord.why)
+    apply_roles = on_portal(AsyncRestrictedRecord.apply_roles)
+    approve = on_portal(AsyncRestrictedRecord.approve)
+    deny = on_portal(AsyncRestrictedRecord.deny)
+    settle = on_portal(AsyncRestrictedRecord.settle)
+    reopen = on_portal(AsyncRestrictedRecord.reopen)
+    finish = on_portal(AsyncRestrictedRecord.finish)
+    cancel = on_portal(AsyncRestrictedRecord.cancel)
+    prompt = on_portal(AsyncRestrictedRecord.prompt)
+    prompts = on_portal(AsyncRestrictedRecord.prompts)
+    add_prompt = on_portal(AsyncRestrictedRecord.add_prompt)
+    alias_prompt = on_portal(AsyncRestrictedRecord.alias_prompt)
+    prompt_report = on_portal(AsyncRestrictedRecord.prompt_report)
+    what_left = on_portal(AsyncRestrictedRecord.what_left)
+    kept_experience = on_portal(AsyncRestrictedRecord.kept_experience)
+    experience_log = on_portal(AsyncRestrictedRecord.experience_log)
+    experiences = on_portal(AsyncRestrictedRecord.experiences)
+    find_experience = on_portal(AsyncRestrictedRecord.find_experience)
+    confirm_experience = on_portal(AsyncRestrictedRecord.confirm_experience)
+    retire_experience = on_portal(AsyncRestrictedRecord.retire_experience)
+    promote = on_portal(AsyncRestrictedRecord.promote)
+    give_feedback = on_portal(AsyncRestrictedRecord.give_feedback)
+    retire_prompt = on_portal(AsyncRestrictedRecord.retire_prompt)
+    invalidate = on_portal(AsyncRestrictedRecord.invalidate)
+    keep_actions = on_portal(AsyncRestrictedRecord.keep_actions)
+    kept_actions = on_portal(AsyncRestrictedRecord.kept_actions)
+    action_caches = on_portal(AsyncRestrictedRecord.action_caches)
+    actions_log = on_portal(AsyncRestrictedRecord.actions_log)
+    revert_actions = on_portal(AsyncRestrictedRecord.revert_actions)
+    look_at_actions = on_portal(AsyncRestrictedRecord.look_at_actions)
+    _ask = AsyncRestrictedRecord._ask  # noqa: SLF001 -- of its own twin

@@ -1,8 +1,8 @@
-"""The session of a restricted agent, over the service. `session_sync` is made of it."""
+"""The session of a restricted agent, over the service, of both clients."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any, ClassVar
 
 from hansard.agents.flow import Drive, Flow
@@ -21,7 +21,14 @@ from hansard.client.restricted.operations import (
     ask,
     prepared,
 )
-from hansard.client.session import AsyncCommonSession, AsyncSession, SessionFlows, _Session
+from hansard.client.session import (
+    AsyncCommonSession,
+    AsyncSession,
+    CommonSession,
+    Session,
+    SessionFlows,
+    _Session,
+)
 
 
 class Loop:
@@ -120,6 +127,30 @@ class AsyncRestrictedSession(Restricted, AsyncCommonSession):
                     yield call.value(found)
                 except GeneratorExit:
                     await self._drive(engine.shut(call, number))
+                    raise
+        finally:
+            engine.ledger.leave_call(call.scope)
+
+
+class RestrictedSession(Restricted, CommonSession):
+    """A restricted agent's session, for the sync client."""
+
+    _trusted = Session
+
+    def _items(self, call: Begun) -> Generator[Any, None, None]:
+        engine: RemoteEngine = self.engine
+        busy = engine.ledger.enter_call(call.scope)
+        number = 0
+        try:
+            while True:
+                found = self._drive(engine.item(call, number, busy=busy))
+                if found.end:
+                    return
+                number = number or found.context
+                try:
+                    yield call.value(found)
+                except GeneratorExit:
+                    self._drive(engine.shut(call, number))
                     raise
         finally:
             engine.ledger.leave_call(call.scope)

@@ -23,7 +23,7 @@ from hansard.agents.policy import gate as gates
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import portal
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.memory.events import AGENT
 from hansard.domain.memory.paths import AGENTS

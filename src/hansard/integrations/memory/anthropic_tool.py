@@ -4,12 +4,12 @@
     client.beta.messages.tool_runner(tools=[tool], ...)
 
 `/memories/AGENTS.md` of the tool is `AGENTS.md` of the agent's tree. What is refused is the tool's
-result, with file, line, rule and what is allowed. The twin for the sync client is made of it.
+result, with file, line, rule and what is allowed. `MemoryTool` is the same for the sync client.
 """
 
 from __future__ import annotations
 
-from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
+from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 from anthropic.types.beta import (
     BetaCacheControlEphemeralParam,
     BetaMemoryTool20250818CreateCommand,
@@ -20,7 +20,8 @@ from anthropic.types.beta import (
     BetaMemoryTool20250818ViewCommand,
 )
 
-from hansard.agents.memory.twins import AsyncMemory
+from hansard.agents.memory.twins import AsyncMemory, Memory, awaited
+from hansard.agents.sync import sync
 from hansard.bus.errors import NotFound
 from hansard.domain.memory import edits
 from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing, numbered
@@ -139,3 +140,33 @@ def _viewed(path: str, text: str, wanted: list[int] | None) -> str:
     begin = max(first, 1)
     shown = lines[begin - 1 : None if last == -1 else last]
     return f"{path}, lines numbered:\n{numbered(shown, begin)}"
+
+
+class MemoryTool(BetaAbstractMemoryTool):
+    """The tool, for a session of the sync client: the methods of `AsyncMemoryTool`."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        because: str = "",
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._memory = awaited(memory)
+        self._because = because
+
+    def execute(self, command: object) -> str:
+        """Do what a model asks for. Raises ToolError for what it can do something about."""
+        try:
+            return str(super().execute(command))  # type: ignore[arg-type]  # any of the commands
+        except FOR_THE_MODEL as error:
+            raise ToolError(str(error)) from error
+
+    view = sync(AsyncMemoryTool.view)
+    create = sync(AsyncMemoryTool.create)
+    str_replace = sync(AsyncMemoryTool.str_replace)
+    insert = sync(AsyncMemoryTool.insert)
+    delete = sync(AsyncMemoryTool.delete)
+    rename = sync(AsyncMemoryTool.rename)
+    clear_all_memory = sync(AsyncMemoryTool.clear_all_memory)

@@ -27,7 +27,7 @@ from hansard.agents.memory import tool_lists
 from hansard.agents.memory.portable import agent_files
 from hansard.agents.memory.portable.agent_files import AgentFiles
 from hansard.agents.memory.validation.json_files import Tool
-from hansard.client.session_sync import Session
+from hansard.client.session import Session
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory.paths import AGENTS

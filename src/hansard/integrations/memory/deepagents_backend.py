@@ -30,7 +30,7 @@ from deepagents.backends.protocol import (
 )
 from deepagents.backends.utils import slice_read_response
 
-from hansard.agents.memory.twins_sync import Memory
+from hansard.agents.memory.twins import Memory
 from hansard.bus.errors import NotFound
 from hansard.domain.memory import edits
 from hansard.integrations.memory._told import FOR_THE_MODEL

@@ -31,7 +31,7 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from hansard.agents.memory.twins_sync import Memory
+from hansard.agents.memory.twins import Memory
 from hansard.bus.errors import NotFound
 from hansard.domain.errors import BadValue
 

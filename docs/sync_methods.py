@@ -1,0 +1,35 @@
+# ruff: noqa: INP001 -- the site loads it as a file
+"""For the reference of the Python API: a method of the sync client is shown as the async one is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import griffe
+
+SYNC = ("sync", "on_portal", "sync_block", "portal_block")
+
+
+class SyncMethods(griffe.Extension):
+    """Shows `get = sync(AsyncBoard.get)` as the function that it stands for."""
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Replace such attributes once the package is read."""
+        for attribute in list(_attributes(pkg)):
+            call = attribute.value
+            if isinstance(call, griffe.ExprCall) and str(call.function) in SYNC:
+                owner, _, name = str(call.arguments[0]).partition(".")
+                parent: Any = attribute.parent
+                method = copy.copy(parent.parent[owner][name])
+                method.labels = method.labels - {"async"}
+                method.parent = parent
+                parent.members[attribute.name] = method
+
+
+def _attributes(of: griffe.Object | griffe.Alias) -> Any:
+    for member in of.members.values():
+        if isinstance(member, griffe.Attribute):
+            yield member
+        elif isinstance(member, griffe.Module | griffe.Class):
+            yield from _attributes(member)
