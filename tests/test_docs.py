@@ -360,10 +360,11 @@ def test_a_translation_has_the_blocks_of_the_original(page):
 def test_the_readme_names_each_extra():
     """Whoever installs from a clone sees each extra of pyproject.toml, and no other."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    install = text.partition("Add extras")[2].partition("\n\n")[0]
-    named = set(re.findall(r"`(\w+)`", install))
-    assert named == set(project["optional-dependencies"])
+    for page in (ROOT / "README.md", *TRANSLATIONS):
+        text = page.read_text(encoding="utf-8")
+        install = text.partition("[arrow,plots]'`")[2].partition("\n\n")[0]
+        named = set(re.findall(r"`(\w+)`", install))
+        assert named == set(project["optional-dependencies"]), page
 
 
 def test_blocks_are_found_with_their_line_and_reason():
