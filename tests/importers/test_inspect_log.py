@@ -160,6 +160,47 @@ def test_texts_that_a_log_keeps_apart_are_put_back(tmp_path):
     assert content == [{"type": "image", "image": "data:image/png;base64,AAAA"}]
 
 
+def test_answers_without_an_id_are_known_by_their_text(tmp_path):
+    """Older versions wrote no ids, and kept the long text of an event apart."""
+    parts = entries()
+    sample = parts["samples/small_epoch_1.json"]
+    answers = [message for message in sample["messages"] if message["role"] == "assistant"]
+    events = [event for event in sample["events"] if event["event"] == "model"]
+    texts = sample["attachments"] = {}
+    for number, (event, message) in enumerate(zip(events, answers, strict=False)):
+        texts[f"t{number}"] = message["content"]
+        event["output"]["choices"][0]["message"] = {
+            **message,
+            "id": None,
+            "content": f"attachment://t{number}",
+        }
+        message["id"] = None
+    made = read(archived(tmp_path / "log.eval", parts))["small"]
+    tokens = [message.usage.get("input_tokens") for message in of_type(made, MessageAdded)]
+    assert tokens == [None, None, 20, None, 20]
+    assert made.left_out["call of a model without its answer among the messages"] == 1
+
+
+def test_other_events_may_have_any_fields(tmp_path):
+    """An event of a sandbox has a text as its output."""
+    parts = entries()
+    sandbox = {"event": "sandbox", "action": "exec", "output": "hello", "id": 7, "completed": True}
+    parts["samples/small_epoch_1.json"]["events"].append(sandbox)
+    counts = read(archived(tmp_path / "log.eval", parts))["small"].left_out
+    assert counts["event besides calls of models and tools"] == 28
+
+
+def test_a_newer_version_of_the_format_is_refused(bring_in, tmp_path):
+    """What it means is not known."""
+    parts = entries()
+    parts["header.json"]["version"] = 4
+    for path in (archived(tmp_path / "a", parts), document(tmp_path / "b", parts)):
+        told = bring_in("inspect", path)
+        [line] = told.err.splitlines()
+        assert "version 4 of the format is not known: convert the log" in line
+        assert told.out.startswith("0 runs")
+
+
 def test_a_sample_that_broke_is_failed(tmp_path):
     """An error of the sample is the run's; scores may be missing."""
     parts = entries()

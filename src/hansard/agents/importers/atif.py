@@ -59,7 +59,7 @@ class _Step(msgspec.Struct, frozen=True):
 
 class _Agent(msgspec.Struct, frozen=True):
     name: str
-    version: str
+    version: str | None = None
     model_name: str | None = None
 
 
@@ -97,7 +97,7 @@ def from_atif(raw: Any, given: Given) -> ChatRun:
         **({"model": whole.agent.model_name} if whole.agent.model_name else {}),
         "labels": {
             "atif": whole.schema_version,
-            "agent_version": whole.agent.version,
+            **({"agent_version": whole.agent.version} if whole.agent.version else {}),
             **({"session": whole.session_id} if whole.session_id else {}),
             **({"notes": whole.notes} if whole.notes else {}),
         },

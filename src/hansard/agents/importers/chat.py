@@ -63,6 +63,11 @@ class Given(msgspec.Struct, frozen=True):
             if getattr(self, kind) is not None:
                 ids.name(kind, getattr(self, kind))
 
+    def beside(self, raw: Any) -> dict[str, Any]:
+        """What a record and the importer say together."""
+        given = msgspec.to_builtins(self)
+        return {"record": raw, **{name: text for name, text in given.items() if text}}
+
 
 class Function(msgspec.Struct, frozen=True):
     """What a call names: its arguments are JSON in a text."""

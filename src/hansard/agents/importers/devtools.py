@@ -112,10 +112,9 @@ def from_devtools(raw: Any, given: Given) -> ChatRun:
         for message, plain in _messages(number, call):
             messages.append(message)
             said.append(plain)
-    told = msgspec.to_builtins(given)
     return ChatRun(
         format=DEVTOOLS,
-        content={"record": raw, **{name: text for name, text in told.items() if text}},
+        content=given.beside(raw),
         workflow=DEVTOOLS,
         experiment=given.experiment or "",
         arm=given.arm or "",

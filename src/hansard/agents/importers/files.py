@@ -131,6 +131,11 @@ def lines(file: BinaryIO) -> Iterator[Line]:
         yield Line(number, data.strip(BLANKS), size)
 
 
+def too_long(what: str, size: int) -> str:
+    """Why a record is passed over."""
+    return f"{what} has {size:,} bytes, the limit is {RECORD_BYTES_MAX:,}"
+
+
 def part(file: BinaryIO, span: Span) -> bytes:
     """The bytes of a value."""
     file.seek(span.begin)

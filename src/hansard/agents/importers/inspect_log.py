@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import zipfile
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from typing import Any, BinaryIO
 
 import msgspec
@@ -32,6 +32,9 @@ INSPECT = "inspect"
 
 ZSTANDARD = 93
 """The number of the compression in a ZIP archive; `zipfile` knows it from Python 3.14 on."""
+
+VERSION_MAX = 3
+"""Newest version of a log that is understood; Inspect writes 2, and wrote 3 for a while."""
 
 ENTRIES_MAX = 1_000_000
 """Most entries of an archive; their names are in memory at once."""
@@ -67,13 +70,12 @@ class _Output(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """What is understood of an event of a sample."""
+    """What is understood of a call of a model or tool; other events have other fields."""
 
-    event: str = ""
     timestamp: str | None = None
     completed: str | None = None
     id: Any = None
-    output: _Output | None = None
+    output: Any = None
 
 
 class _Sample(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ class _Sample(msgspec.Struct, frozen=True):
     messages: list[dict[str, Any]] = []
     scores: dict[str, _Score] | None = None
     metadata: dict[str, Any] = {}
-    events: list[_Event] = []
+    events: list[dict[str, Any]] = []
     store: dict[str, Any] = {}
     attachments: dict[str, str] = {}
     uuid: str | None = None
@@ -116,6 +118,12 @@ class Log(msgspec.Struct, frozen=True):
 
     eval: _Eval
     version: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what a newer version of Inspect may mean otherwise. Raises ValueError."""
+        if self.version > VERSION_MAX:
+            fact = f"version {self.version} of the format is not known"
+            raise ValueError(f"{fact}: convert the log with 'inspect log convert'")
 
 
 class Archive:
@@ -171,8 +179,7 @@ class Archive:
         """An entry. Raises NotADocument."""
         size = self._entries[name].file_size
         if size > files.RECORD_BYTES_MAX:
-            limit = f"{files.RECORD_BYTES_MAX:,}"
-            raise files.NotADocument(f"it has {size:,} bytes, the limit is {limit}")
+            raise files.NotADocument(files.too_long("it", size))
         try:
             return self._zip.read(self._entries[name])
         except self._broken as error:
@@ -191,8 +198,8 @@ def is_archive(head: bytes) -> bool:
 def from_sample(raw: Any, given: Given, log: Log) -> ChatRun:
     """A sample, decoded, as a run. Raises ValidationError, CallerError."""
     sample = msgspec.convert(raw, _Sample)
-    calls = _Calls(sample.events)
-    messages = [calls.message(message, sample.attachments) for message in sample.messages]
+    calls = _Calls(sample.events, sample.attachments)
+    messages = [calls.message(message) for message in sample.messages]
     left_out = calls.left_out()
     left_out["final state of the solver (store)"] += bool(sample.store)
     left_out["attempt before a retry"] += len(sample.error_retries or ())
@@ -240,32 +247,38 @@ def from_sample(raw: Any, given: Given, log: Log) -> ChatRun:
 class _Calls:
     """The calls of a sample's events, by the messages that they are about."""
 
-    def __init__(self, events: list[_Event]) -> None:
-        self._models: dict[str, _Event] = {}
+    def __init__(self, events: list[dict[str, Any]], attachments: dict[str, str]) -> None:
+        self._attachments = attachments
+        self._models: dict[str, deque[tuple[_Event, _Output]]] = {}
         self._tools: dict[str, str | None] = {}
-        self._nameless = 0
         self._others = 0
-        for event in events:
-            if event.event == "model":
-                choices = event.output.choices if event.output is not None else []
-                ids = [choice.message.get("id") for choice in choices]
-                named = {key: event for key in ids if isinstance(key, str)}
-                self._nameless += not named
-                self._models |= named
-            elif event.event == "tool" and isinstance(event.id, str):
-                self._tools[event.id] = event.completed or event.timestamp
-            else:
+        for raw in events:
+            kind = raw.get("event")
+            if kind not in ("model", "tool"):
                 self._others += 1
+                continue
+            event = msgspec.convert(raw, _Event)
+            if kind == "tool":
+                self._tools[str(event.id)] = event.completed or event.timestamp
+            else:
+                output = msgspec.convert(event.output or {}, _Output)
+                choice = output.choices[0].message if output.choices else {}
+                self._models.setdefault(self._key(choice), deque()).append((event, output))
 
-    def message(self, raw: dict[str, Any], attachments: dict[str, str]) -> dict[str, Any]:
+    def _key(self, message: dict[str, Any]) -> str:
+        """What a message is known by: its id, which older versions did not write, else its text."""
+        if message.get("id") is not None:
+            return str(message["id"])
+        plain = _attached([message.get("content"), message.get("tool_calls")], self._attachments)
+        return msgspec.json.encode(plain).decode()
+
+    def message(self, raw: dict[str, Any]) -> dict[str, Any]:
         """A message in the form of chat-jsonl."""
-        made = _attached(raw, attachments) if attachments else dict(raw)
-        key = made.pop("id", None)
-        if key is not None:
-            made["message_id"] = key
-        if made.get("role") == "assistant" and (call := self._models.pop(str(key), None)):
-            made["timestamp"] = call.completed or call.timestamp
-            usage = call.output.usage if call.output is not None else None
+        made = _attached(raw, self._attachments)
+        if made.get("role") == "assistant" and (calls := self._models.get(self._key(raw))):
+            event, output = calls.popleft()
+            made["timestamp"] = event.completed or event.timestamp
+            usage = output.usage
             if usage:
                 made["usage"] = {name: n for name, n in usage.items() if name != "total_cost"}
                 made["cost"] = usage.get("total_cost")
@@ -278,16 +291,16 @@ class _Calls:
                 made |= {"error": True, "tool_error": error}
                 text = error.get("message") if isinstance(error, dict) else error
                 made["content"] = made.get("content") or text
+        made["message_id"] = made.pop("id", None)
         return {name: value for name, value in made.items() if value is not None}
 
     def left_out(self) -> Counter[str]:
         """What of the events is in no message."""
         return Counter(
             {
-                "call of a model without its answer among the messages": len(
-                    {id(event) for event in self._models.values()}
-                )
-                + self._nameless,
+                "call of a model without its answer among the messages": sum(
+                    map(len, self._models.values())
+                ),
                 "event besides calls of models and tools": self._others,
             }
         )

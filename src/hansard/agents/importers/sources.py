@@ -59,8 +59,7 @@ def _chat_jsonl(path: Path | None, given: Given, watcher: Watcher) -> Iterator[F
         for line in files.lines(file):
             watcher.read(line.size)
             if line.data is None:
-                limit = f"{files.RECORD_BYTES_MAX:,}"
-                yield line.number, f"the line has {line.size:,} bytes, the limit is {limit}"
+                yield line.number, files.too_long("the line", line.size)
                 is_first = False
             elif line.data:
                 found = _run(line.data, lambda raw: from_chat(raw, given), SEE)
@@ -155,8 +154,7 @@ def _claude_code(path: Path | None, given: Given, watcher: Watcher) -> Iterator[
             watcher.read(line.size)
             size += line.size
             if line.data is None or size > files.RECORD_BYTES_MAX:
-                limit = f"{files.RECORD_BYTES_MAX:,}"
-                yield line.number, f"the session has more than {limit} bytes, which is the limit"
+                yield line.number, files.too_long("the session up to here", size)
                 return
             if line.data:
                 wrong = _taken(session, line.data)
@@ -276,8 +274,7 @@ class _Document:
             self._watcher.read(span.size)
             self._left -= span.size
             if span.size > files.RECORD_BYTES_MAX:
-                limit = f"{files.RECORD_BYTES_MAX:,}"
-                yield number, f"the record has {span.size:,} bytes, the limit is {limit}"
+                yield number, files.too_long("the record", span.size)
                 continue
             data = files.part(self._file, span)
             remedy = "it is no run of this format"
@@ -287,8 +284,7 @@ class _Document:
 
     def _decoded(self, span: files.Span) -> Any:
         if span.size > files.RECORD_BYTES_MAX:
-            fact = f"its header has {span.size:,} bytes, the limit is {files.RECORD_BYTES_MAX:,}"
-            raise files.NotADocument(fact)
+            raise files.NotADocument(files.too_long("its header", span.size))
         return files.decode(files.part(self._file, span), constants=self._constants)
 
 

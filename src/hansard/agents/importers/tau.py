@@ -97,7 +97,7 @@ def from_tau(raw: Any, given: Given) -> ChatRun:
     known = run.reward is not None or run.info is not None
     return ChatRun(
         format=TAU_BENCH,
-        content=_content(raw, given),
+        content=given.beside(raw),
         workflow=TAU_BENCH,
         experiment=given.experiment or "",
         arm=given.arm or "",
@@ -149,7 +149,7 @@ def from_tau2(raw: Any, given: Given, of_file: dict[str, str]) -> ChatRun:
     ended = reason is not None or run.reward_info is not None
     return ChatRun(
         format=TAU2_BENCH,
-        content=_content(raw, given),
+        content=given.beside(raw),
         workflow=TAU2_BENCH,
         experiment=given.experiment or "",
         arm=given.arm or "",
@@ -186,9 +186,3 @@ def claims_of(results: dict[str, Any]) -> Claims:
             where = f"results.{domain}" if domain else "results"
             figures[ids.name("domain", domain) if domain else ""] = metrics(numbers, where)
     return Claims(figures)
-
-
-def _content(raw: Any, given: Given) -> Any:
-    """What a record and the importer say together."""
-    told = msgspec.to_builtins(given)
-    return {"record": raw, **{name: text for name, text in told.items() if text}}
