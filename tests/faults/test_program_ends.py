@@ -127,7 +127,7 @@ def test_a_half_read_stream_of_a_pure_tool_is_never_in_doubt(stage: Stage, shape
 @pytest.mark.slow
 def test_sigterm_in_the_middle_of_writes_ends_the_program(stage: Stage) -> None:
     """Wherever the signal hits the loop, nothing waits for what is gone."""
-    _terminate_writers(stage, 10)
+    _check_terminated_writers(stage, 10)
 
 
 @pytest.mark.long
@@ -136,10 +136,10 @@ def test_sigterm_in_the_middle_of_writes_ends_the_program(stage: Stage) -> None:
 )
 def test_sigterm_again_and_again_in_the_middle_of_writes(stage: Stage, rounds: Any) -> None:
     """One in 1,500 hits asyncio while it wakes who waits for a write."""
-    _terminate_writers(stage, 10 * rounds(quick=1, full=200))
+    _check_terminated_writers(stage, 10 * rounds(quick=1, full=200))
 
 
-def _terminate_writers(stage: Stage, programs: int) -> None:
+def _check_terminated_writers(stage: Stage, programs: int) -> None:
     for number in range(programs):
         stage.begin(f"r1-{number}")
         code, err, took_s = _ended(stage, "terminated_busy")
