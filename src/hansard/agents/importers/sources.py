@@ -376,7 +376,9 @@ def _as_chat(record: str, how: str) -> str:
 
 FORMATS = (
     Format(
-        "gzip", lambda head: head.data.startswith(GZIP), way="gunzip -c FILE | hansard import -"
+        "gzip",
+        lambda head: head.data.startswith(GZIP),
+        way="gunzip -k FILE, and import what it holds",
     ),
     Format(
         inspect_log.INSPECT,
