@@ -42,6 +42,20 @@ async def test_round_trip(nats: Nats, size: int):
     await log.close()
 
 
+async def test_several_at_once(nats: Nats):
+    """Each is what was put, in a request for all of them; one that is missing is NotFound."""
+    log = await nats.log("several")
+    blobs = {}
+    for size in SIZES:
+        blob = data(size)[:size]
+        blobs[await log.blobs.put(blob), size] = blob
+    found = await log.blobs.get_all(list(blobs))
+    assert found == {sha256: blob for (sha256, _), blob in blobs.items()}
+    with pytest.raises(NotFound):
+        await log.blobs.get_all([*blobs, ("0" * 64, 10)])
+    await log.close()
+
+
 async def test_missing(nats: Nats):
     """A blob that is not there is NotFound."""
     log = await nats.log("missing")

@@ -2,14 +2,25 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.store import MemoryStore
+<<<<<<< HEAD
 from hansard.client.record import Record
 from hansard.testing.memory import Memory, workspace_of
+=======
+from hansard.agents.memory.write import packed
+from hansard.bus.log import Append
+from hansard.bus.states.memories import Memories
+from hansard.client.record_sync import Record
+from hansard.domain.events import Actor
+from hansard.domain.memory import space
+from hansard.domain.memory.events import MemoryChanged, stream_of
+from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
+>>>>>>> a6f13030 (Fetch the large edits of a memory change in one request)
 
 pytestmark = pytest.mark.slow
 
@@ -63,3 +74,43 @@ def test_a_change_of_one_file_costs_the_same_beside_few_and_many_others():
     """No step of a change goes through all files of its space."""
     few, many = cost_of_a_change(100), cost_of_a_change(2_000)
     assert many < few * 1.2, (few, many)
+
+
+class CountedBlobs(MemoryBlobs):
+    """Counts the requests that a broker would get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests = 0
+
+    async def get(self, sha256: str, size: int) -> bytes:
+        """The bytes."""
+        self.requests += 1
+        return await super().get(sha256, size)
+
+    async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """All of them."""
+        self.requests += 1
+        return {blob[0]: self.at_hand(*blob) for blob in blobs}
+
+
+def test_a_new_process_fetches_the_files_of_a_change_together():
+    """A request for each 16 MiB of a change, however many files it has."""
+
+    async def requests() -> int:
+        blobs = CountedBlobs()
+        workspace = workspace_of(Memory())
+        written = Memories(workspace.log, blobs)
+        files = [space.change_of(f"n{n}.md", None, f"{n}" * 9_000) for n in range(300)]
+        changed, stored = packed([each for each in files if each])
+        for blob in stored:
+            await blobs.put(blob)
+        commit = workspace.commit(1, Actor("eve"), [MemoryChanged(files=changed)])
+        await workspace.log.append(Append(stream_of("org"), commit))
+        state = await written.state("org")
+        assert {path: len(file.text) for path, file in state.files.items()} == {
+            f"n{n}.md": 9_000 * len(f"{n}") for n in range(300)
+        }
+        return blobs.requests
+
+    assert asyncio.run(requests()) == 1

@@ -7,6 +7,7 @@ It may be erased, which an event may not: then `get` raises NotFound.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Protocol
 
 from hansard.domain.errors import Corrupt
@@ -28,6 +29,12 @@ class Blobs(Protocol):
 
     async def get(self, sha256: str, size: int) -> bytes:
         """The bytes behind a hash. Raises NotFound, Corrupt, Unreachable."""
+        ...
+
+    async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """The bytes behind several hashes, by hash, in as few requests as there may be; all of them
+        are in memory at once. Raises as `get`.
+        """
         ...
 
 

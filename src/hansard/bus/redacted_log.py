@@ -163,6 +163,10 @@ class RedactedBlobs:
         """As the port says."""
         return await self.base.get(sha256, size)
 
+    async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """As the port says."""
+        return await self.base.get_all(blobs)
+
 
 def scrubbed(append: Append, redaction: Redaction) -> Append:
     """An append without secrets; the same object where there are none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -46,6 +46,10 @@ class MemoryBlobs:
     async def get(self, sha256: str, size: int) -> bytes:
         """The bytes behind a hash. Raises NotFound, Corrupt."""
         return self.at_hand(sha256, size)
+
+    async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """The bytes behind several hashes. Raises as `get`."""
+        return {blob[0]: await self.get(*blob) for blob in blobs}
 
     def at_hand(self, sha256: str, size: int) -> bytes:
         """As `get`, without waiting."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import time
+from collections.abc import Sequence
 
 from hansard.bus import subjects
 from hansard.bus.blobs import verified
@@ -50,20 +52,33 @@ class JetStreamBlobs:
         """Fetch and verify. Raises NotFound (a chunk is missing), Corrupt (it is not what it
         was).
         """
-        names = [
-            subjects.blob_subject(self._workspace, sha256, number)
-            for number in range(-(-size // CHUNK_BYTES))
-        ]
+        return (await self.get_all([(sha256, size)]))[sha256]
+
+    async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """Fetch several and verify each; a request has up to a thousand chunks. Raises as `get`."""
+        chunks = {
+            sha256: [
+                subjects.blob_subject(self._workspace, sha256, number)
+                for number in range(-(-size // CHUNK_BYTES))
+            ]
+            for sha256, size in blobs
+        }
+        names = list(itertools.chain.from_iterable(chunks.values()))
         found = {m.subject: m.data for m in await self._direct.named(self._stream, names, 0)}
         missing = [name for name in names if name not in found]
         if missing:  # a replica that lags may not have it yet
             more = await self._direct.named(self._stream, missing)
             found |= {message.subject: message.data for message in more}
-            missing = [name for name in missing if name not in found]
-        if missing:
-            what = f"blob {sha256} ({len(missing)} of {len(names)} chunks)"
-            raise NotFound(what, "it was erased, or its writer was killed before it was complete")
-        return verified(sha256, size, b"".join(found[name] for name in names))
+        made: dict[str, bytes] = {}
+        for sha256, size in blobs:
+            lost = [name for name in chunks[sha256] if name not in found]
+            if lost:
+                what = f"blob {sha256} ({len(lost)} of {len(chunks[sha256])} chunks)"
+                remedy = "it was erased, or its writer was killed before it was complete"
+                raise NotFound(what, remedy)
+            data = b"".join(found[name] for name in chunks[sha256])
+            made[sha256] = verified(sha256, size, data)
+        return made
 
     async def _put(self, sha256: str, number: int, body: bytes) -> None:
         """One chunk, again until it is acknowledged: the same bytes may be sent any number of

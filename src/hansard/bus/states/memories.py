@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -19,8 +19,9 @@ from cachetools import LRUCache
 from hansard.bus.blobs import Blobs
 from hansard.bus.codec import revive
 from hansard.bus.errors import BusError, NotFound
+from hansard.bus.fetching import drive_fetch
 from hansard.bus.log import EventLog, Kind, Stored
-from hansard.bus.states.aggregates import commits_until, in_full, point_in
+from hansard.bus.states.aggregates import commits_until, point_in
 from hansard.domain.board import By
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Commit, Event
@@ -28,6 +29,7 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
 from hansard.domain.memory.space import MemoryState
+from hansard.domain.payload import references
 
 SPACES_MAX = 256
 """Most spaces that are kept in memory; others are read from the log again."""
@@ -45,8 +47,8 @@ OTHERS_EVERY = 50
 FOLLOW_PAUSE_S = 1.0
 """Between two tries to follow the log, where it is out of reach."""
 
-BLOBS_AT_ONCE_MAX = 32
-"""Most large edits of a change that are fetched at the same time."""
+FETCHED_BYTES_MAX = 16 * 1024 * 1024
+"""Of the large edits of a change that are fetched with one question, unless one alone is larger."""
 
 READS_MAX = 10
 """Of a space, for as long as it changes meanwhile; then what was read is not kept."""
@@ -233,17 +235,21 @@ class Memories:
         """An event with its large edits fetched."""
         if not isinstance(event, MemoryChanged):
             return event
-        if all(b'"$blob"' not in bytes(file.edit) for file in event.files):
+        if all(references.BLOB not in bytes(file.edit) for file in event.files):
             return event
         files: list[FileChange] = []
-        for begin in range(0, len(event.files), BLOBS_AT_ONCE_MAX):
-            part = event.files[begin : begin + BLOBS_AT_ONCE_MAX]
-            files += await asyncio.gather(*map(self._file_in_full, part))
+        for part in _parts(event.files):
+            named = {blob for _, blobs in part for blob in blobs}
+            held = await self._blobs.get_all(sorted(named))
+            files += [await self._file_in_full(file, held) for file, _ in part]
         return msgspec.structs.replace(event, files=tuple(files))
 
-    async def _file_in_full(self, file: FileChange) -> FileChange:
-        raw = msgspec.Raw(msgspec.json.encode(await in_full(self._blobs, file.edit)))
-        return msgspec.structs.replace(file, edit=raw)
+    async def _file_in_full(self, file: FileChange, held: Mapping[str, bytes]) -> FileChange:
+        async def get(sha256: str, size: int) -> bytes:
+            return held[sha256] if sha256 in held else await self._blobs.get(sha256, size)
+
+        edit = await drive_fetch(references.unpack(file.edit), get)
+        return msgspec.structs.replace(file, edit=msgspec.Raw(msgspec.json.encode(edit)))
 
     # ------------------------------------------------------------ following
 
@@ -293,6 +299,26 @@ class Memories:
             await self.state(name)
         except HansardError:  # read again by whoever asks, who is told
             self._forget(name)
+
+
+_Named = list[tuple[FileChange, list[tuple[str, int]]]]
+"""Files of a change, each with the blobs that its edit names."""
+
+
+def _parts(files: Iterable[FileChange]) -> Iterator[_Named]:
+    """Files of a change, so many at once as FETCHED_BYTES_MAX allows."""
+    part: _Named = []
+    size = 0
+    for file in files:
+        blobs = list(references.blobs_named(bytes(file.edit)))
+        more = sum(each for _, each in blobs)
+        if part and size + more > FETCHED_BYTES_MAX:
+            yield part
+            part, size = [], 0
+        part.append((file, blobs))
+        size += more
+    if part:
+        yield part
 
 
 def by_of(stored: Stored, event_id: str) -> By:
