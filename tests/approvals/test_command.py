@@ -87,3 +87,54 @@ def test_an_id_that_is_none(call, record, name):
     said = call("approvals", "grant", name)
     assert said.code == 2
     assert "hansard approvals --all" in said.err
+
+
+def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
+    """An approval stands in a run's trail and beside the decision it was given around; a message
+    has no tool, whatever call was before it.
+    """
+    with record.run("w", run="said", agent="ada", role="writer", gate=ASK) as session:
+
+        @session.tool
+        def send_mail(to: str, text: str) -> str:
+            return f"sent to {to}"
+
+        person = threading.Thread(target=answer, args=(record, "eva", "read it"))
+        person.start()
+        send_mail("bob", "hello")
+        person.join()
+        session.message("user", "thank you")
+        session.decide("Send another?", selected="no")
+    trail = [msgspec.json.decode(line) for line in call("trail", "said", "--json").out.splitlines()]
+    rows = {row["what"]: row for row in trail if row["kind"] == "event"}
+    asked, granted = rows["asked for approval"], rows["approved"]
+    assert (asked["agent"], asked["step"], asked["tool"]) == ("ada", 1, "send_mail")
+    assert (granted["step"], granted["tool"]) == (1, "send_mail")
+    assert "says eva: read it" in granted["detail"]
+    assert (rows["message"]["step"], rows["message"]["tool"]) == (None, None)
+    explained = call("why", "said")
+    assert "What was approved or denied around it" in explained.out
+    facts = [msgspec.json.decode(line) for line in call("why", "said", "--json").out.splitlines()]
+    [approval] = [fact for fact in facts if fact.get("part") == "approval"]
+    assert (approval["name"], approval["value"]["by"]) == ("granted", "eva")
+    assert approval["value"]["answered"] >= approval["value"]["asked"]
+
+
+def answer(record, by: str, because: str) -> None:
+    """Grant the first question there is."""
+    deadline = time.monotonic() + 20
+    while not (waiting := record.approvals()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    record.approve(waiting[0].approval.id, by=by, because=because)
+
+
+def test_answered_questions_are_listed_on_request(call, record, waiting):
+    """Without `answered` the list is of what waits, so a loop until there is none ends."""
+    _, agent = waiting
+    [question] = record.approvals()
+    record.deny(question.approval.id, by="eva")
+    agent.join()
+    assert record.approvals() == []
+    [question] = record.approvals(answered=True)
+    assert (question.standing, question.approval.by) == ("denied", "eva")

@@ -23,7 +23,7 @@ AFTER = [
 
 def asked(stage) -> list[ListedApproval]:
     """The questions of the stage's run."""
-    return [each for each in stage.record.approvals() if each.run == stage.run]
+    return [each for each in stage.record.approvals(answered=True) if each.run == stage.run]
 
 
 def asks(stage) -> str:

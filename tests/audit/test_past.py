@@ -21,7 +21,7 @@ TOUCHED = """
     WHERE type LIKE 'step.%' AND type <> 'step.yielded.v1' GROUP BY run, agent
 """
 MATTERS = """
-    SELECT id FROM events WHERE run = $1 AND stream NOT LIKE 'board/%'
+    SELECT id FROM events WHERE run = $1 AND (stream NOT LIKE 'board/%' OR type LIKE 'approval.%')
     AND type NOT IN ('step.yielded.v1', 'tool.declared.v1') ORDER BY position, event_index
 """
 

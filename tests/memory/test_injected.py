@@ -49,7 +49,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
                 ways[number % len(ways)](text)
             refused += 1
         assert session.memory.ls() == []
-    asked = record.approvals()
+    asked = record.approvals(answered=True)
     assert len(INJECTED) == 30
     assert len(asked) == refused == len(pages)
     assert {each.standing for each in asked} == {ApprovalStatus.EXPIRED}
@@ -90,7 +90,7 @@ async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_i
             await program(record, swapped, 0.1)
         with pytest.raises(hansard.NotFound):
             await space.view("AGENTS.md")
-        assert len(await record.approvals()) == 2
+        assert len(await record.approvals(answered=True)) == 2
         await program(record, shown, 0.1)
         entry = await space.entry("AGENTS.md")
         assert (entry.text, entry.label) == (shown, "untrusted")

@@ -160,7 +160,7 @@ def test_what_is_untrusted_comes_back_as_such_and_is_asked_about(
     memory.set_policy("off", by="ann")
     with record.run("w", run="r-eve", agent="eve") as eve, pytest.raises(hansard.Blocked):
         eve.memory.revert(last(record), space="org")
-    assert [each.standing for each in record.approvals()] == [ApprovalStatus.EXPIRED]
+    assert [each.standing for each in record.approvals(answered=True)] == [ApprovalStatus.EXPIRED]
     memory.revert(last(record), by="ann")
     assert memory.entry("page.md").label == "untrusted"
 

@@ -98,6 +98,7 @@ from hansard.client.session import opened as made
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache, checked
 from hansard.domain.actions.slots import compared, with_slots
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.brief import first
 from hansard.domain.choices import NOTHING, by_name, chosen
 from hansard.domain.errors import BadValue, Refused
@@ -1120,9 +1121,13 @@ class AsyncRecord(OnLoop):
             role=role,
         )
 
-    async def approvals(self) -> list[ListedApproval]:
-        """What agents asked, in all runs, the oldest first."""
-        return await listed(self.workspace)
+    async def approvals(self, *, answered: bool = False) -> list[ListedApproval]:
+        """List the questions of agents in all runs that wait for an answer, oldest first.
+
+        With `answered`, also those that were granted or denied, or that expired.
+        """
+        found = await listed(self.workspace)
+        return [each for each in found if answered or each.standing is ApprovalStatus.PENDING]
 
     async def register(
         self,

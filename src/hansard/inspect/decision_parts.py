@@ -81,6 +81,10 @@ _TITLES = {
     "after": ("Results it had been given", ("step", "tool", "status", "asked", "words")),
     "message": ("Messages in its context", ("version", "role", "words")),
     "policy": ("What the gate refused around it", ("step", "tool", "rule", "when", "reason")),
+    "approval": (
+        "What was approved or denied around it",
+        ("step", "tool", "answer", "by", "because", "answered"),
+    ),
     "settlement": ("What somebody settled around it", ("step", "tool", "verdict", "by", "because")),
     "version": ("Versions", ("what", "which")),
     "actor": ("Who acted", ("", "")),
@@ -99,6 +103,7 @@ _FOLDS = {
     "after": "newest",
     "message": "newest",
     "policy": "first",
+    "approval": "first",
     "settlement": "first",
     "followed": "first",
 }
@@ -224,6 +229,8 @@ def _cells(part: str, row: Row) -> tuple[str, ...]:
             return (*say("step", "tool"), name, *say("when", "reason"))
         case "settlement":
             return (*say("step", "tool"), name, *say("by", "because"))
+        case "approval":
+            return (*say("step", "tool"), name, *say("by", "because", "answered"))
         case "hand-off":
             return (name, *say("because", "payload"))
         case "next":

@@ -35,7 +35,7 @@ CREATE MACRO words_of(told, t) AS shown(if(t IS NULL, told::VARCHAR, concat(
 COMMENT ON MACRO words_of IS 'Data of an event in words by `event_types`, cut to 200 characters.';
 
 CREATE MACRO step_of(known, told) AS
-    if(starts_with(known, 'step.') OR known IN ('message.added.v1', 'resource.accessed.v1'),
+    if(starts_with(known, 'step.') OR known IN ('resource.accessed.v1', 'approval.requested.v1'),
         try_cast(told->>'$.step' AS BIGINT), NULL);
 COMMENT ON MACRO step_of IS 'Step an event is about.';
 

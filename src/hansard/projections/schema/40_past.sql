@@ -93,6 +93,14 @@ SELECT * FROM (
         AND e.known NOT IN ('step.yielded.v1', 'tool.declared.v1')
     UNION ALL
     SELECT
+        e.address, e.happened_at, e.who, e.what, r.tool, r.step, e.words, r.agent, e.version, e.id
+    FROM approval_events AS a
+    JOIN history AS e ON e.id = a.event
+    JOIN approval_events AS r
+        ON r.run = a.run AND r.approval = a.approval AND r.operation = 'requested'
+    WHERE a.run = of_run
+    UNION ALL
+    SELECT
         e.address, e.happened_at, e.who, e.what, s.tool, c.step, e.words, c.agent, e.version, e.id
     FROM domain_events AS c
     JOIN history AS e ON e.id = c.event

@@ -156,7 +156,7 @@ WITH d AS MATERIALIZED (
                 'metrics': told->'metrics'}))
             WHEN NOT mine THEN NULL
             WHEN known = 'message.added.v1' AND version < v
-            THEN fact('message', version, told->>'role', to_json({'words': words, 'step': step}))
+            THEN fact('message', version, told->>'role', to_json({'words': words}))
             WHEN known = 'tool.declared.v1' AND version < v
             THEN fact('version', 7, told->>'tool', to_json({'version': nullif(told->>'version', ''),
                 'effects': told->>'effects', 'source': told->>'source'}))
@@ -192,15 +192,29 @@ WITH d AS MATERIALIZED (
     FROM tainted_decisions AS t
     JOIN events AS e ON e.id = t.decision
     WHERE t.decision = of_decision
+    UNION ALL
+    SELECT
+        fact('approval', r.step, coalesce(a.operation, 'pending'), to_json({'step': r.step,
+            'tool': r.tool, 'rule': r.rule, 'by': a.answered_by, 'because': a.because,
+            'asked': moment_of(r.happened_at), 'answered': moment_of(a.happened_at)})),
+        e.id, address_of(e.position, e.event_index), e.happened_at, e.position, e.event_index, NULL
+    FROM span AS s
+    JOIN approval_events AS r
+        ON r.run = s.d.run AND r.agent = s.d.agent AND r.operation = 'requested'
+    LEFT JOIN approval_events AS a
+        ON a.run = r.run AND a.approval = r.approval AND a.operation <> 'requested'
+    LEFT JOIN calls AS c ON c.agent = r.agent AND c.step = r.step
+    JOIN events AS e ON e.id = coalesce(a.event, r.event)
+    WHERE coalesce(c.asked > coalesce(s.before, 0), true) AND coalesce(c.asked < s.next, s.next IS NULL)
 )
 SELECT f.part, f.number, f.name, f.value, if(away, inputs[f.number], event) AS event,
     if(away, NULL, address) AS address, if(away, NULL, happened_at) AS "at"
 FROM (SELECT *, f.name = 'elsewhere' AND f.part = 'input' AS away FROM facts)
 WHERE f IS NOT NULL AND coalesce(f.value::VARCHAR, 'null') NOT IN ('null', '[]')
 ORDER BY list_position(['decision', 'integrity', 'alternative', 'input', 'after', 'message', 'policy',
-    'settlement', 'version', 'actor', 'followed', 'hand-off', 'next', 'outcome'], f.part), f.number,
+    'approval', 'settlement', 'version', 'actor', 'followed', 'hand-off', 'next', 'outcome'], f.part), f.number,
     position, event_index;
-COMMENT ON MACRO TABLE why IS 'Everything about one decision (its event''s id), one row per fact. part: decision; integrity (untrusted input); alternative; input; after (results seen before it; value.last marks the latest); message (its context); policy and settlement (of nearby steps); version (prompt, model, tools); actor; followed (steps until the next decision); hand-off; next; outcome (end and scores of the run).';
+COMMENT ON MACRO TABLE why IS 'Everything about one decision (its event''s id), one row per fact. part: decision; integrity (untrusted input); alternative; input; after (results seen before it; value.last marks the latest); message (its context); policy, approval and settlement (of nearby steps); version (prompt, model, tools); actor; followed (steps until the next decision); hand-off; next; outcome (end and scores of the run).';
 
 CREATE MACRO inputs(of_decision) AS TABLE
 WITH a AS MATERIALIZED (
