@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hansard
+from tests.cli.support import Call
 from tests.faults import _warm
 
 PROGRAM = """
@@ -114,6 +115,57 @@ def test_only_the_same_start_of_the_program_resumes(start: Start):
 
 
 @pytest.mark.slow
+def test_a_new_run_names_the_one_that_stays_open(start: Start):
+    """`HANSARD_RESUME=0` after a kill says which run is left open, and how to resume or end it."""
+    left = start(AT="a1", END="kill").stdout.strip()
+    begun = start(HANSARD_RESUME="0")
+    assert begun.stdout.strip() != left
+    assert f"run {left}, which this program left unfinished, stays open" in begun.stderr
+    assert f"run resume {left} -- COMMAND" in begun.stderr
+    assert f"run finish {left} --failed REASON" in begun.stderr
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Call):
+    """While its process lives a run is at work; after a kill the commands say that nobody is, since
+    when, and how to end the run; ended as failed, it says why.
+    """
+    (tmp_path / "pay.py").write_text(PROGRAM)
+    alive = subprocess.Popen(
+        [sys.executable, "pay.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"AT": "a1", "END": "wait"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    at = ("--data-dir", tmp_path / "record", "-w", "default")
+    try:
+        assert alive.stdout is not None
+        run = alive.stdout.readline().strip()
+        assert alive.stdout.readline().strip() == "waiting"
+        assert call(*at, "runs", "--json").lines[0]["gone"] == []
+        assert "no process" not in call(*at, "run", "show", run).out
+    finally:
+        alive.send_signal(signal.SIGKILL)
+        alive.communicate()
+    [listed] = call(*at, "runs", "--json").lines
+    assert listed["gone"] == listed["at_work"] == ["agent"]
+    assert "agent (gone)" in call(*at, "runs").out
+    shown = call(*at, "run", "show", run).out
+    assert "no process of agent since 2" in shown
+    assert f"hansard run finish {run} [--failed REASON]" in shown
+    ended = call(*at, "run", "finish", run, "--failed", "its machine was switched off")
+    assert ended.code == 0, ended.err
+    assert f"run {run} is failed" in ended.out
+    shown = call(*at, "run", "show", run).out
+    assert "its machine was switched off" in shown
+    assert "at work" not in shown
+    both = call(*at, "run", "finish", run, "--failed", "x", "--because", "y")
+    assert both.code == 2
+    assert "give the reason in it" in both.err
+
+
+@pytest.mark.slow
 def test_the_run_of_a_live_process_is_left_alone(start: Start, tmp_path: Path):
     """A second process of the same program begins a run of its own while the first one lives."""
     (tmp_path / "pay.py").write_text(PROGRAM)
@@ -157,6 +209,17 @@ def test_a_run_that_the_record_lost_is_not_begun_again(start: Start, tmp_path: P
     assert f"run {run}" in stopped.stderr
     assert "would repeat its effects" in stopped.stderr
     assert ledger(tmp_path) == ["a0", "a1"]
+    uncaught = subprocess.run(
+        [sys.executable, "pay.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stderr
+    places = [line for line in uncaught.splitlines() if line.startswith("  File ")]
+    assert places
+    assert all("pay.py" in line for line in places)
     assert start(HANSARD_RESUME="0").returncode == 0
 
 

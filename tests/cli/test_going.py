@@ -133,7 +133,10 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     told = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")
     assert told.code == 0
     assert call("run", "trace", run, "--json").lines[-1]["settled_by"] == "me"
-    assert "step worker#3 (never) is settled: happened, now completed" in told.out
+    assert "step worker#3 (never) is settled: happened by me, now completed" in told.out
+    late = call("run", "settle", run, intent["address"], "--did-not-happen", "--by", "you")
+    assert late.code == 2
+    assert "it was settled as happened by me at 2" in late.err
     assert f"hansard run resume {run} -- COMMAND" in told.err
     assert shell("run", "resume", run, "--", *command).out == f"ended resume {run}\n"
 
@@ -275,6 +278,20 @@ def test_a_step_that_cannot_be_settled_so_is_told(
     assert told.code == 2
     assert said in told.err
     assert call("run", "show", runs.doubt, "--json").out == before
+
+
+def test_a_step_of_another_run_is_named_with_its_run(call: Call, runs: Runs):
+    """An address that another run holds is told with that run."""
+    address = next(
+        row["address"]
+        for row in call("trail", runs.settled, "--json").lines
+        if row.get("tool") == "send"
+    )
+    told = call("run", "settle", runs.doubt, address, "--did-not-happen")
+    assert told.code == 2
+    assert f"{address} is in run {runs.settled}" in told.err
+    again = call("run", "settle", runs.settled, address, "--did-not-happen")
+    assert "settled as happened by" in again.err
 
 
 @pytest.mark.fast(cases=3)

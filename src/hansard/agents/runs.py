@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
@@ -11,6 +12,7 @@ from hansard.agents.board.written import written
 from hansard.agents.steps import payloads
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided
+from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, Stored
 from hansard.bus.os_user import OS_USER
@@ -23,18 +25,19 @@ from hansard.domain.choices import chosen
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.ids import RunStream
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.label import LOWEST, Label, join, parse, raised
 from hansard.domain.run import (
     ForkEffects,
     RunCancelled,
     RunCompleted,
+    RunFailed,
     RunForked,
     RunState,
     RunStatus,
     Swap,
 )
-from hansard.domain.steps import NULL, Step, StepSettled, Verdict
+from hansard.domain.steps import NULL, Failure, Step, StepSettled, Verdict
 from hansard.domain.team import task, task_rules
 from hansard.domain.team.task_rules import Reopen
 from hansard.domain.values import Scrub, recordable
@@ -192,8 +195,27 @@ async def settle(
             f"{wrote.state.version} of key {wrote.key!r}; resume the run, and it goes on from there"
         )
         raise Refused(message)
-    await transact(functools.partial(workspace.points.view, run), settled, append)
+    try:
+        await transact(functools.partial(workspace.points.view, run), settled, append)
+    except Refused as error:
+        if not found.settled_by:
+            raise
+        at = await _settled_at(workspace, view.stream_of(agent), found.number)
+        raise Refused(
+            f"{error}; it was settled as {found.verdict} by {found.settled_by} at {at}"
+        ) from error
     return f"{agent}#{found.number}"
+
+
+async def _settled_at(workspace: Workspace, stream: AgentStream, number: int) -> str:
+    """Return the log's time, in UTC, of the newest settlement of a step."""
+    stamps = [
+        stored.stamp
+        for stored in await workspace.states.commits(stream)
+        for recorded in stored.commit.events
+        if recorded.type == StepSettled.tag and revive(recorded).step == number  # type: ignore[attr-defined]
+    ]
+    return f"{datetime.fromtimestamp(stamps[-1] / 1e9, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 async def reopen(
@@ -230,11 +252,17 @@ async def finish(
     *,
     by: str | Actor = OS_USER,
     because: str = "",
+    failed: str | None = None,
 ) -> bool:
-    """Say that a run has ended as it should, whoever is still at work in it or was killed; False
-    where it is completed already. Raises NotFound, Refused (it ended otherwise), BadName.
+    """End a run as completed, or as failed for the reason `failed`, also where agents have not left
+    it; False if it is so already. Raises NotFound, Refused (it ended otherwise), BadName, BadValue.
     """
-    return await _end(workspace, run, RunCompleted(because=workspace.text(because)), by)
+    if failed is None:
+        return await _end(workspace, run, RunCompleted(because=workspace.text(because)), by)
+    if not failed or because:
+        raise BadValue("failed", f"{failed!r:.80}", "give the reason in it, and no `because`")
+    error = Failure("EndedByHand", workspace.text(failed), module="hansard")
+    return await _end(workspace, run, RunFailed(error=error), by)
 
 
 async def cancel(
@@ -252,7 +280,7 @@ async def cancel(
 
 
 async def _end(
-    workspace: Workspace, run: str, event: RunCompleted | RunCancelled, by: str | Actor
+    workspace: Workspace, run: str, event: RunCompleted | RunCancelled | RunFailed, by: str | Actor
 ) -> bool:
     actor = Actor.of(by)
     ids.name("by", actor.agent)

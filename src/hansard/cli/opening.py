@@ -15,9 +15,11 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.cli import output
 from hansard.cli.common import Given
-from hansard.client import opening
+from hansard.client import opening, unfinished
 from hansard.client.opening import data_dir_of, readable
 from hansard.inspect.find import find_run
+from hansard.inspect.run import RunState
+from hansard.inspect.runs import Run
 from hansard.settings import Settings
 
 
@@ -63,6 +65,12 @@ async def reading_run(text: str) -> AsyncGenerator[tuple[Workspace, str]]:
     """The workspace, and the run that is meant. Raises as `reading` and `find_run`."""
     async with reading() as workspace:
         yield workspace, await find_run(workspace, text)
+
+
+async def gone(workspace: Workspace, run: Run | RunState) -> list[str]:
+    """Return the agents that a run waits for and whose process is known to have ended."""
+    at_work = {agent: run.agents[agent] for agent in run.at_work}
+    return await unfinished.gone(workspace, settings(), run.run, at_work)
 
 
 def beginning() -> AbstractAsyncContextManager[Workspace]:

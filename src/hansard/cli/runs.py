@@ -10,7 +10,7 @@ from hansard.agents.run_index import RunFilter
 from hansard.bus.times import Time
 from hansard.cli import output, times
 from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import reading
+from hansard.cli.opening import gone, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.counted import counted
 from hansard.inspect.runs import Run, Runs, list_runs
@@ -75,6 +75,8 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
     wanted = RunFilter.of(given, "--{}")
     async with reading() as workspace:
         made = await list_runs(workspace, wanted, limit, probes=probes)
+        for run in made.runs:
+            run.gone = await gone(workspace, run)
     output.show(made, _people, json=json)
     if made.probed:
         output.hint(f"{counted(made.probed, 'fork')} of probes left out: --probes shows them")
@@ -86,6 +88,10 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         output.hint(f"{unread} could not be read and may match: 'hansard runs' lists them")
     if not made.found and not made.probed:
         _explain_absence(made, str(wanted))
+
+
+def _at_work(run: Run) -> str:
+    return ", ".join(f"{name} (gone)" if name in run.gone else name for name in run.at_work)
 
 
 def _explain_absence(made: Runs, filters: str) -> None:
@@ -112,7 +118,7 @@ def _people(made: Runs) -> list[Part]:
         Column("workflow", lambda run: run.workflow + (" (probe)" if run.probe else "")),
         Column("status", status, whole=True, styles=output.STYLES),
         Column("agents"),
-        Column("at work", short=True),
+        Column("at work", _at_work, short=True),
         Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),
         Column("open", lambda run: str(run.open_steps or ""), right=True),
         Column("in doubt", lambda run: str(run.in_doubt_steps or ""), right=True),
@@ -126,6 +132,9 @@ def _people(made: Runs) -> list[Part]:
         for run in made.runs
         if run.problem
     ]
+    if any(run.gone for run in made.runs):
+        words = "(gone): no process is at work; 'hansard run show RUN' says since when"
+        parts.append(Hint(words))
     if len(made.runs) < made.found:
         said = f"{len(made.runs)} of {counted(made.found, 'run')}; --limit 0 shows all"
         parts.append(Hint(said))

@@ -28,6 +28,7 @@ from hansard.client.options import (
     wanted,
 )
 from hansard.client.protocol.errors import NotOffered
+from hansard.client.tracebacks import hide_if_uncaught
 from hansard.client.unfinished import ProgramStart, Unfinished
 from hansard.domain.choices import check_options
 from hansard.domain.errors import Corrupt
@@ -92,7 +93,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             if program_name() not in NEVER_RESUMED:
                 note, asked = await _resumable(workspace, settings, asked, begins, agent, role)
             opened = await agents.open_agent(workspace, agent, role, asked, post, pending)
-        except BaseException:
+        except BaseException as error:
+            hide_if_uncaught(error)
             if note is not None:
                 note.close(is_done=False)
             await workspace.close()
@@ -128,6 +130,12 @@ async def _resumable(
         if settings.resume and life.status is RunStatus.UNKNOWN and found.is_begun:
             found.close(is_done=False)
             raise Corrupt(f"run {found.run}", LOST)
+        if life.status is RunStatus.OPEN:
+            sys.stderr.write(
+                f"hansard: run {found.run}, which this program left unfinished, stays open. Resume "
+                f"it: {workspace.command} run resume {found.run} -- COMMAND; or end it: "
+                f"{workspace.command} run finish {found.run} --failed REASON\n"
+            )
         found.close(is_done=True)
     run = workspace.clock.new_id()
     return start.begin(run), replace(asked, begins=run)

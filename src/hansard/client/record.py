@@ -1027,20 +1027,24 @@ class AsyncRecord(OnLoop):
         """
         await settle(self.workspace, run, step, verdict, result=result, by=by, because=because)
 
-    async def finish(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
-        """Say that a run has ended as it should, whoever is still at work in it; False where it is
-        completed already.
+    async def finish(
+        self, run: str, *, by: str = OS_USER, because: str = "", failed: str | None = None
+    ) -> bool:
+        """End a run as completed, or as failed, also where agents have not left it. Return False
+        if it is so already.
 
         Args:
             run: Its id.
             by: Who says so.
-            because: Why.
+            because: Why it counts as completed.
+            failed: The reason why the run counts as failed; None ends it as completed.
 
         Raises:
             NotFound: There is no such run.
             Refused: It ended otherwise.
+            BadValue: `failed` is empty, or `because` is given beside it.
         """
-        return await finish(self.workspace, run, by=by, because=because)
+        return await finish(self.workspace, run, by=by, because=because, failed=failed)
 
     async def cancel(self, run: str, *, by: str = OS_USER, because: str = "") -> bool:
         """Say that a run is cancelled; False where it is already. Who is at work is not stopped,

@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from hansard.client.options import INTERACTIVE, program_name
 from hansard.domain.errors import HansardError
@@ -41,6 +42,24 @@ def explain(error: BaseException, run: str, step: str) -> None:
     note = f"this ended run {run} after {step}. Resume it: {resume}"
     if not any(each.startswith(_NOTE) for each in getattr(error, "__notes__", ())):
         error.add_note(f"{_NOTE}{note}")
+    _hide(error)
+
+
+def hide_if_uncaught(error: BaseException) -> None:
+    """Hide the frames of this package where Python reports an exception that no code caught. For
+    one that leaves the package by the caller's own line, which adds frames on its way.
+    """
+    report = sys.excepthook
+
+    def reported(kind: type[BaseException], value: BaseException, trace: Any) -> None:
+        if value is error:
+            _hide(value)
+        report(kind, value, value.__traceback__ if value is error else trace)
+
+    sys.excepthook = reported
+
+
+def _hide(error: BaseException) -> None:
     if not _shown:
         for each in _chain(error):
             hide_own_frames(each)

@@ -15,14 +15,20 @@ import contextlib
 import hashlib
 import os
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
+from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
+from hansard.bus.codec import revive
+from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
+from hansard.domain.ids import RunStream
+from hansard.domain.run import AgentJoined, RunResumed
 from hansard.settings import Settings
 
 _log = logger(__name__)
@@ -31,6 +37,9 @@ FOLDER = "unfinished"
 
 FILES_MAX = 1_000
 """Files that one start reads at most, the newest first."""
+
+READER_S = 0.02
+"""How long a start waits for a lock that may be that of a reader, in seconds."""
 
 _counted: Counter[str] = Counter()
 """How many sessions of each program identity this process has opened."""
@@ -58,10 +67,11 @@ class Unfinished:
         _held.add(identity)
 
     def begun(self) -> None:
-        """Note that the run is on record, so that its loss is noticed."""
-        if not self.is_begun:
-            end = b"false}"
-            os.pwrite(self._fd, b"true }", os.fstat(self._fd).st_size - len(end))
+        """Note that the run is on record, so that its loss is noticed, and the time of this."""
+        end = b"false}"
+        os.pwrite(self._fd, b"true }", os.fstat(self._fd).st_size - len(end))
+        now = time.time_ns()
+        os.utime(self._fd, ns=(now, now))  # the kernel's own time of a write is some ms behind
 
     def close(self, *, is_done: bool) -> None:
         """Release the lock; remove the file if the run need not be resumed."""
@@ -75,12 +85,12 @@ class ProgramStart:
     """One start of a program: the files of its unfinished runs, and the file of a new one."""
 
     def __init__(self, settings: Settings, workflow: str, agent: str, role: str) -> None:
-        self._folder = Path(settings.data_dir).absolute() / FOLDER / settings.workspace
+        self._folder = _folder(settings)
         program = (os.path.realpath(sys.argv[0]), *sys.argv[1:])
         self._identity = _digest(str(self._folder), *program, workflow, agent, role)
         self._is_alone = self._identity not in _held
         self._start = _digest(self._identity, str(_counted[self._identity]))
-        self._suffix = _digest(agent, role)[:16]
+        self._suffix = _suffix(agent, role)
         _counted[self._identity] += 1
 
     def unfinished(self) -> Iterator[Unfinished]:
@@ -119,10 +129,47 @@ class ProgramStart:
     def _locked(self, path: Path, *, is_named: bool = False) -> Unfinished | None:
         with contextlib.suppress(OSError, ValueError), path.open("r+b") as file:
             note = msgspec.json.decode(file.read(), type=_Note)
-            is_free = (is_named or note.start == self._start) and file_lock.take(file.fileno())
+            is_same = is_named or note.start == self._start
+            until = time.monotonic() + READER_S  # who looks whether a process lives locks briefly
+            is_free = is_same and file_lock.take_by(until, file.fileno(), READER_S / 4)
             if is_free and os.fstat(file.fileno()).st_nlink:  # not removed since it was opened
                 return Unfinished(path, os.dup(file.fileno()), note, self._identity)
         return None
+
+
+async def gone(
+    workspace: Workspace, settings: Settings, run: str, at_work: Mapping[str, str]
+) -> list[str]:
+    """Return those of the agents at work (each with its role) whose process is known to have ended:
+    the file of their session is there and not locked, and no later session took the agent over.
+    """
+    found: list[str] = []
+    for agent, role in at_work.items():
+        path = _folder(settings) / f"{run}.{_suffix(agent, role)}"
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if file_lock.take(file.fileno(), shared=True):
+                began = os.fstat(file.fileno()).st_mtime_ns
+                commits = await workspace.states.commits(RunStream(run))
+                found += [agent] if _taken_over(commits, agent) < began else []
+    return found
+
+
+def _taken_over(commits: list[Stored], agent: str) -> int:
+    """Return when a session of an agent last joined or resumed its run (ns since 1970)."""
+    events = [(stored.stamp, revive(each)) for stored in commits for each in stored.commit.events]
+    return max(
+        stamp
+        for stamp, event in events
+        if isinstance(event, AgentJoined | RunResumed) and event.agent == agent
+    )
+
+
+def _folder(settings: Settings) -> Path:
+    return Path(settings.data_dir).absolute() / FOLDER / settings.workspace
+
+
+def _suffix(agent: str, role: str) -> str:
+    return _digest(agent, role)[:16]
 
 
 def _digest(*parts: str) -> str:

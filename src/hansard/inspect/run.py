@@ -27,7 +27,7 @@ from hansard.inspect.state import turn
 
 class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
     """A run at a position. `time` is the log's, of the newest commit; `began` and `last` are as
-    their clocks say.
+    their clocks say. `gone` are those at work whose process is known to have ended.
     """
 
     run: str
@@ -50,6 +50,7 @@ class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
     vector: dict[str, int]
     agents: dict[str, str]
     at_work: list[str]
+    gone: list[str] = []
     keys: list[str]
 
 

@@ -25,7 +25,8 @@ AT_ONCE_MAX = 10
 class Run(msgspec.Struct, kw_only=True):
     """A run in short. What its agents did is None where that could not be read, and `problem` says
     why. `began` and `last` are as in `hansard run show`: a time and its clock, null where the
-    source of an import gives no time.
+    source of an import gives no time. `gone` are those at work whose process has
+    ended, as far as that is known.
     """
 
     run: str
@@ -33,6 +34,7 @@ class Run(msgspec.Struct, kw_only=True):
     status: str
     agents: dict[str, str]
     at_work: list[str]
+    gone: list[str] = []
     steps: int | None = None
     open_steps: int | None = None
     in_doubt_steps: int | None = None

@@ -11,15 +11,17 @@ a UUID               a commit, event or snapshot of the run
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import UTC, datetime
 
+from hansard.bus.codec import revive
 from hansard.bus.commits import whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.states.replay import RunView, States
 from hansard.domain.errors import BadName
-from hansard.domain.ids import AgentStream
+from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.run import RunState
 from hansard.domain.snapshot import snapshot_id
 
@@ -90,13 +92,11 @@ class Points:
         if not _ADDRESS.fullmatch(text):
             return text
         stored, version = await self._event(run, text)
-        if isinstance(stored.stream, AgentStream):
-            agent = stored.stream.agent
-            for step in (await self.view(run)).agent(agent).steps.values():
-                if version in {step.version, step.outcome_version}:
-                    return f"{agent}#{step.number}"
+        recorded = stored.commit.events[version - stored.commit.version]
+        if isinstance(stored.stream, AgentStream) and recorded.type.startswith("step."):
+            return f"{stored.stream.agent}#{revive(recorded).step}"  # type: ignore[attr-defined]
         raise NotFound(
-            f"a step whose intent or outcome stands at {text}", "see 'hansard run trace'"
+            f"a step at {text}, where {recorded.type} is recorded", "see 'hansard run trace'"
         )
 
     async def _event(self, run: str, address: str) -> tuple[Stored, int]:
@@ -105,7 +105,11 @@ class Points:
         for stored in await self._states.history(run):
             if stored.position == position and index < len(stored.commit.events):
                 return stored, stored.commit.version + index
-        raise NotFound(f"an event at {address} in run {run}", "see 'hansard trail'")
+        remedy = "see 'hansard trail'"
+        with contextlib.suppress(NotFound):
+            other = run_of((await self._states.log.at(position)).stream)
+            remedy = f"{address} is in run {other}" if other else remedy
+        raise NotFound(f"an event at {address} in run {run}", remedy)
 
     async def _step(self, run: str, agent: str, number: int) -> AtPosition:
         life = await self._states.life(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -138,7 +139,10 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
         view = await workspace.states.run(run)
         _, settled = actions.find_step(view, name)
     told = Settled(run=run, step=name, verdict=verdict, status=settled.status)
-    text = f"step {name} ({settled.tool}) is settled: {verdict.value}, now {settled.status}"
+    text = (
+        f"step {name} ({settled.tool}) is settled: {settled.verdict} by {settled.settled_by}, "
+        f"now {settled.status}"
+    )
     output.show(told, text, json=json)
     output.hint(_next(view))
 
@@ -164,12 +168,21 @@ async def reopen(
 
 @app.command()
 @work
-async def finish(which: Run, because: Because = "", by: By = OS_USER, json: Json = False) -> None:
-    """Mark a run as completed.
+async def finish(
+    which: Run,
+    because: Because = "",
+    failed: Annotated[
+        str | None,
+        typer.Option(metavar="REASON", help="Mark it as failed instead, for this reason."),
+    ] = None,
+    by: By = OS_USER,
+    json: Json = False,
+) -> None:
+    """Mark a run as completed, or as failed.
 
-    Also where agents have not left it.
+    Also where agents have not left it, for example because their process was killed.
     """
-    await _end(which, actions.finish, because, by, json=json)
+    await _end(which, partial(actions.finish, failed=failed), because, by, json=json)
 
 
 @app.command()

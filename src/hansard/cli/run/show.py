@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -13,8 +13,9 @@ from rich.text import Text
 from hansard.bus.times import Clock
 from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
-from hansard.cli.opening import reading_run
+from hansard.cli.opening import gone, reading_run
 from hansard.cli.output import Column, Hint, Part
+from hansard.domain.counted import listed
 from hansard.domain.run import Swap
 from hansard.inspect import run as reads
 from hansard.inspect.messages import Totals
@@ -49,6 +50,8 @@ async def show(
     async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         found = await reads.show(workspace, run, up_to, agent)
+        if isinstance(found, Shown) and at is None:
+            found.run.gone = await gone(workspace, found.run)
         if isinstance(found, Unreadable):
             output.show(found, _unreadable, json=json)
             output.hint(str(found.error))
@@ -124,10 +127,18 @@ def _swapped(swap: Swap) -> str:
 
 
 def _at_work(run: RunState) -> str:
-    """Whom an open run waits for: at work, or killed, which no record tells apart."""
-    if not run.at_work:
-        return ""
-    return f"{', '.join(run.at_work)} (or killed: resume, or 'hansard run finish')"
+    """Return whom an open run waits for, and what is known of their processes."""
+    rest = [name for name in run.at_work if name not in run.gone]
+    last = datetime.fromisoformat(run.time)
+    remedy = f"\nresume it, or end it: hansard run finish {run.run} [--failed REASON]"
+    told = []
+    if run.gone:
+        told.append(f"no process of {listed(run.gone)} since {output.moment(last)}{remedy}")
+    if rest:
+        age = output.duration((datetime.now(UTC) - last).total_seconds() * 1_000)
+        killed = f"; if it was killed, {remedy.strip()}" if not run.gone else ""
+        told.append(f"{listed(rest)} (last event {age} ago{killed})")
+    return "\n".join(reversed(told))
 
 
 def _assigned(run: RunState) -> str:
