@@ -132,7 +132,7 @@ def test_what_may_tell_is_not_told() -> None:
         {"category": "ours", "type": "Popen", "module": "subprocess"},
         {"category": "ours", "type": "logger", "module": "hansard.bus.loggers"},
         {"category": "ours", "type": "Nothing", "module": "hansard.bus.errors"},
-        {"category": "ours", "type": "BrokenClaim", "module": "hansard.demo.stage"},
+        {"category": "ours", "type": "Failed", "module": "hansard.demo.story"},
         {"category": "ours", "type": "HansardError", "module": "hansard.domain.errors"},
     ],
 )
