@@ -378,7 +378,7 @@ FORMATS = (
     Format(
         "gzip",
         lambda head: head.data.startswith(GZIP),
-        way="gunzip -k FILE, and import what it holds",
+        way="gunzip it, and import the result",
     ),
     Format(
         inspect_log.INSPECT,
