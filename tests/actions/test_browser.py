@@ -505,3 +505,58 @@ async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
             assert "entry 0" in told.error
             with pytest.raises(hansard.BadValue, match="cannot be read"):
                 await session.run_actions(tmp_path / "none.json")
+
+
+async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, site):
+    """What is in it is looked for there, not in the page, whose button is called the same."""
+    inner = '<button onclick="document.body.append(`pressed`)">Go</button><p id=p>in it</p>'
+    outer = f"<button>Go</button><p id=p>outside</p><iframe srcdoc='{inner}'></iframe>"
+    enter = "iframe >> internal:control=enter-frame >> "
+    async with testing.record_async() as record:
+        async with record.run("frames", agent="ada", role="agent") as session:
+            browser = session.browser(page, timeout_s=2.0)
+            await browser.goto(site(outer))
+            act = await browser.act("go", at=f"{enter}button", effects="idempotent")
+            assert (act.frame_index, act.xpath) == (1, "/html[1]/body[1]/button[1]")
+            assert await browser.extract("read", at=f"{enter}#p") == "in it"
+            run = session.run
+        cache = await record.actions(run)
+        assert [each.frame_index for each in cache.actions] == [None, 1, 1]
+        async with record.run("again", agent="ada", role="agent") as session:
+            session.browser(page, timeout_s=2.0)
+            told = await session.run_actions(cache)
+        assert told.success, told.error
+        assert told.actions[-1].value == "in it"
+        assert "pressed" in await page.frames[1].inner_text("body")
+
+
+async def test_what_fills_in_is_chosen_by_the_live_element(page, site):
+    """An imported recording may not say whether a field is a list."""
+    body = "<label>A <select id=a><option>x<option>y</select></label><input id=b role=combobox>"
+    async with (
+        testing.record_async() as record,
+        record.run("fields", agent="ada", role="agent") as session,
+    ):
+        browser = session.browser(page, timeout_s=2.0)
+        await browser.goto(site(body))
+        chosen = await browser.act("a", at="#a", method="fill", arguments=["y"])
+        entered = await browser.act("b", at="#b", method="selectOption", arguments=["z"])
+    assert (chosen.method, entered.method) == ("selectOption", "fill")
+    assert await page.evaluate("[a.value, b.value]") == ["y", "z"]
+
+
+async def test_a_list_in_its_label_is_one_element_whatever_is_chosen(page, site):
+    """Neither its label nor its name holds an option: runs with other values do the same action."""
+    body = "<label>Item <select id=a><option>tea<option>cocoa</select></label>"
+    async with testing.record_async() as record:
+        runs = []
+        for value in ("tea", "cocoa", "tea"):
+            await page.goto(site(body))
+            async with record.run("order", agent="ada", role="agent") as session:
+                await session.message("user", f'Item "{value}", please.')
+                browser = session.browser(page, timeout_s=2.0)
+                await browser.act("choose", at="#a", method="selectOption", arguments=[value])
+                runs.append(session.run)
+        [node] = (await record.experience("order", runs)).procedure.nodes
+    assert (node.action.targets.label, node.action.targets.name) == ("Item", "Item")
+    assert node.action.arguments == ["{{item}}"]

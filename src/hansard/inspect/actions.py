@@ -126,7 +126,7 @@ def _entry(step: WholeStep, index: int) -> CachedAction | None:
                 "action_type": EXTRACT,
                 "instruction": given["instruction"],
                 "method": given["attribute"] or None,
-                "frame_index": given["frame"],
+                "frame_index": result.get("frame", given["frame"]),
                 "xpath": normalized(result["xpath"]) if result["xpath"] else None,
                 "targets": msgspec.convert(result["targets"], ElementTargets),
                 "page": PageMark(address=result["url"]),

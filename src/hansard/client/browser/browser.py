@@ -414,6 +414,9 @@ class AsyncBrowser:
                 if not optional:
                     raise
                 return _not_there(at, method, frame)
+        where = found.frame or where
+        frame = self.page.frames.index(where)
+        method = _of_live(method, found.targets.tag)
         watched = found.watched and bool(changes)
         before = "" if watched else await elements.snapshot(where)
         url = self.page.url
@@ -565,6 +568,7 @@ class AsyncBrowser:
         value = await elements.bounded(reading)
         return {
             "value": (value or "").strip(),
+            "frame": self.page.frames.index(found.frame or where),
             "xpath": found.description["xpath"],
             "targets": msgspec.to_builtins(found.targets),
             "url": elements.pattern(self.page.url),
@@ -738,6 +742,13 @@ async def _performed(
         # Whether it reached the page is not known: a page may close while it is clicked.
         message = f"{method} was begun and did not end: {told}"
         raise TimeoutError(message) from None
+
+
+def _of_live(method: str, tag: str) -> str:
+    """The method for an element as it is on the page: a recording may not say which kind it is."""
+    if method == "fill" and tag == "select":
+        return "selectOption"
+    return "fill" if method == "selectOption" and tag in ("input", "textarea") else method
 
 
 def _filled(method: str, arguments: Sequence[str]) -> bool:

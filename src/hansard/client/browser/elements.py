@@ -86,7 +86,8 @@ class ElementAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class Found(NamedTuple):
     """An element: playwright's handle and locator, what it is, and how it was found.
 
-    One that is `watched` has no handle: the page itself tells what an action changes.
+    One that is `watched` has no handle: the page itself tells what an action changes. `frame` is
+    playwright's, which a selector may lead to from the one that it was given for.
     """
 
     handle: Any
@@ -96,6 +97,7 @@ class Found(NamedTuple):
     targets: ElementTargets
     strategy: str
     watched: bool = False
+    frame: Any = None
 
     async def node(self) -> Any:
         """Playwright's handle."""
@@ -189,6 +191,9 @@ async def one(
         handles = [handles[number] for number in at]
     if len(handles) != 1:
         return _attempt(locator, len(handles)), None
+    owner = await bounded(handles[0].owner_frame())
+    if owner not in (None, frame):  # a selector that enters a frame
+        frame, single = owner, None
     found = await described(frame, handles[0], single, recorded, locator)
     targets = found.targets
     refused = contradicts(recorded, targets) or await _alike(frame, locator, recorded)
@@ -299,7 +304,8 @@ async def described(
     selector = selector_of(page) or locator.selector
     single = frame.locator(selector) if single is None else single
     role, name = await _role_and_name(single) if page["hasRole"] else ("", "")
-    return Found(handle, single, selector, page, _targets(page, role, name), locator.strategy)
+    targets = _targets(page, role, name)
+    return Found(handle, single, selector, page, targets, locator.strategy, frame=frame)
 
 
 def targets_of(told: dict[str, Any]) -> ElementTargets:
