@@ -80,6 +80,28 @@ HeaderEnv = Annotated[
     ),
 ]
 
+ClientId = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="With --url: log in there as this OAuth client (client credentials); takes "
+        "--client-secret-env and --issuer.",
+    ),
+]
+ClientSecretEnv = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --client-id: the variable with its secret.")
+]
+Issuer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="With --client-id: the authorization server, alone given the secret."
+    ),
+]
+Scope = Annotated[
+    str | None,
+    typer.Option(metavar="SCOPES", help="With --client-id: what to ask for [as the server names]."),
+]
+
 ProxyMode = Annotated[
     Literal["live", "resume", "strict", "offline"] | None,
     typer.Option(
@@ -101,6 +123,10 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         typer.Option(metavar="NAME", help="With --url: the variable with its bearer token."),
     ] = None,
     header_env: HeaderEnv = None,
+    client_id: ClientId = None,
+    client_secret_env: ClientSecretEnv = None,
+    issuer: Issuer = None,
+    scope: Scope = None,
     servers: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Several servers, as a client's mcpServers name them."),
@@ -147,6 +173,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         command=command or [],
         url=url,
         headers=_headers(token_env, header_env or ()),
+        login=_login(client_id, client_secret_env, issuer, scope),
         servers={} if servers is None else server_files.load(servers),
         http=http,
         hosts=allow_host or (),
@@ -185,6 +212,19 @@ def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]
             raise BadValue("--header-env", f"{each!r:.80}", "give HEADER=NAME of a variable")
         told[header] = _variable("--header-env", name)
     return told
+
+
+def _login(
+    client_id: str | None, secret_env: str | None, issuer: str | None, scope: str | None
+) -> server_files.Login | None:
+    """Return the OAuth client that the proxy is at its server. Raises BadValue."""
+    if client_id and secret_env and issuer:
+        secret = _variable("--client-secret-env", secret_env)
+        return server_files.Login(client_id, secret, issuer, scope)
+    if client_id or secret_env or issuer or scope:
+        options = "--client-id, --client-secret-env, --issuer"
+        raise BadValue(options, "some are missing", "give all three, or none of them")
+    return None
 
 
 def _variable(option: str, name: str) -> str:

@@ -36,6 +36,22 @@ class Declared(msgspec.Struct, frozen=True):
         return [self.command or "", *self.args]
 
 
+class Login(msgspec.Struct, frozen=True):
+    """A client that the proxy is to the server, by OAuth's client credentials.
+
+    Attributes:
+        client_id: Its id.
+        secret: Its secret.
+        issuer: The authorization server that gave them; they are sent nowhere else.
+        scope: Scopes to ask for; None for those that the server names.
+    """
+
+    client_id: str
+    secret: str
+    issuer: str
+    scope: str | None = None
+
+
 class _File(msgspec.Struct, frozen=True, rename="camel"):
     mcp_servers: dict[str, Declared] = {}
     servers: dict[str, Declared] = {}

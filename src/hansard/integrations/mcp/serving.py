@@ -25,7 +25,7 @@ from hansard.integrations.mcp.bridge import Bridge
 from hansard.integrations.mcp.proxy import Proxy, Write
 from hansard.integrations.mcp.recording import Recording, Told
 from hansard.integrations.mcp.rules import Rules, ToolEffects
-from hansard.integrations.mcp.servers import Declared
+from hansard.integrations.mcp.servers import Declared, Login
 from hansard.integrations.mcp.several import Several
 from hansard.integrations.mcp.upstream import (
     NOTHING,
@@ -58,6 +58,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         command: The server's, with its arguments.
         url: Where a server is asked over HTTP instead.
         headers: What goes with each request there, such as its token.
+        login: Who the proxy is there, where it logs in itself.
         servers: Several servers by their names, in the place of one.
         http: `[HOST:]PORT` where clients come in over HTTP; None for stdin and stdout.
         hosts: Names that these may ask for, besides this machine's own.
@@ -74,6 +75,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str] = ()
     url: str | None = None
     headers: Mapping[str, str] = NOTHING
+    login: Login | None = None
     servers: Mapping[str, Declared] = NOTHING_DECLARED
     http: str | None = None
     hosts: Sequence[str] = ()
@@ -196,7 +198,7 @@ async def serve(
     where = over.address(asked.http, asked.hosts, asked.client_token)
     server = None
     if asked.mode not in READS_ONLY and asked.url is not None:
-        server = over.HttpServer(asked.url, asked.headers, of_many=True)
+        server = over.HttpServer(asked.url, asked.headers, of_many=True, login=asked.login)
     elif asked.mode not in READS_ONLY:
         _demand_there(asked)
         server = over.carried_to(partial(_server, asked), asked.server)
@@ -229,7 +231,8 @@ async def _over_pipes(
 async def _server(asked: Serving) -> Server:
     """Who is asked. Raises ServerNotStarted, BadValue, NotInstalled."""
     if not asked.servers:
-        return await _reached(Declared(url=asked.url, headers=dict(asked.headers)), asked.command)
+        given = Declared(url=asked.url, headers=dict(asked.headers))
+        return await _reached(given, asked.command, asked.login)
     started: dict[str, Server] = {}
     try:
         for name, each in asked.servers.items():
@@ -241,10 +244,10 @@ async def _server(asked: Serving) -> Server:
     return Several(started)
 
 
-async def _reached(server: Declared, command: Sequence[str]) -> Server:
+async def _reached(server: Declared, command: Sequence[str], login: Login | None = None) -> Server:
     if server.url is None:
         return Bridge(await Upstream.started(command, server.env))
-    return Bridge(_http("--url").asked_at(server.url, server.headers))
+    return Bridge(_http("--url").asked_at(server.url, server.headers, login))
 
 
 def _http(option: str) -> Any:

@@ -73,19 +73,21 @@ Key = tuple[str, Id]
 
 class _From(msgspec.Struct, frozen=True):
     """Where a frame of a client came from: its headers, its session ("" for none), what goes back
-    on its request, and whether it is of a revision that has no sessions.
+    on its request, the address that it was sent to, and whether its revision has no sessions.
     """
 
     headers: Headers
     session: str
     reply: Reply
+    address: httpx2.URL
     is_stateless: bool = False
 
 
 def _from(request: HttpRequest, reply: Reply) -> _From:
     headers = request.headers
     is_stateless = headers.get(VERSION, "") >= STATELESS_FROM
-    return _From(list(headers.items()), headers.get(SESSION, ""), reply, is_stateless)
+    session, address = headers.get(SESSION, ""), httpx2.URL(str(request.url.replace(query="")))
+    return _From([*headers.items()], session, reply, address, is_stateless)
 
 
 class _ToClient:
@@ -243,7 +245,7 @@ class HttpProxy:
         if frame is not asked_:
             return await self._ask_aside(server, frame, came)
         async with server.asked("POST", came.headers, frame.raw) as response:
-            came.reply.head(response.status_code, passed_on(response.headers.multi_items()))
+            _head(server, response, came)
             if not is_stream(response):
                 try:
                     return await server.answer(response, frame)
@@ -314,7 +316,7 @@ class HttpProxy:
         """Pass a request on that is no step, and what comes of it back."""
         try:
             async with server.asked(method, came.headers, raw) as response:
-                came.reply.head(response.status_code, passed_on(response.headers.multi_items()))
+                _head(server, response, came)
                 if is_stream(response):
                     came.reply.stream()
                     async for event, found in events(response):
@@ -404,7 +406,15 @@ class HttpProxy:
 
 def _aside(came: _From) -> _From:
     """For what goes to the server in a client's name, of which the client is told nothing."""
-    return _From(came.headers, came.session, Reply(calls_off=False))
+    return msgspec.structs.replace(came, reply=Reply(calls_off=False))
+
+
+def _head(server: HttpServer, response: httpx2.Response, came: _From) -> None:
+    """Pass on how the server answers."""
+    headers = passed_on(response.headers.multi_items())
+    if server.metadata is not None:
+        headers = server.metadata.addressed(response.status_code, headers, came.address)
+    came.reply.head(response.status_code, headers)
 
 
 def _fail(call: _Call, gone: ServerGone) -> None:

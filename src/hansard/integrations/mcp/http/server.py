@@ -6,8 +6,8 @@ Written after the transport's description in MCP's revisions 2025-06-18, 2025-11
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx2
@@ -19,6 +19,8 @@ from hansard.domain.errors import BadValue
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import INITIALIZE
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Request
+from hansard.integrations.mcp.http.authorization import LoginAuth, ResourceMetadata
+from hansard.integrations.mcp.servers import Login
 from hansard.integrations.mcp.upstream import ServerGone
 
 _log = logger(__name__)
@@ -32,6 +34,14 @@ call sent in that moment would be lost, and in doubt."""
 
 SESSION, VERSION, METHOD, NAME = "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name"
 """Headers of the transport, as HTTP/2 writes them."""
+
+UNAUTHORIZED = 401
+"""Status of a request without a valid token."""
+
+_LOGIN = (
+    ": it needs a login; give its token (--token-env) or credentials for the proxy (--client-id), "
+    "or let clients log in through the proxy (--http)"
+)
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
@@ -85,10 +95,11 @@ class HttpServer:
         carried_by: httpx2.AsyncBaseTransport | None = None,
         *,
         of_many: bool = False,
+        login: Login | None = None,
     ) -> None:
         """`carried_by`: what takes the requests there; else the network does. `of_many` clients: a
-        cookie that one is given goes with no other's request. Raises BadValue for what is no
-        address of a server.
+        cookie that one is given goes with no other's request. `login`: who the proxy is there, in
+        the place of its clients. Raises BadValue for what is no address of a server.
         """
         try:
             parsed = httpx2.URL(url)
@@ -96,13 +107,15 @@ class HttpServer:
             raise BadValue("--url", str(bad), "give http://HOST:PORT/PATH") from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/PATH")
-        self._url = parsed
+        self._url, self.url = parsed, str(parsed)
+        self.metadata = ResourceMetadata(self) if carried_by is None and login is None else None
         self.shown = str(parsed.copy_with(username=None, password=None, query=None, fragment=None))
         self._own = [(name.lower(), value) for name, value in headers.items()]
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
             transport=carried_by,
+            auth=None if login is None else LoginAuth(self.url, login),
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])) if of_many else None,
         )
 
@@ -119,15 +132,16 @@ class HttpServer:
         """
         own = {name for name, _ in self._own}
         told = [each for each in passed_on(headers) if each[0].lower() not in own]
-        try:
+        with _lost(self.shown):
             asking = self._http.stream(method, self._url, headers=[*told, *self._own], content=raw)
             async with asking as answer:
                 yield answer
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise NotDone(f"{self.shown} cannot be reached ({error})") from error
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.SSEError) as error:
-            fact = str(error) or type(error).__name__
-            raise ServerGone(f"{self.shown} broke off ({fact}): it may have been done") from error
+
+    async def fetched(self, url: str) -> tuple[int, bytes]:
+        """The status and body of another address, in nobody's name. Raises ServerGone, NotDone."""
+        with _lost(url):
+            async with self._http.stream("GET", url, auth=None) as answer:
+                return answer.status_code, await self.body(answer)
 
     async def body(self, answer: httpx2.Response) -> bytes:
         """A body of at most FRAME_BYTES_MAX. Raises ServerGone for a longer one."""
@@ -165,8 +179,24 @@ class HttpServer:
             )
             raise Refused(what, raw)
         if is_refused:
-            raise Refused(f"{self.shown} answered HTTP {status}, so that it was not done", raw)
+            raise Refused(
+                f"{self.shown} answered HTTP {status}, so that it was not done"
+                f"{_LOGIN if status == UNAUTHORIZED else ''}",
+                raw,
+            )
         raise ServerGone(f"{self.shown} answered HTTP {status} and {what}: it may have been done")
+
+
+@contextmanager
+def _lost(shown: str) -> Generator[None]:
+    """Raise errors of HTTP as NotDone or ServerGone."""
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise NotDone(f"{shown} cannot be reached ({error})") from error
+    except (httpx2.HTTPError, httpx2.StreamError, httpx2.SSEError, httpx2.InvalidURL) as error:
+        fact = str(error) or type(error).__name__
+        raise ServerGone(f"{shown} broke off ({fact}): it may have been done") from error
 
 
 async def events(answer: httpx2.Response) -> AsyncGenerator[tuple[ServerSentEvent, Frame | None]]:

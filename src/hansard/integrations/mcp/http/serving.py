@@ -22,20 +22,22 @@ from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
 from hansard.domain.errors import BadValue
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
+from hansard.integrations.mcp.http.authorization import WELL_KNOWN, ResourceMetadata
 from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.proxy import HttpProxy
 from hansard.integrations.mcp.http.reply import CLIENT_LEFT
 from hansard.integrations.mcp.http.server import HttpServer
 from hansard.integrations.mcp.http.upstream import HttpUpstream
 from hansard.integrations.mcp.recording import Recording
+from hansard.integrations.mcp.servers import Login
 
 PATH = "/mcp"
 """Of the endpoint."""
 
 
-def asked_at(url: str, headers: Mapping[str, str]) -> HttpUpstream:
+def asked_at(url: str, headers: Mapping[str, str], login: Login | None = None) -> HttpUpstream:
     """A server at a URL, for a client of pipes. Raises BadValue."""
-    return HttpUpstream(HttpServer(url, headers))
+    return HttpUpstream(HttpServer(url, headers, login=login))
 
 
 def carried_to(start: Start, name: str) -> HttpServer:
@@ -67,7 +69,8 @@ async def serve(
     try:
         async with recording() as found:
             proxy = HttpProxy(found, server)
-            app = _endpoint(proxy, [where.host, *where.hosts], client_token)
+            metadata = None if server is None else server.metadata
+            app = _endpoint(proxy, metadata, [where.host, *where.hosts], client_token)
             with contextlib.suppress(asyncio.CancelledError):
                 await listen(app, where, PATH, listens, proxy.close)
     finally:
@@ -75,10 +78,18 @@ async def serve(
             await server.close()
 
 
-def _endpoint(proxy: HttpProxy, hosts: Sequence[str], token: str | None) -> ASGIApp:
+def _endpoint(
+    proxy: HttpProxy, metadata: ResourceMetadata | None, hosts: Sequence[str], token: str | None
+) -> ASGIApp:
     """The application: frames are posted to it, and streams are opened at it. A request is answered
     that asks for a name of this machine or of `hosts`, and has the token, if one is asked for.
     """
+
+    async def describe(request: Request) -> Response:
+        if metadata is None:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        status, raw = await metadata.read(str(request.url.replace(path=PATH, query="")))
+        return Response(raw, status, media_type="application/json")
 
     async def answer(request: Request) -> Response:
         try:
@@ -91,8 +102,11 @@ def _endpoint(proxy: HttpProxy, hosts: Sequence[str], token: str | None) -> ASGI
         reply = proxy.post(request, raw) if request.method == "POST" else proxy.other(request)
         return await reply.response(request)
 
-    route = Route(PATH, answer, methods=["GET", "POST", "DELETE"])
-    return Starlette(routes=[route], middleware=[Middleware(_Door, hosts=hosts, token=token)])
+    routes = [
+        Route(PATH, answer, methods=["GET", "POST", "DELETE"]),
+        Route(WELL_KNOWN + PATH, describe),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(_Door, hosts=hosts, token=token)])
 
 
 class _Door:

@@ -1,0 +1,120 @@
+"""A server over HTTP that asks for a token, and its authorization server, at a given socket.
+
+The MCP side is the SDK's: it serves the resource metadata and challenges. The authorization server
+stands for one that is not ours: it registers any client, needs no person, and binds a token to the
+resource that it was asked for. `GET /revoke` ends all tokens; `GET /resources` lists what tokens
+were asked for.
+"""
+
+import base64
+import secrets
+import socket
+import sys
+from urllib.parse import urlencode
+
+import uvicorn
+from mcp.server import MCPServer
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from mcp.types import ToolAnnotations
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+listening = socket.socket(fileno=int(sys.argv[-1]))
+ORIGIN = f"http://127.0.0.1:{listening.getsockname()[1]}"
+SERVER = f"{ORIGIN}/mcp"
+SECRET = base64.b64encode(b"lab:secret-of-the-lab").decode()
+codes: dict[str, str] = {}
+tokens: dict[str, str] = {}
+resources: list[str] = []
+
+
+class Tokens:
+    """Knows which tokens were issued."""
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """A token, and the resource that it was issued for."""
+        resource = tokens.get(token)
+        if resource is None:
+            return None
+        return AccessToken(token=token, client_id="lab", scopes=["read"], resource=resource)
+
+
+server = MCPServer(
+    "guarded",
+    token_verifier=Tokens(),
+    auth=AuthSettings(
+        issuer_url=ORIGIN,
+        resource_server_url=SERVER,
+        required_scopes=["read"],
+        validate_token_resource="strict" in sys.argv,
+    ),
+)
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def add(a: int, b: int) -> int:
+    """The sum."""
+    return a + b
+
+
+def metadata(_: Request) -> Response:
+    """Where it authorizes (RFC 8414)."""
+    return JSONResponse(
+        {
+            "issuer": ORIGIN,
+            "authorization_endpoint": f"{ORIGIN}/authorize",
+            "token_endpoint": f"{ORIGIN}/token",
+            "registration_endpoint": f"{ORIGIN}/register",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+            "scopes_supported": ["read"],
+        }
+    )
+
+
+async def register(request: Request) -> Response:
+    """Take any client."""
+    return JSONResponse({**await request.json(), "client_id": "registered"}, 201)
+
+
+def authorize(request: Request) -> Response:
+    """Authorize whoever asks."""
+    code = secrets.token_hex(8)
+    codes[code] = request.query_params["resource"]
+    back = {"code": code, "state": request.query_params["state"]}
+    return RedirectResponse(f"{request.query_params['redirect_uri']}?{urlencode(back)}", 302)
+
+
+async def token(request: Request) -> Response:
+    """Issue a token for a code, or for the lab's credentials."""
+    form = await request.form()
+    is_lab = request.headers.get("authorization") == f"Basic {SECRET}"
+    if form["grant_type"] == "client_credentials" and not is_lab:
+        return JSONResponse({"error": "invalid_client"}, 401)
+    resource = str(form["resource"]) if is_lab else codes.pop(str(form["code"]))
+    issued = secrets.token_hex(16)
+    tokens[issued] = resource
+    resources.append(resource)
+    return JSONResponse({"access_token": issued, "token_type": "Bearer", "scope": "read"})
+
+
+def revoke(_: Request) -> Response:
+    """End all tokens."""
+    tokens.clear()
+    return Response()
+
+
+app = server.streamable_http_app()
+app.routes.extend(
+    [
+        Route("/.well-known/oauth-authorization-server", metadata),
+        Route("/register", register, methods=["POST"]),
+        Route("/authorize", authorize),
+        Route("/token", token, methods=["POST"]),
+        Route("/revoke", revoke),
+        Route("/resources", lambda _: JSONResponse(resources)),
+    ]
+)
+uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[listening])
