@@ -52,6 +52,7 @@ def oauth(url: str) -> httpx2.Auth:
     import httpx2  # noqa: PLC0415 -- see the support's
     from mcp.client.auth import OAuthClientProvider  # noqa: PLC0415 -- see the support's
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata  # noqa: PLC0415 -- see the support's
+    from pydantic import AnyUrl  # noqa: PLC0415 -- see the support's
 
     kept: dict[str, Any] = {}
     back: dict[str, list[str]] = {}
@@ -77,7 +78,7 @@ def oauth(url: str) -> httpx2.Auth:
     async def callback() -> AuthorizationCodeResult:
         return AuthorizationCodeResult(code=back["code"][0], state=back["state"][0])
 
-    told = OAuthClientMetadata(redirect_uris=["http://127.0.0.1:1/back"], client_name="test")
+    told = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/back")], client_name="test")
     return OAuthClientProvider(url, told, Storage(), browse, callback)
 
 

@@ -250,6 +250,12 @@ def offers_forms(capabilities: Any) -> bool:
     return isinstance(offered, dict) and (not offered or "form" in offered)
 
 
+def answered_elsewhere(id_: Id) -> bytes:
+    """Return the notification that a client's user need not answer any more."""
+    gone = {"requestId": id_, "reason": "it was answered elsewhere"}
+    return frames.notification("notifications/cancelled", gone)
+
+
 def _question(approval: Approval) -> dict[str, Any]:
     arguments = bytes(approval.asked.arguments).decode()
     approve = {

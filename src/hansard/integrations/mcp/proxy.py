@@ -18,7 +18,7 @@ from typing import Any
 from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.approvals import offers_forms
+from hansard.integrations.mcp.approvals import answered_elsewhere, offers_forms
 from hansard.integrations.mcp.calls import INITIALIZE, Asked, asked, asked_back
 from hansard.integrations.mcp.frames import (
     Answer,
@@ -96,8 +96,7 @@ class Proxy:
             await self._tell(frames.request(id_, "elicitation/create", params))
             return await waiting
         except asyncio.CancelledError:
-            gone = {"requestId": id_, "reason": "it was answered elsewhere"}
-            await self._tell(frames.notification("notifications/cancelled", gone))
+            await self._tell(answered_elsewhere(id_))
             raise
         finally:
             del self._asked_back[id_]

@@ -131,22 +131,22 @@ class NoSuchRun(CallerError):
         )
 
 
-async def which(record: Any, asked: Serving) -> str | None:
+async def which(record: Any, config: Serving) -> str | None:
     """The run that is meant; None for a new one. Raises NoSuchRun."""
-    if asked.run == NEW:
+    if config.run == NEW:
         return None
-    if asked.run != LAST:
-        return asked.run
-    found = await record.runs(workflow=asked.workflow)
+    if config.run != LAST:
+        return config.run
+    found = await record.runs(workflow=config.workflow)
     if not found:
-        raise NoSuchRun(asked.workflow)
+        raise NoSuchRun(config.workflow)
     newest: str = found[0][0]
     return newest
 
 
 async def serve(
     record: Any,
-    asked: Serving,
+    config: Serving,
     told: Told,
     began: Callable[[str], None],
     learned: Callable[[dict[str, Effects]], None],
@@ -158,32 +158,32 @@ async def serve(
     known, `listens` the URL of clients, `waits` each question that a call waits for. Raises as
     `record.run`, and CallerError, ServerNotStarted, NoSuchRun.
     """
-    asked.check()
-    run = await which(record, asked)
-    workflow = asked.workflow if run is None else None  # one that is joined keeps its own
+    config.check()
+    run = await which(record, config)
+    workflow = config.workflow if run is None else None  # one that is joined keeps its own
     options: dict[str, Any] = {"run": run}
-    if asked.mode in READS_ONLY:
-        options["mode"] = asked.mode
+    if config.mode in READS_ONLY:
+        options["mode"] = config.mode
     if run is None:
-        options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: asked.server}}
+        options |= {"program": "hansard mcp proxy", "labels": {SERVER_LABEL: config.server}}
 
     @asynccontextmanager
     async def recording() -> AsyncGenerator[Recording]:
-        opened = record.run(workflow, agent=asked.agent, role=asked.role, **options)
+        opened = record.run(workflow, agent=config.agent, role=config.role, **options)
         async with opened as session:
             began(session.run)
-            effects, approvals = ToolEffects(asked.rules), None
-            if asked.rules.gate.ask_first and asked.mode not in READS_ONLY:
+            effects, approvals = ToolEffects(config.rules), None
+            if config.rules.gate.ask_first and config.mode not in READS_ONLY:
                 workspace = session.engine.workspace
-                asks = asked.rules.asks_first
-                approvals = ApprovalWaits(asks, workspace, asked.timeout_s, waits)
+                asks = config.rules.asks_first
+                approvals = ApprovalWaits(asks, workspace, config.timeout_s, waits)
             found = Recording(
                 session,
                 effects,
-                timeout_s=asked.timeout_s,
+                timeout_s=config.timeout_s,
                 tell=learned,
                 told=told,
-                in_any_order=asked.http is not None and run is not None,
+                in_any_order=config.http is not None and run is not None,
                 approvals=approvals,
             )
             try:
@@ -191,35 +191,35 @@ async def serve(
             finally:
                 await found.close()
 
-    if asked.http is None:
-        await _over_pipes(asked, recording)
+    if config.http is None:
+        await _over_pipes(config, recording)
         return
     over = _http("--http")
-    where = over.address(asked.http, asked.hosts, asked.client_token)
+    where = over.address(config.http, config.hosts, config.client_token)
     server = None
-    if asked.mode not in READS_ONLY and asked.url is not None:
-        server = over.HttpServer(asked.url, asked.headers, of_many=True, login=asked.login)
-    elif asked.mode not in READS_ONLY:
-        _demand_there(asked)
-        server = over.carried_to(partial(_server, asked), asked.server)
-    await over.serve(where, asked.client_token, server, recording, listens)
+    if config.mode not in READS_ONLY and config.url is not None:
+        server = over.HttpServer(config.url, config.headers, of_many=True, login=config.login)
+    elif config.mode not in READS_ONLY:
+        _demand_there(config)
+        server = over.carried_to(partial(_server, config), config.server)
+    await over.serve(where, config.client_token, server, recording, listens)
 
 
-def _demand_there(asked: Serving) -> None:
+def _demand_there(config: Serving) -> None:
     """Raise ServerNotStarted for a command that is not there: clients would be told one by one."""
-    commands = [asked.command] if asked.command else []
-    commands += [each.argv for each in asked.servers.values() if each.url is None]
+    commands = [config.command] if config.command else []
+    commands += [each.argv for each in config.servers.values() if each.url is None]
     for argv in commands:
         if shutil.which(argv[0]) is None:
             raise ServerNotStarted(argv[0], "there is no such program")
 
 
 async def _over_pipes(
-    asked: Serving, recording: Callable[[], AbstractAsyncContextManager[Recording]]
+    config: Serving, recording: Callable[[], AbstractAsyncContextManager[Recording]]
 ) -> None:
     upstream: Server | None = None
-    if asked.mode not in READS_ONLY:
-        upstream = await _server(asked)
+    if config.mode not in READS_ONLY:
+        upstream = await _server(config)
     try:
         async with _pipes() as (reader, write), recording() as found:
             await Proxy(found, upstream, write).serve(reader)
@@ -228,14 +228,14 @@ async def _over_pipes(
             await upstream.close()
 
 
-async def _server(asked: Serving) -> Server:
-    """Who is asked. Raises ServerNotStarted, BadValue, NotInstalled."""
-    if not asked.servers:
-        given = Declared(url=asked.url, headers=dict(asked.headers))
-        return await _reached(given, asked.command, asked.login)
+async def _server(config: Serving) -> Server:
+    """Return who answers requests. Raises ServerNotStarted, BadValue, NotInstalled."""
+    if not config.servers:
+        given = Declared(url=config.url, headers=dict(config.headers))
+        return await _reached(given, config.command, config.login)
     started: dict[str, Server] = {}
     try:
-        for name, each in asked.servers.items():
+        for name, each in config.servers.items():
             started[name] = await _reached(each, each.argv)
     except BaseException:
         for server in started.values():

@@ -70,7 +70,7 @@ class ResourceMetadata:
     async def read(self, own: str) -> tuple[int, bytes]:
         """Return the status and the body for the proxy's own address.
 
-        A server without metadata that asked for authorization is of the revision 2025-03-26: its
+        A server without metadata that wants authorization is of the revision 2025-03-26: its
         authorization server is at its own origin.
         """
         await asyncio.to_thread(importlib.import_module, "mcp.client.auth")

@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import msgspec
@@ -24,7 +25,8 @@ from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import Asked, asked, asked_back
+from hansard.integrations.mcp.approvals import answered_elsewhere, offers_forms
+from hansard.integrations.mcp.calls import INITIALIZE, Asked, asked, asked_back
 from hansard.integrations.mcp.frames import Answer, BadFrame, Frame, Id, Notification, Request
 from hansard.integrations.mcp.http.reply import Reply
 from hansard.integrations.mcp.http.server import (
@@ -64,6 +66,9 @@ ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
 REFUSE_S = 5.0
 """Seconds that a server has to take that nobody answers its question."""
 
+ELICITING_MAX = 10_000
+"""Sessions of which it is known that their client offers elicitation; the oldest is forgotten."""
+
 OF_A_CALL = ("mcp-name", "mcp-param-")
 """How headers begin that only a request of its own has."""
 
@@ -71,7 +76,7 @@ Key = tuple[str, Id]
 """A session, and a request's id in it."""
 
 
-class _From(msgspec.Struct, frozen=True):
+class _Source(msgspec.Struct, frozen=True):
     """Where a frame of a client came from: its headers, its session ("" for none), what goes back
     on its request, the address that it was sent to, and whether its revision has no sessions.
     """
@@ -83,29 +88,46 @@ class _From(msgspec.Struct, frozen=True):
     is_stateless: bool = False
 
 
-def _from(request: HttpRequest, reply: Reply) -> _From:
+def _source_of(request: HttpRequest, reply: Reply) -> _Source:
     headers = request.headers
     is_stateless = headers.get(VERSION, "") >= STATELESS_FROM
     session, address = headers.get(SESSION, ""), httpx2.URL(str(request.url.replace(query="")))
-    return _From([*headers.items()], session, reply, address, is_stateless)
+    return _Source([*headers.items()], session, reply, address, is_stateless)
 
 
 class _ToClient:
-    """The client of a call over HTTP, as far as a call that waits for an approval needs it."""
+    """The client of a call over HTTP, for as long as the call waits for an approval."""
 
-    elicits = False
-
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
+    def __init__(self, call: _Source, asked_back: dict[Key, Waiting], *, elicits: bool) -> None:
+        self.elicits = elicits
+        self._call = call
+        self._asked_back = asked_back
 
     async def notify(self, raw: bytes) -> None:
         """Send a notification on the request's own stream."""
-        self._reply.stream()
-        await self._reply.put(ServerSentEvent(data=raw.decode()))
+        self._call.reply.stream()
+        await self._call.reply.put(ServerSentEvent(data=raw.decode()))
 
     async def elicit(self, params: dict[str, Any]) -> Answer:
-        """Not offered."""
-        raise NotImplementedError(params)
+        """Send `elicitation/create` on that stream, and wait for its answer."""
+        id_ = f"hansard-approval-{uuid4().hex}"
+        key = (self._call.session, id_)
+        waiting: Waiting = asyncio.get_running_loop().create_future()
+        self._asked_back[key] = waiting
+        try:
+            await self.notify(frames.request(id_, "elicitation/create", params))
+            answer, sent = await waiting
+        except asyncio.CancelledError:
+            await self.notify(answered_elsewhere(id_))
+            raise
+        finally:
+            del self._asked_back[key]
+        await sent.reply.finish(b"", ACCEPTED)
+        return answer
+
+
+Waiting = asyncio.Future[tuple[Answer, _Source]]
+"""A client's answer that is waited for, and the request that brings it."""
 
 
 class _Call(msgspec.Struct, eq=False):
@@ -130,7 +152,8 @@ class HttpProxy:
         self._questions = set[asyncio.Task[None]]()
         self._refused_back = 0
         self._calls: dict[Key, _Call] = {}
-        self._asked_back: dict[Key, asyncio.Future[tuple[Answer, _From]]] = {}
+        self._asked_back: dict[Key, Waiting] = {}
+        self._elicits: dict[str, None] = {}  # sessions whose client offers elicitation
 
     async def close(self) -> None:
         """Calls that are open are waited for a little; then they are in doubt."""
@@ -146,29 +169,29 @@ class HttpProxy:
     def post(self, request: HttpRequest, raw: bytes) -> Reply:
         """A frame of a client."""
         reply = Reply(calls_off=False)
-        came = _from(request, reply)
+        source = _source_of(request, reply)
         try:
             frame = frames.read(raw)
         except BadFrame as bad:
-            self._begin(reply, self._refuse(bad.id, bad.code, str(bad), came))
+            self._begin(reply, self._refuse(bad.id, bad.code, str(bad), source))
             return reply
         try:
             step = asked(frame) if isinstance(frame, Request) else None
         except HansardError as bad:
             id_ = frame.id if isinstance(frame, Request) else None
-            self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), came))
+            self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), source))
             return reply
-        if isinstance(frame, Answer) and self._answered_back(frame, came):
+        if isinstance(frame, Answer) and self._answered_back(frame, source):
             return reply  # who waits for it passes it on
         if not isinstance(frame, Request) or step is None:
             reply.calls_off = isinstance(frame, Request)
-            self._begin(reply, self._no_step(frame, came))
-        elif came.session and (came.session, frame.id) in self._calls:
+            self._begin(reply, self._no_step(frame, source))
+        elif source.session and (source.session, frame.id) in self._calls:
             message = f"id {frame.id!r:.40} is that of an open request: give each its own"
-            self._begin(reply, self._refuse(frame.id, frames.INVALID_REQUEST, message, came))
+            self._begin(reply, self._refuse(frame.id, frames.INVALID_REQUEST, message, source))
         else:
-            reply.calls_off = came.is_stateless
-            task = self._begin(reply, self._step(frame, step, came))
+            reply.calls_off = source.is_stateless
+            task = self._begin(reply, self._step(frame, step, source))
             self._steps.add(task)
             task.add_done_callback(self._steps.discard)
         return reply
@@ -176,11 +199,11 @@ class HttpProxy:
     def other(self, request: HttpRequest) -> Reply:
         """A client that opens the stream of its session, or ends the session."""
         reply = Reply(calls_off=request.method == "GET")
-        came = _from(request, reply)
+        source = _source_of(request, reply)
         if self._server is None:
             self._begin(reply, reply.finish(b"", NOT_ALLOWED))
         else:
-            self._begin(reply, self._pass(self._server, request.method, None, came))
+            self._begin(reply, self._pass(self._server, request.method, None, source))
         return reply
 
     def _begin(self, reply: Reply, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -195,20 +218,20 @@ class HttpProxy:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _refuse(self, id_: Id | None, code: int, why: str, came: _From) -> None:
+    async def _refuse(self, id_: Id | None, code: int, why: str, source: _Source) -> None:
         told = {"code": code, "message": why}
-        await came.reply.finish(frames.error(id_, told), BAD_REQUEST)
+        await source.reply.finish(frames.error(id_, told), BAD_REQUEST)
 
-    async def _no_step(self, frame: Frame, came: _From) -> None:
+    async def _no_step(self, frame: Frame, source: _Source) -> None:
         if self._server is not None:
-            await self._pass(self._server, "POST", frame.raw, came)
+            await self._pass(self._server, "POST", frame.raw, source)
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
-                self._called_off((came.session, frame.calls_off))
+                self._called_off((source.session, frame.calls_off))
         elif isinstance(frame, Request):
             raw = unanswerable(frame)
-            await came.reply.finish(raw, _status(raw, came))
+            await source.reply.finish(raw, _status(raw, source))
         else:
-            await came.reply.finish(b"", ACCEPTED)
+            await source.reply.finish(b"", ACCEPTED)
 
     def _called_off(self, key: Key) -> None:
         call = self._calls.get(key)
@@ -218,57 +241,65 @@ class HttpProxy:
 
     # A step
 
-    async def _step(self, frame: Request, step: Asked, came: _From) -> None:
+    async def _step(self, frame: Request, step: Asked, source: _Source) -> None:
         """Answer a request, from the record or by the server."""
         loop = asyncio.get_running_loop()
-        call, key = _Call(loop.create_future(), loop.create_future()), (came.session, frame.id)
-        if came.session:
+        call, key = _Call(loop.create_future(), loop.create_future()), (source.session, frame.id)
+        if source.session:
             self._calls[key] = call
-        ask = None if self._server is None else partial(self._ask, self._server, frame, call, came)
+        ask = (
+            None if self._server is None else partial(self._ask, self._server, frame, call, source)
+        )
         try:
-            found = await self._recording.answer(frame, step, ask, _ToClient(came.reply))
+            client = _ToClient(source, self._asked_back, elicits=source.session in self._elicits)
+            found = await self._recording.answer(frame, step, ask, client)
             call.recorded.set_result(found.raw)
             if call.refused is not None:
-                await came.reply.finish(call.refused)
+                await source.reply.finish(call.refused)
             else:
-                status = None if found.is_servers else _status(found.raw, came)
-                await came.reply.finish(found.raw, status)
+                status = None if found.is_servers else _status(found.raw, source)
+                await source.reply.finish(found.raw, status)
         finally:
             if self._calls.get(key) is call:
                 del self._calls[key]
             call.recorded.cancel()
 
     async def _ask(
-        self, server: HttpServer, asked_: Request, call: _Call, came: _From, frame: Request
+        self, server: HttpServer, asked_: Request, call: _Call, source: _Source, frame: Request
     ) -> Answer:
         """The server's answer to a client's request, or to one of the proxy's own beside it."""
         if frame is not asked_:
-            return await self._ask_aside(server, frame, came)
-        async with server.asked("POST", came.headers, frame.raw) as response:
-            _head(server, response, came)
+            return await self._ask_aside(server, frame, source)
+        async with server.asked("POST", source.headers, frame.raw) as response:
+            _head(server, response, source)
+            session = response.headers.get(SESSION) if asked_.method == INITIALIZE else None
+            if session and offers_forms(asked_.params.get("capabilities")):
+                self._elicits[session] = None
+                if len(self._elicits) > ELICITING_MAX:
+                    del self._elicits[next(iter(self._elicits))]
             if not is_stream(response):
                 try:
                     return await server.answer(response, frame)
                 except Refused as refused:
                     call.refused = refused.raw
                     raise
-            came.reply.stream()
-            answer = await self._on_stream(response, frame, call, came)
-        if answer is None and came.session and call.resumable:
-            came.reply.close()  # its client goes on with another stream, by the last event's id
+            source.reply.stream()
+            answer = await self._on_stream(response, frame, call, source)
+        if answer is None and source.session and call.resumable:
+            source.reply.close()  # its client goes on with another stream, by the last event's id
             answer = await call.answer
         if answer is None:
             raise ServerGone(f"{server.shown} ended its stream before the answer")
         return answer
 
     async def _on_stream(
-        self, response: httpx2.Response, frame: Request, call: _Call, came: _From
+        self, response: httpx2.Response, frame: Request, call: _Call, source: _Source
     ) -> Answer | None:
         """The answer on a request's own stream, or on another that has it first; None where the
         stream ends before, or its client has left it to go on with it elsewhere.
         """
-        taking = asyncio.ensure_future(self._take(response, frame, call, came))
-        leaving = asyncio.ensure_future(came.reply.left.wait())
+        taking = asyncio.ensure_future(self._take(response, frame, call, source))
+        leaving = asyncio.ensure_future(source.reply.left.wait())
         try:
             waiting: set[asyncio.Future[Any]] = {taking, call.answer, leaving}
             while True:
@@ -277,7 +308,7 @@ class HttpProxy:
                     return taking.result()
                 if call.answer in done:
                     return await call.answer
-                if call.resumable and came.session:
+                if call.resumable and source.session:
                     return None
         finally:
             for each in (taking, leaving):
@@ -285,21 +316,21 @@ class HttpProxy:
             await asyncio.gather(taking, leaving, return_exceptions=True)
 
     async def _take(
-        self, response: httpx2.Response, frame: Request, call: _Call, came: _From
+        self, response: httpx2.Response, frame: Request, call: _Call, source: _Source
     ) -> Answer | None:
         async for event, found in events(response):
             call.resumable = call.resumable or bool(event.id)
             if isinstance(found, Answer) and found.id == frame.id:
-                came.reply.last = event.id
+                source.reply.last = event.id
                 return found
-            await self._say(event, found, came)
+            await self._say(event, found, source)
         return None
 
-    async def _ask_aside(self, server: HttpServer, frame: Request, came: _From) -> Answer:
+    async def _ask_aside(self, server: HttpServer, frame: Request, source: _Source) -> Answer:
         """The answer to a request of the proxy's own, in the client's name."""
         headers = [
             (name, frame.method if name == METHOD else value)
-            for name, value in came.headers
+            for name, value in source.headers
             if not name.startswith(OF_A_CALL)
         ]
         async with server.asked("POST", headers, frame.raw) as response:
@@ -312,64 +343,66 @@ class HttpProxy:
 
     # What the server sends
 
-    async def _pass(self, server: HttpServer, method: str, raw: bytes | None, came: _From) -> None:
+    async def _pass(
+        self, server: HttpServer, method: str, raw: bytes | None, source: _Source
+    ) -> None:
         """Pass a request on that is no step, and what comes of it back."""
         try:
-            async with server.asked(method, came.headers, raw) as response:
-                _head(server, response, came)
+            async with server.asked(method, source.headers, raw) as response:
+                _head(server, response, source)
                 if is_stream(response):
-                    came.reply.stream()
+                    source.reply.stream()
                     async for event, found in events(response):
-                        await self._say(event, found, came)
+                        await self._say(event, found, source)
                 else:
-                    await came.reply.finish(await server.body(response))
+                    await source.reply.finish(await server.body(response))
             if method == "DELETE" and response.is_success:
-                self._ended(came.session)
+                self._ended(source.session)
         except (NotDone, ServerGone) as lost:
             told = {"code": frames.INTERNAL_ERROR, "message": str(lost)}
-            await came.reply.finish(frames.error(None, told), LOST)
+            await source.reply.finish(frames.error(None, told), LOST)
 
     def _ended(self, session: str) -> None:
+        self._elicits.pop(session, None)
         for (of, _), call in self._calls.items():
             if of == session:
                 _fail(call, ServerGone("its client ended the session"))
 
-    async def _say(self, event: ServerSentEvent, frame: Frame | None, came: _From) -> None:
+    async def _say(self, event: ServerSentEvent, frame: Frame | None, source: _Source) -> None:
         """Pass on what the server says on a stream: an answer once it is on record, a question as
         a step.
         """
         step = asked_back(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Request) and step is not None:
             if len(self._questions) >= ASKED_MAX:
-                await self._refuse_back(frame, came)
+                await self._refuse_back(frame, source)
                 return
-            task = self._recording.begin(self._step_back(frame, step, event, came))
+            task = self._recording.begin(self._step_back(frame, step, event, source))
             for held in (self._tasks, self._questions):
                 held.add(task)
                 task.add_done_callback(held.discard)
             return
         call = None
         if isinstance(frame, Answer) and frame.id is not None:
-            call = self._calls.get((came.session, frame.id))
+            call = self._calls.get((source.session, frame.id))
         if call is not None and isinstance(frame, Answer):
             if not call.answer.done():
                 call.answer.set_result(frame)
             event = dataclasses.replace(event, data=(await call.recorded).decode())
-        await came.reply.put(event)
+        await source.reply.put(event)
 
     async def _step_back(
-        self, frame: Request, step: Asked, event: ServerSentEvent, came: _From
+        self, frame: Request, step: Asked, event: ServerSentEvent, source: _Source
     ) -> None:
         """Answer what the server asks, from the record or by the client."""
-        key = (came.session, frame.id)
-        answers: list[_From] = []
+        key = (source.session, frame.id)
+        answers: list[_Source] = []
 
         async def ask() -> Answer:
-            waiting: asyncio.Future[tuple[Answer, _From]]
-            waiting = asyncio.get_running_loop().create_future()
+            waiting: Waiting = asyncio.get_running_loop().create_future()
             self._asked_back[key] = waiting
             try:
-                await came.reply.put(event)
+                await source.reply.put(event)
                 answer, answerer = await waiting
                 answers.append(answerer)
                 return answer
@@ -377,14 +410,14 @@ class HttpProxy:
                 del self._asked_back[key]
 
         raw = await self._recording.answer_back(frame, step, ask)
-        await self._answer_back(raw, answers[0] if answers else _aside(came))
+        await self._answer_back(raw, answers[0] if answers else _aside(source))
 
-    async def _answer_back(self, raw: bytes, to: _From) -> None:
+    async def _answer_back(self, raw: bytes, to: _Source) -> None:
         if self._server is not None:
             with contextlib.closing(to.reply):
                 await self._pass(self._server, "POST", raw, to)
 
-    async def _refuse_back(self, frame: Request, came: _From) -> None:
+    async def _refuse_back(self, frame: Request, source: _Source) -> None:
         """Tell the server that nobody answers: too many of its questions are open."""
         why = f"{ASKED_MAX:,} questions wait for the client's answers"
         self._refused_back += 1
@@ -393,28 +426,28 @@ class HttpProxy:
         told = {"code": frames.INTERNAL_ERROR, "message": why}
         with contextlib.suppress(TimeoutError):  # it takes no answer, then
             async with asyncio.timeout(REFUSE_S):
-                await self._answer_back(frames.error(frame.id, told), _aside(came))
+                await self._answer_back(frames.error(frame.id, told), _aside(source))
 
-    def _answered_back(self, frame: Answer, came: _From) -> bool:
+    def _answered_back(self, frame: Answer, source: _Source) -> bool:
         """Whether a frame answers what the server asked, of which a step waits."""
-        waiting = None if frame.id is None else self._asked_back.get((came.session, frame.id))
+        waiting = None if frame.id is None else self._asked_back.get((source.session, frame.id))
         if waiting is None or waiting.done():
             return False
-        waiting.set_result((frame, came))
+        waiting.set_result((frame, source))
         return True
 
 
-def _aside(came: _From) -> _From:
+def _aside(source: _Source) -> _Source:
     """For what goes to the server in a client's name, of which the client is told nothing."""
-    return msgspec.structs.replace(came, reply=Reply(calls_off=False))
+    return msgspec.structs.replace(source, reply=Reply(calls_off=False))
 
 
-def _head(server: HttpServer, response: httpx2.Response, came: _From) -> None:
+def _head(server: HttpServer, response: httpx2.Response, source: _Source) -> None:
     """Pass on how the server answers."""
     headers = passed_on(response.headers.multi_items())
     if server.metadata is not None:
-        headers = server.metadata.addressed(response.status_code, headers, came.address)
-    came.reply.head(response.status_code, headers)
+        headers = server.metadata.addressed(response.status_code, headers, source.address)
+    source.reply.head(response.status_code, headers)
 
 
 def _fail(call: _Call, gone: ServerGone) -> None:
@@ -422,8 +455,8 @@ def _fail(call: _Call, gone: ServerGone) -> None:
         call.answer.set_exception(gone)
 
 
-def _status(raw: bytes, came: _From) -> int:
+def _status(raw: bytes, source: _Source) -> int:
     """Of an answer that no response of a server carries."""
     found = frames.read(raw)
     code = found.error.get("code") if isinstance(found, Answer) and found.error else None
-    return STATUSES.get(code or 0, 200) if came.is_stateless else 200
+    return STATUSES.get(code or 0, 200) if source.is_stateless else 200
