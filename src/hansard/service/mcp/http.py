@@ -8,23 +8,44 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
 
+import httpx2
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
+from hansard.bus.loggers import logger
+from hansard.client.listening import CLOSE, LOCAL, LOOPBACK, Address, foreign, listen
 from hansard.domain.errors import BadValue
 from hansard.service.mcp.server import PATH, app_of
 from hansard.service.mcp.sessions import Sessions
+
+_log = logger(__name__)
 
 TOKEN_LENGTH_MIN = 16
 """Shortest token, in characters: one that can be guessed is none."""
 
 SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
-"""Open sessions of the protocol in all, shared out evenly, and of a token; one more gets 503."""
+"""Open sessions of the protocol in all, shared out evenly, and of a token; for one more the session
+that was idle longest ends.
+"""
+
+BUSY_MAX = 10
+"""So many more may be open while all of a token's sessions wait for answers; then one gets 503."""
+
+ENDED_MAX = 1_000
+"""Sessions of a token that were ended for others; their clients learn why."""
+
+SESSION = "mcp-session-id"
+"""Header of the transport."""
+
+INVALID_REQUEST = -32600
+"""Code of JSON-RPC 2.0."""
 
 BEARER = "bearer "
 
@@ -47,11 +68,72 @@ REVOKED = (
 )
 
 
-class _Served(msgspec.Struct, frozen=True):
-    """What answers the requests of one client."""
+class _Session(msgspec.Struct):
+    """A session of the protocol: when it was last used, and its requests without an answer yet."""
 
-    sessions: Sessions
-    app: ASGIApp
+    used_s: float
+    open: int = 0
+
+
+class _Served:
+    """Answers the requests of one client, in at most `sessions_max` sessions of the protocol."""
+
+    def __init__(self, sessions: Sessions, app: ASGIApp, sessions_max: int) -> None:
+        self.sessions = sessions
+        self._app = app
+        self._max = sessions_max
+        self._open: dict[str, _Session] = {}
+        self._ended: dict[str, None] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; where it opens a session too many, end the one that is idle longest."""
+        name = Request(scope).headers.get(SESSION, "")
+        if name in self._ended:
+            await _ended(self._max)(scope, receive, send)
+            return
+        session = self._open.get(name)
+        is_post = scope["method"] == "POST"
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if scope["method"] == "DELETE" or message["status"] == HTTPStatus.NOT_FOUND:
+                    self._open.pop(name, None)
+                begun = Headers(raw=message["headers"]).get(SESSION)
+                if begun and not name:
+                    self._open[begun] = _Session(time.monotonic())
+                    await self._make_room(begun)
+            await send(message)
+
+        if session is not None and is_post:
+            session.used_s, session.open = time.monotonic(), session.open + 1
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            if session is not None and is_post:
+                session.used_s, session.open = time.monotonic(), session.open - 1
+
+    async def _make_room(self, begun: str) -> None:
+        others = [(each.used_s, name) for name, each in self._open.items() if name != begun]
+        idle = [(used_s, name) for used_s, name in others if not self._open[name].open]
+        if len(self._open) <= self._max or not idle:
+            return
+        _, name = min(idle)
+        del self._open[name]
+        self._ended[name] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        _log.warning("a token has too many sessions: the one idle longest ends", most=self._max)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(self._app)) as http:
+            await http.delete(f"http://{LOOPBACK}{PATH}", headers={SESSION: name})
+
+
+def _ended(most: int) -> JSONResponse:
+    message = (
+        f"this session has ended: its token had more than {most} sessions, and this one was idle "
+        "longest; begin another with initialize"
+    )
+    error = {"code": INVALID_REQUEST, "message": message}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, HTTPStatus.NOT_FOUND)
 
 
 class _Door:
@@ -90,7 +172,7 @@ class _Door:
             if not refused:
                 await send(message)
 
-        await server.app(scope, receive, sent)
+        await server(scope, receive, sent)
 
 
 def _unauthorized(why: str) -> JSONResponse:
@@ -121,7 +203,8 @@ async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Ser
         yield {
             _digest(client.token): _Served(
                 client.sessions,
-                await stack.enter_async_context(app_of(client.sessions, of_each)),
+                await stack.enter_async_context(app_of(client.sessions, of_each + BUSY_MAX)),
+                of_each,
             )
             for client in clients
         }
