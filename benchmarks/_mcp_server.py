@@ -1,9 +1,11 @@
-"""A server of two tools, made with the SDK: one reads, one would write."""
+"""A server of two tools, made with the SDK: one reads, one would write. Over stdio, or a port."""
+
+import sys
 
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
-server = MCPServer("bench")
+server = MCPServer("bench", log_level="CRITICAL")
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -18,4 +20,7 @@ def note(number: int) -> int:
     return number
 
 
-server.run()
+if sys.argv[1:]:
+    server.run("streamable-http", port=int(sys.argv[1]))
+else:
+    server.run()

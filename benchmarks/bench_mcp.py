@@ -3,10 +3,12 @@ own server wait for a read, beside a program that asks the same in its own proce
 
 One client that writes lines, and one server made with the SDK, over stdio: directly, and through
 `hansard mcp proxy` recording (the durable intent before each call included, `strict` and
-`relaxed`), and replaying without the server; call by call in turn, and 300 calls at once. Then
-`hansard mcp serve` over stdio: an entry of shared state, and a statement of SQL. Goal: the median
-of a recorded call within 1.5 times the direct one, `relaxed`. (Medians of all calls; beside them
-the median of the ratios of neighbours, which a loaded machine disturbs less.)
+`relaxed`), and replaying without the server; call by call in turn, and 300 calls at once. The same
+over HTTP, call by call over one connection: the server directly, and through `proxy --http`
+(`relaxed`). Then `hansard mcp serve` over stdio: an entry of shared state, and a statement of SQL;
+and the entry from `serve --http`. Goal: the median of a recorded call within 1.5 times the direct
+one, `relaxed`. (Medians of all calls; beside them the median of the ratios of neighbours, which a
+loaded machine disturbs less.)
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
+import socket
 import statistics
 import sys
 import tempfile
@@ -22,6 +26,8 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+
+import httpx2
 
 import hansard
 from benchmarks import _world
@@ -83,6 +89,69 @@ class Client:
         await self._reading
 
 
+class HttpClient:
+    """Posts requests over one connection, each after the answer to the one before."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        headers = {"accept": "application/json, text/event-stream"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        self._http = httpx2.AsyncClient(headers=headers, timeout=60)
+        self._url = url
+        self._number = 0
+
+    async def greet(self) -> None:
+        """Begin a session."""
+        answer = await self._post("initialize", GREETING)
+        self._http.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self._http.post(self._url, json=done)
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """A tool's result."""
+        answer = await self._post("tools/call", {"name": tool, "arguments": arguments})
+        line = next(line for line in answer.text.splitlines() if '"result"' in line)
+        result: dict[str, Any] = json.loads(line.removeprefix("data: "))["result"]
+        assert not result.get("isError"), result
+        return result
+
+    async def _post(self, method: str, params: dict[str, Any]) -> httpx2.Response:
+        self._number += 1
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        answer = await self._http.post(self._url, json=request)
+        answer.raise_for_status()
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def at_port(command: list[str], port: int, **env: str) -> AsyncIterator[str]:
+    """A command that listens at a port, and its address; it is ended."""
+    process = await asyncio.create_subprocess_exec(
+        *command, env=os.environ | env, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                assert process.returncode is None, f"{command} ended before it listened"
+                with contextlib.suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.close()
+                    break
+                await asyncio.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 @contextlib.asynccontextmanager
 async def client(command: list[str], **env: str) -> AsyncIterator[Client]:
     """A client that has greeted the command."""
@@ -139,6 +208,43 @@ async def played(found: Findings, everybody: dict[str, Client]) -> None:
     report(found, f"{TOGETHER} calls at once", at_once)
 
 
+async def over_http(found: Findings, folder: Path) -> None:
+    """Calls in turn over HTTP: the server directly, through the proxy; an entry of our server."""
+    env = {"HANSARD_DATA_DIR": str(folder / "http"), "HANSARD_DURABILITY": "relaxed"}
+    served, front, ours = free_port(), free_port(), free_port()
+    token = folder / "token"
+    token.write_text(secrets.token_urlsafe(32))
+    token.chmod(0o600)
+    serve = [sys.executable, "-m", "hansard", "mcp", "serve", "--token-file", str(token)]
+    async with (
+        at_port([*SERVER, str(served)], served) as url,
+        at_port([*PROXY, "--url", url, "--http", str(front)], front, **env) as proxied,
+        at_port([*serve, "--http", str(ours)], ours, **env) as record,
+    ):
+        direct, through, reader = (
+            HttpClient(url),
+            HttpClient(proxied),
+            HttpClient(record, token.read_text()),
+        )
+        for one in (direct, through, reader):
+            await one.greet()
+        begun = await reader.call("start_run")
+        run = begun["structuredContent"]["result"]["run_id"]
+        await reader.call("board_put", run_id=run, key="findings/1", value={"title": "Whales"})
+
+        async def entry() -> None:
+            await reader.call("board_entry", run_id=run, key="findings/1")
+
+        for tool, what in (("add", "a pure call"), ("note", "a call with an intent")):
+            works = [caller(direct, tool), caller(through, tool)]
+            names = ["direct", "through proxy --http"]
+            if tool == "add":
+                works.append(entry)
+                names.append("an entry from serve --http")
+            times = await _world.turns(sized(300, 10), *works, warm_up=5)
+            report(found, f"{what} over HTTP", dict(zip(names, times, strict=True)))
+
+
 async def reads(found: Findings, folder: Path) -> None:
     """Our server's tools beside the same in this process, in turn, each on a record of its own. A
     question in SQL is a step of the server's, too, so that this process states a fact before it
@@ -179,7 +285,7 @@ async def reads(found: Findings, folder: Path) -> None:
             report(found, what, dict(zip(homes, times, strict=True)))
 
 
-def caller(one: Client, tool: str) -> Any:
+def caller(one: Client | HttpClient, tool: str) -> Any:
     """A call of a tool, another one each time."""
     numbers = iter(range(10_000_000))
 
@@ -213,6 +319,7 @@ def main() -> int:
     found = Findings()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(found, Path(folder)))
+        asyncio.run(over_http(found, Path(folder)))
         asyncio.run(reads(found, Path(folder)))
     found.emit(__doc__)
     return 0
