@@ -78,7 +78,9 @@ def oauth(url: str) -> httpx2.Auth:
     async def callback() -> AuthorizationCodeResult:
         return AuthorizationCodeResult(code=back["code"][0], state=back["state"][0])
 
-    told = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/back")], client_name="test")
+    told = OAuthClientMetadata(
+        redirect_uris=[AnyUrl("http://127.0.0.1:1/back")], client_name="test"
+    )
     return OAuthClientProvider(url, told, Storage(), browse, callback)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import importlib
 import logging
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,6 @@ from hansard.integrations.mcp.upstream import ServerGone
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-
-    from hansard.integrations.mcp.http.server import Headers, HttpServer
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """Before the path of a resource: where its metadata is (RFC 9728, section 3.1)."""
@@ -44,12 +42,15 @@ _LOCATION = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))', re.IGN
 class ResourceMetadata:
     """The metadata of a server as a protected resource, for clients of the proxy's address."""
 
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
+    def __init__(self, url: str, fetch: Callable[[str], Awaitable[tuple[int, bytes]]]) -> None:
+        """`fetch` gives the status and the body of an address. Raises NotDone, ServerGone."""
+        self._url, self._fetch = url, fetch
         self._location: str | None = None
         self._is_challenged = False
 
-    def addressed(self, status: int, headers: Headers, own: httpx2.URL) -> Headers:
+    def addressed(
+        self, status: int, headers: list[tuple[str, str]], own: httpx2.URL
+    ) -> list[tuple[str, str]]:
         """Return headers of an answer; a challenge names the metadata of the own address."""
         if status not in CHALLENGES:
             return headers
@@ -77,12 +78,11 @@ class ResourceMetadata:
         from mcp.client.auth.utils import build_protected_resource_metadata_discovery_urls as urls  # noqa: PLC0415 -- it takes a second
         from mcp.shared.auth_utils import check_resource_allowed  # noqa: PLC0415 -- see above
 
-        server = self._server.url
         metadata: dict[str, Any] | None = None
-        for url in urls(self._location, server):
+        for url in urls(self._location, self._url):
             try:
                 async with asyncio.timeout(METADATA_S):
-                    status, raw = await self._server.fetched(url)
+                    status, raw = await self._fetch(url)
             except (NotDone, ServerGone, TimeoutError):
                 return HTTPStatus.BAD_GATEWAY, b""
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -92,10 +92,10 @@ class ResourceMetadata:
         if metadata is None and not self._is_challenged:
             return HTTPStatus.NOT_FOUND, b""
         if metadata is None:
-            origin = httpx2.URL(server).copy_with(path="/", query=None, fragment=None)
+            origin = httpx2.URL(self._url).copy_with(path="/", query=None, fragment=None)
             metadata = {"authorization_servers": [str(origin).rstrip("/")]}
-        resource = metadata.get("resource", server)
-        if isinstance(resource, str) and check_resource_allowed(server, resource):
+        resource = metadata.get("resource", self._url)
+        if isinstance(resource, str) and check_resource_allowed(self._url, resource):
             metadata["resource"] = own  # another one stays, and the client refuses it
         metadata.pop("signed_metadata", None)
         return HTTPStatus.OK, msgspec.json.encode(metadata)

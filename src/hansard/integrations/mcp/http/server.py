@@ -74,6 +74,7 @@ OF_A_CONNECTION = {
 `origin`, is looked at by who listens.)
 """
 
+
 Headers = list[tuple[str, str]]
 
 
@@ -108,7 +109,7 @@ class HttpServer:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/PATH")
         self._url, self.url = parsed, str(parsed)
-        self.metadata = ResourceMetadata(self) if carried_by is None and login is None else None
+        self.metadata = None if carried_by or login else ResourceMetadata(self.url, self.fetched)
         self.shown = str(parsed.copy_with(username=None, password=None, query=None, fragment=None))
         self._own = [(name.lower(), value) for name, value in headers.items()]
         self._http = httpx2.AsyncClient(
