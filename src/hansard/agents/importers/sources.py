@@ -375,11 +375,7 @@ def _as_chat(record: str, how: str) -> str:
 
 
 FORMATS = (
-    Format(
-        "gzip",
-        lambda head: head.data.startswith(GZIP),
-        way="gunzip it, and import the result",
-    ),
+    Format("gzip", lambda head: head.data.startswith(GZIP), way="gunzip it, import the result"),
     Format(
         inspect_log.INSPECT,
         lambda head: (
