@@ -47,6 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(ROOT / name, pages / name)
     config = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     config = config.replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    config = config.replace('["docs/sync_methods.py"]', f'["{ROOT / "docs/sync_methods.py"}"]')
     (home / "zensical.toml").write_text(config, encoding="utf-8")
     command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
     subprocess.run(command, cwd=home, check=True, timeout=500)
