@@ -117,7 +117,7 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     done = honest.place.call("audit")
     assert done.code == 0, done.out
     assert re.search(r"nothing found in .*intents.*retries.*selection", done.out)
-    assert "  overrides: no words of the gate are recorded" in done.out
+    assert "  overrides: no refusals and settlements are recorded" in done.out
 
 
 @pytest.mark.thorough(
@@ -158,7 +158,7 @@ def test_findings_are_folded_and_filtered(home: Path):
     )
     assert told.count("selected would fail: run r") == 3
     assert "not checked:\n" in told
-    assert "\n  overrides: no words of the gate are recorded" in told
+    assert "\n  overrides: no refusals and settlements are recorded" in told
     assert "checked, nothing found:\n  effects: " in told
     settle = r"hansard run settle doubt '?\w+#1'? \(--happened RESULT \| --did-not-happen\)"
     assert re.search(rf"\n {{6}}next: {settle}\n", told)
@@ -239,6 +239,18 @@ def test_an_intent_is_followed_through_what_became_of_it(home: Path):
 
             send("x")
     assert place.findings()["doubt"] == {("orphan_intents", "in doubt")}
+
+
+def test_a_topic_with_a_finding_is_not_listed_as_not_checked(home: Path):
+    """A call that was ordered to run again is an override, also in a record without refusals."""
+    place = Audited(home, "again")
+    with hansard.connect("again", data_dir=home) as record:
+        with record.run("w", run="again") as session:
+            session.tool(name="send", effects="once")(lambda to: to)("ann")
+        record.settle("again", "1", "run_again", by="eva", because="it must go out again")
+    *_, summary = place.call("audit", "--json").lines
+    [overrides] = [each for each in summary["looked"] if each["topic"] == "overrides"]
+    assert (overrides["looked"], overrides["findings"], overrides["why_not"]) == (1, 1, None)
 
 
 def test_a_blocked_call_that_ran_is_an_override(home: Path):

@@ -7,6 +7,7 @@ import pytest
 
 import hansard
 from hansard.bus.errors import NotFound
+from hansard.bus.os_user import OS_USER
 from hansard.bus.states.replay import RunView
 from tests.audit.support import Audited
 from tests.conftest import THOROUGH
@@ -131,11 +132,11 @@ def test_a_trail_is_readable(story: Audited):
     told = [tuple(row.values()) for row in trail]
     assert told[3] == ("sender", "asked", "send", 1, '{"to":"x@example.org"}')
     assert told[4] == ("sender", "in doubt", "send", 1, "TimeoutError: slow")
-    said = "happened, says person: the log of the server says so"
-    assert told[-1] == ("person for sender", "settled", "send", 1, said)
+    said = f"happened, says {OS_USER}: the log of the server says so"
+    assert told[-1] == (f"{OS_USER} for sender", "settled", "send", 1, said)
     done = story.call("trail", run)
     assert done.code == 0, done.err
-    assert "person for sender" in done.out
+    assert f"{OS_USER} for sender" in done.out
     lines = story.call("trail", run, "--json").lines
     assert len(lines) == len(trail) + 1
     assert lines[-1]["events"] == len(trail)

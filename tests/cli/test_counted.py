@@ -15,6 +15,7 @@ COMMANDS = sorted(
 )
 BARE = re.compile(
     r"""\{len\([^{}]*\)(?::,)?\} (?!is\b)[a-z]+s\b|'' if [^{}]* == 1 else 's'"""
+    r"""|\{[a-z_.]+\} (?:steps|calls|events|runs|messages|tasks|rows|lines|files|times)\b"""
     r"""|\{(?:tally\.[^{}]*|[^{}]*:,)\} (?!is\b)[a-z]+s\b(?<!FILE_BYTES_MAX:,\} bytes)"""
 )
 

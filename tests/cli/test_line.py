@@ -343,3 +343,21 @@ def test_while_a_command_works_garbage_is_looked_for(
         gc.unfreeze()
         gc.enable()
     assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        (("show",), "'hansard run show'"),
+        (("run", "setle", "last"), "'hansard run settle'"),
+        (("memroy", "ls"), "'hansard memory ls'"),
+        (("trails",), "'hansard trail'?"),
+        (("xyzzy",), "see 'hansard --help'"),
+    ],
+)
+def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...], wanted: str):
+    """Those of all levels: a word without its group is answered with the whole command."""
+    told = call(*typed)
+    assert told.code == 2
+    assert f"no command is called {typed[-2 if typed[-1] in ('last', 'ls') else -1]!r}" in told.err
+    assert wanted in told.err.partition("is called")[2]

@@ -273,6 +273,17 @@ def test_a_repair_hides_no_loss(files: Files, cli: Call):
 
 
 @pytest.mark.slow
+def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
+    """With every stream offered and a block gone, it says what is lost and what can be done."""
+    BLOCKS[1].do(files)
+    told = cli("repair")
+    assert told.code == 1
+    assert "nothing to repair" not in told.out
+    assert "messages are lost, which 'hansard repair' cannot restore" in told.err
+    assert "backup" in told.err
+
+
+@pytest.mark.slow
 def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Call):
     """With nothing to do it says so; while others use the broker, and for one outside, it is
     refused.

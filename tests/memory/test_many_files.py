@@ -8,19 +8,14 @@ import pytest
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.store import MemoryStore
-<<<<<<< HEAD
-from hansard.client.record import Record
-from hansard.testing.memory import Memory, workspace_of
-=======
 from hansard.agents.memory.write import packed
 from hansard.bus.log import Append
 from hansard.bus.states.memories import Memories
-from hansard.client.record_sync import Record
+from hansard.client.record import Record
 from hansard.domain.events import Actor
 from hansard.domain.memory import space
 from hansard.domain.memory.events import MemoryChanged, stream_of
 from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
->>>>>>> a6f13030 (Fetch the large edits of a memory change in one request)
 
 pytestmark = pytest.mark.slow
 

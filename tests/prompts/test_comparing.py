@@ -47,7 +47,9 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     (place / "repaired").touch()
     made = call(*command)
     assert made.err.startswith("short.txt is ask@1, the baseline; long.txt is ask@2\n")
-    assert "20 cases of cases.csv, evaluated by scorer:score: 26 trials were run, 14" in made.err
+    assert (
+        "20 cases of cases.csv, evaluated by scorer:score: 26 trials run, 14 on record" in made.err
+    )
     asked = Counter((place / "asked.txt").read_text().splitlines())
     assert {case for case, count in asked.items() if count > 1} == {"Say {question} c7"}
     [(experiment,)] = record.sql("SELECT DISTINCT experiment FROM runs").rows
@@ -62,10 +64,10 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
         20,
     )
     again = call(*command)
-    assert "0 trials were run, 40 were on record" in again.err
+    assert "0 trials run, 40 on record" in again.err
     assert again.out == made.out
     versions = call("prompt", "compare", "ask@1", "ask@2", *command[4:-2])
-    assert (versions.out, "0 trials were run" in versions.err) == (made.out, True)
+    assert (versions.out, "0 trials run" in versions.err) == (made.out, True)
     assert call(*command, "--json").lines == call("compare", experiment, "--json").lines
     record.alias_prompt("ask@1", "production", because="the first one")
     assert record.promote("ask@2", "production").verdict == "better"

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.bus import subjects
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import workspace_name
 
@@ -363,7 +364,8 @@ def _fewer(log: Extent, allowed: int, gaps: str) -> str | None:
     where = gaps or (f"1 to {log.first - 1:,}" if log.first > 1 else "")
     which = f" (missing: position {where})" if where else ""
     return (
-        f"its log goes to position {log.last:,} and holds {log.messages:,} commits: {many:,} "
+        f"its log goes to position {log.last:,} and holds "
+        f"{counted(log.messages, 'commit')}: {many:,} "
         f"acknowledged commit{'s are' if many > 1 else ' is'} gone{which}"
     )
 

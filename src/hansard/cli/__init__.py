@@ -39,6 +39,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
+NEAR, NEAREST_MAX = 0.75, 3
+"""How like an unknown command (0 to 1) a suggested one is at least, and how many are named."""
+
 VALUED = {"--workspace", "-w", "--data-dir", "--nats", "--durability", "--replicas"}
 FLAGS = {"--debug"}
 """The global options, with and without a value, which `hoisted` brings to the front."""
@@ -159,7 +162,7 @@ COMMANDS = {
     "run fork": "Start a new run from a point of another; print its id.",
     "run settle": "State the outcome of a step in doubt or diverged.",
     "run reopen": "Let a failed task be claimed again.",
-    "run finish": "Mark a run as completed.",
+    "run finish": "Mark a run as completed, or as failed.",
     "run cancel": "Mark a run as cancelled.",
     "run score": "Record a score of a run.",
     "run diff": "Compare two runs step by step.",
@@ -224,7 +227,32 @@ MODULES = {
 """Where a command stands that is in no module of its own, or of its group's, name."""
 
 
-class Root(TyperGroup):
+class Group(TyperGroup):
+    """Some commands. Of an unknown one, the error names the nearest of all levels."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            typed = " ".join([*ctx.command_path.split()[1:], *args[:2]])
+            near = " or ".join(f"'hansard {path}'" for path in nearest(args[0], typed))
+            remedy = f"did you mean {near}?" if near else f"see '{ctx.command_path} --help'"
+            ctx.fail(f"no command is called {args[0]!r}: {remedy}")
+        return super().resolve_command(ctx, args)
+
+
+def nearest(name: str, typed: str) -> list[str]:
+    """Return the commands of all levels that are nearest to a name, or to all that was typed."""
+    from difflib import SequenceMatcher
+
+    def likeness(path: str) -> float:
+        pairs = ((name, path.rpartition(" ")[2]), (typed, path))
+        return max(SequenceMatcher(None, one, other).ratio() for one, other in pairs)
+
+    ranked = sorted(COMMANDS, key=lambda path: (-likeness(path), not path.startswith("run ")))
+    return [path for path in ranked if likeness(path) >= NEAR][:NEAREST_MAX]
+
+
+class Root(Group):
     """All commands; the help lists them by section."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- typer calls it so
@@ -347,7 +375,7 @@ def command() -> Any:
         group, _, name = path.rpartition(" ")
         within = root.commands[group] if group else root
         within.commands[name] = (
-            TyperGroup(name=path, help=help_, no_args_is_help=True, rich_markup_mode=None)
+            Group(name=path, help=help_, no_args_is_help=True, rich_markup_mode=None)
             if path in GROUPS
             else Later(path, help_)
         )

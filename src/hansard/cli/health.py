@@ -40,4 +40,6 @@ def _people(found: Health) -> Iterator[Part]:
             f"{name}: position {one.position}, compared at {one.compared:%H:%M:%S} UTC{whole}, "
             f"{counted(len(one.findings) + one.more, 'finding')}"
         )
-        yield from (Hint(f"{each.at:%Y-%m-%d %H:%M:%S} UTC  {each.fact}") for each in one.findings)
+        yield from (
+            Hint(f"{name}: {each.at:%Y-%m-%d %H:%M:%S} UTC  {each.fact}") for each in one.findings
+        )

@@ -555,7 +555,7 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
         with continues():
             known = comparison.run(record)
             found = record.compare(experiment, baseline=first)
-    run = f"{2 * len(rows) - known:,} trials were run, {known:,} were on record"
+    run = f"{counted(2 * len(rows) - known, 'trial')} run, {known:,} on record before"
     chosen = [
         f"{baseline} is {first}, the baseline; {candidate} is {second}",
         f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",

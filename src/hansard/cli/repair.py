@@ -11,7 +11,9 @@ from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Hint, Part
+from hansard.client import opening
 from hansard.client.opening import check_data_dir, data_dir_of
+from hansard.domain.errors import Corrupt
 from hansard.settings import SettingsError
 
 app = noun()
@@ -27,14 +29,15 @@ COLUMNS = (
 
 @app.command()
 @work
-async def repair(json: Json = False) -> None:
+async def repair(json: Json = False) -> int:
     """Restore lost metadata of a workspace's streams.
 
     For streams that the embedded broker does not offer. For a workspace whose messages are
     there, and which is refused because 'meta.inf' or 'meta.sum' of a stream is damaged or gone,
     as after a power cut. The files of an empty stream of the same name replace them; what they
-    replace is kept in 'repaired' of the data directory. Messages are not changed. Not while
-    other processes use the data directory.
+    replace is kept in 'repaired' of the data directory. Messages are not changed: lost ones come
+    back from a backup only. Not while other processes use the data directory. Exits with 1 where
+    there was nothing to restore and messages are lost.
     """
     given = settings()
     if given.nats_url is not None:
@@ -47,7 +50,17 @@ async def repair(json: Json = False) -> None:
     folder = data_dir_of(given)
     private_copy.refuse(folder)
     restored = await repairing.repair(folder, given.workspace)
-    output.show(restored, lambda found: _people(found, given.workspace), json=json)
+    lost: Corrupt | None = None
+    try:
+        async with opening.reading(given):
+            pass
+    except Corrupt as error:
+        lost = error
+    if lost is None or restored:
+        output.show(restored, lambda found: _people(found, given.workspace), json=json)
+    if lost is not None:
+        output.hint(f"messages are lost, which 'hansard repair' cannot restore: {lost}")
+    return 1 if lost is not None and not restored else 0
 
 
 def _people(restored: list[RestoredStream], workspace: str) -> Iterator[Part]:

@@ -30,6 +30,7 @@ from hansard.cli.output import Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.commits import CorruptLine, Logged, logged
 from hansard.inspect.status import BrokerStatus
@@ -122,7 +123,7 @@ class _Shows:
         self._printer.end()
 
     def _missed(self, many: int) -> None:
-        fact = f"{many} lines that stood here were left out: nobody read them"
+        fact = f"{counted(many, 'line')} that stood here were left out: nobody read them"
         self._show(Trouble("output", fact), lambda trouble: [Hint(trouble.fact)])
 
     def _show(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:

@@ -31,6 +31,7 @@ from hansard.client.protocol.errors import NotOffered
 from hansard.client.tracebacks import hide_if_uncaught
 from hansard.client.unfinished import ProgramStart, Unfinished
 from hansard.domain.choices import check_options
+from hansard.domain.counted import counted
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
@@ -145,7 +146,8 @@ def _announce(workspace: Workspace, opened: Opened) -> None:
     """Say on stderr that a run is resumed, and how to begin a new one."""
     steps = len(opened.engine.ledger.state.steps)
     sys.stderr.write(
-        f"hansard: resuming run {opened.run}, which this program left unfinished ({steps} steps "
+        f"hansard: resuming run {opened.run}, which this program left unfinished "
+        f"({counted(steps, 'step')} "
         f"recorded; {workspace.command} run show {opened.run}). To begin a new run: set "
         "HANSARD_RESUME=0, or use hansard.Session(resume=False).\n"
     )

@@ -30,6 +30,7 @@ from hansard.client.optimizing import (
     PromptSearch,
     Searcher,
 )
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 
 BREADTH, DEPTH = 4, 3
@@ -150,7 +151,10 @@ def search(*, breadth: int = BREADTH, depth: int = DEPTH) -> Searcher:
 
     def searched(work: PromptSearch) -> list[PromptCandidate]:
         if work.left < 2 * len(work.tasks):
-            fact = f"{work.left} evaluations are left, for {len(work.tasks)} tasks"
+            fact = (
+                f"{counted(work.left, 'evaluation')} are left, for "
+                f"{counted(len(work.tasks), 'task')}"
+            )
             raise BadValue("budget", fact, "give more, or fewer tasks")
         tried = _Tried(work)
         optimizer = COPRO(

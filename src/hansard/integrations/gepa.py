@@ -16,6 +16,7 @@ from gepa.api import optimize
 from gepa.core.adapter import EvaluationBatch
 
 from hansard.client.optimizing import CANDIDATES_MAX, PromptCandidate, PromptSearch, Searcher
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 
 COMPONENT = "prompt"
@@ -99,7 +100,7 @@ def search(*, seed: int = 0, minibatch: int = MINIBATCH, **options: Any) -> Sear
         last = 2 * min(minibatch, len(tasks)) + len(tasks)  # what its last turn may take
         most = work.left - last
         if most < len(tasks):
-            fact = f"{work.left} evaluations are left, for {len(tasks)} tasks"
+            fact = f"{counted(work.left, 'evaluation')} are left, for {counted(len(tasks), 'task')}"
             raise BadValue("budget", fact, "give more, or fewer tasks")
 
         adapter = _Adapter(work)

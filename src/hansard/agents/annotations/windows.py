@@ -32,6 +32,7 @@ from hansard.domain.compaction import (
     replaced,
     total,
 )
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream
@@ -122,7 +123,8 @@ class Plan(msgspec.Struct, frozen=True):
         if many > before:
             raise BadValue(
                 "the summary",
-                f"it has {many:,} {unit}, and the {len(self.gone)} messages that it stands for "
+                f"it has {many:,} {unit}, and the "
+                f"{counted(len(self.gone), 'message')} that it stands for "
                 f"have {before:,}",
                 "return a shorter one, or compact later, when there is more to sum up",
             )

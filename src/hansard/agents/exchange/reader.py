@@ -20,6 +20,7 @@ from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append
+from hansard.domain.counted import counted
 from hansard.domain.errors import Corrupt
 
 BATCH_COMMITS_MAX = 2_000
@@ -97,7 +98,8 @@ class _Import:
                 if not section.number:
                     return False
                 raise Damaged(
-                    f"the file ends here, {section.number} lines into an export and before its "
+                    f"the file ends here, {counted(section.number, 'line')} into "
+                    f"an export and before its "
                     "end: it is not whole; export it again"
                 )
             await section.take(*found)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from hansard.bus.errors import NotFound
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import edits, lines, paths, space
 from hansard.domain.memory.events import LINK, TEXT, FileChange, FileForm
@@ -213,7 +214,7 @@ class FileDraft:
         text = self._text(path)
         places = edits.occurrences(text, old)
         if len(places) != 1:
-            times = f"{len(places)} times" if places else "not at all"
+            times = f"{counted(len(places), 'time')}" if places else "not at all"
             remedy = "view it and give a part that stands there once"
             raise BadValue(f"edit of {path!r:.120}", f"{old!r:.120} stands there {times}", remedy)
         self._put(path, edits.replaced(text, places, new))
@@ -223,7 +224,7 @@ class FileDraft:
         found, end = lines.split(whole), edits.line_end(whole)
         text = edits.with_line_end(text, end)
         if line > len(found):
-            fact = f"it has {len(found)} lines, not {line}"
+            fact = f"it has {counted(len(found), 'line')}, not {line}"
             raise BadValue(f"insert into {path!r:.120}", fact, "view it and give one of its lines")
         if found and line and not found[line - 1].endswith("\n"):
             found[line - 1] += end

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hansard.bus.marks import Known, Mark, link
 from hansard.bus.validation._recheck import Count
+from hansard.domain.counted import counted
 
 
 class Compared:
@@ -69,7 +70,8 @@ class Compared:
         if has is None or has >= mark.count:
             return False
         fact = (
-            f"up to position {mark.position} the log holds {has} commits, and {known.who} counted "
+            f"up to position {mark.position} the log holds "
+            f"{counted(has, 'commit')}, and {known.who} counted "
             f"{mark.count}: {mark.count - has} are gone. {known.aside}"
         )
         self._count("loss", fact.strip(), {"position": mark.position})

@@ -17,6 +17,7 @@ from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCache, ActionsEnd, CachedAction, ElementTargets
 from hansard.domain.actions.locators import contradicts
 from hansard.domain.actions.slots import filled
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.procedure import END, Procedure, Walk
 from hansard.domain.experience.value_forms import base_of, with_forms
@@ -204,7 +205,8 @@ class Guard:
         """Why a node may not be done now; None where it may."""
         if situation.done != self.done:
             why = (
-                f"the page was looked at after {situation.done} actions, and {self.done} were done"
+                f"the page was looked at after "
+                f"{counted(situation.done, 'action')}, and {self.done} were done"
             )
             return CheckFailure(check="fresh", kind="precondition", why=why)
         for check in self.checks:

@@ -15,6 +15,7 @@ import msgspec
 
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import CachedAction
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 
 FORMAT = "hansard.procedure.v1"
@@ -128,7 +129,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
             node = procedure.node(name)
             required = node.requires
             if self.visits.get(name, 0) >= node.visits_max:
-                return f"{name} was done {self.visits[name]} times, its most"
+                return f"{name} was done {counted(self.visits[name], 'time')}, its most"
         missing = [each for each in required if each not in self.visits]
         return f"{name} was never done without {missing[0]} before it" if missing else ""
 

@@ -23,6 +23,7 @@ from anthropic.types.beta import (
 from hansard.agents.memory.twins import AsyncMemory, Memory, awaited
 from hansard.agents.sync import sync
 from hansard.bus.errors import NotFound
+from hansard.domain.counted import counted
 from hansard.domain.memory import edits
 from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing, numbered
 
@@ -102,7 +103,7 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         async with self._memory.change(self._because) as change:
             for each in paths:
                 change.delete(each)
-        return f"{command.path} is deleted with its {len(paths)} files"
+        return f"{command.path} is deleted with its {counted(len(paths), 'file')}"
 
     async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
         """Move a file, or a folder with all that is in it, as one change."""

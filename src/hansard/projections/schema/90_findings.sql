@@ -106,7 +106,9 @@ SELECT t.topic, NULL::VARCHAR AS experiment, t.looked, t.what, if(t.looked = 0, 
 FROM (
     SELECT 'intents' AS topic, count(*) AS looked, 'calls' AS what FROM steps WHERE run = of_run OR of_run IS NULL
     UNION ALL
-    SELECT 'overrides', count(*), 'words of the gate' FROM policies WHERE run = of_run OR of_run IS NULL
+    SELECT 'overrides', count(*), 'refusals and settlements' FROM (
+        SELECT run FROM policies UNION ALL SELECT run FROM settlements
+    ) WHERE run = of_run OR of_run IS NULL
     UNION ALL
     SELECT 'effects', count(*) FILTER (effects IN ('idempotent', 'reconcile', 'once')), 'calls with effects'
     FROM steps WHERE run = of_run OR of_run IS NULL
