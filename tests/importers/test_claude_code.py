@@ -204,6 +204,15 @@ def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_i
     assert told.code == 1
 
 
+def test_an_answer_of_the_program_itself_names_no_model(tmp_path):
+    """Claude Code writes a failed request as an answer of a model that there is not."""
+    failed = answer("e", "msg_0", {"type": "text", "text": "API Error: 529"}, output=0)
+    failed["message"]["model"] = "<synthetic>"
+    out = read(written(tmp_path / "s.jsonl", [failed, *SESSION]))
+    state = runs.fold(runs.initial(), events(out, "life"))
+    assert state.labels["model"] == "claude-opus-4-6"
+
+
 def test_a_file_without_messages_is_told(bring_in, tmp_path):
     """Sessions that only list files have no run."""
     path = written(tmp_path / "s.jsonl", SESSION[:2])

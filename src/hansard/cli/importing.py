@@ -88,17 +88,14 @@ class _Watcher:
 @app.command("import")
 @work
 async def import_(
-    format_: Annotated[
-        str,
+    named: Annotated[
+        list[str],
         typer.Argument(
-            metavar="[FORMAT]",
-            help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}. Left out, each file is recognised.",
+            metavar="[FORMAT] FILE...",
+            help=f"FORMAT is {', '.join(NAMES[:-1])} or {NAMES[-1]}; left out, each file is "
+            "recognised by its content. '-' is stdin.",
         ),
     ],
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE...", help="What to import; '-' is stdin."),
-    ] = None,
     experiment: Annotated[
         str | None, typer.Option(help="The experiment of runs that name none.")
     ] = None,
@@ -120,20 +117,20 @@ async def import_(
     kept on record with what was skipped. Of tau2-bench a submission may be among the files: hansard
     audit compares its figures with the runs. `events` are the files of 'hansard export'.
     """
-    named = [*(files or ())] if format_ in NAMES else [format_, *(files or ())]
-    if not named:
+    format_, *files = named if named[0] in NAMES else ("", *named)
+    if not files:
         raise BadValue("import", "no file is named", f"give one: hansard import {format_} FILE")
-    paths = [_path(file) for file in named]
+    paths = [_path(file) for file in files]
     given = Given(experiment, arm)
     if format_ == EVENTS:
         _check_events(given)
     async with beginning() as workspace:
         try:
             with _bar() as progress:
-                task = progress.add_task("import", total=_size(named)) if progress else None
+                task = progress.add_task("import", total=_size(files)) if progress else None
                 watcher = _Watcher(progress, task, strict=strict, json=json)
                 tally, stopped = Tally(), False
-                groups = {format_: paths} if format_ in NAMES else {}
+                groups = {format_: paths} if format_ else {}
                 try:
                     groups = groups or _recognised(paths, watcher, tally)
                 except BadRecord:

@@ -19,6 +19,9 @@ CLAUDE_CODE = "claude-code"
 SUBAGENT = "subagent"
 """The role of an agent that another one started."""
 
+SYNTHETIC = "<synthetic>"
+"""The model of an answer that the program wrote itself, such as the error of a request."""
+
 _KEPT = ("uuid", "parentUuid", "requestId", "isMeta", "isCompactSummary", "isApiErrorMessage")
 """What of a record stays with its message."""
 
@@ -108,7 +111,8 @@ class Session:
             if message.id:
                 made["message_id"] = message.id
                 self._answers[message.id] = made
-        self._model = self._model or (message.model if "name" not in common else None)
+        if "name" not in common and message.model != SYNTHETIC:
+            self._model = self._model or message.model
         made["content"] += texts
         if calls:
             made.setdefault("tool_calls", []).extend(
