@@ -157,12 +157,12 @@ def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
     fork = record.fork(parent, at="ada@1")
     program.play(record, fork, mails=2)
     text = call("run", "diff", parent, fork).out
-    assert "besides that they differ in effects" in text
+    assert "they also differ in effects" in text
     assert (
         "effects  differs: B: 2 effects withheld (1 answered with an outcome on record, 1 refused)"
         in text
     )
-    assert "code     same: of 2 tools that both called" in text
+    assert "code     same: 2 tools that both called" in text
     assert "withheld: nothing answered for it" in text
     trace = call("run", "trace", fork).out
     assert "withheld: answered with an outcome on record" in trace

@@ -89,7 +89,7 @@ def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):
     text = call("run", "diff", a, b)
     assert text.code == 0
     assert "equal: calls, results, decisions, messages, status and scores" in text.out
-    assert "= 7 moves the same" in text.out
+    assert "= 7 entries the same" in text.out
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_where_they_part_both_sides_are_shown(
     assert any(each.startswith(place) for each in first)
     text = call("run", "diff", a, b)
     assert text.code == 1
-    shown = text.out.split("they part at\n")[1].split("\n\n")[0]
+    shown = text.out.split("first difference\n")[1].split("\n\n")[0]
     for letter, side in zip("AB", sides, strict=True):
         if side:
             assert any(
@@ -240,7 +240,7 @@ def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Rec
     told = call("run", "diff", work("\x1b[1m one"), work("\u202e two"))
     assert told.code == 1
     assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(told.out)
-    assert r"t\u202e, other arguments" in told.out
+    assert r"t\u202e, different arguments" in told.out
 
 
 async def test_both_sides_are_as_of_one_position(
@@ -299,7 +299,7 @@ def talked(record: hansard.Record, answer: str, **how: Any) -> str:
 
 
 def test_runs_that_say_the_opposite_are_not_equal(call: Call, record: hansard.Record):
-    """A message with another text is a difference, with both texts; ids that a provider draws are
+    """A message with different text is a difference, with both texts; ids that a provider draws are
     none.
     """
     a, b, c = (talked(record, "yes"), talked(record, "no"), talked(record, "yes", id="c2"))
@@ -307,7 +307,7 @@ def test_runs_that_say_the_opposite_are_not_equal(call: Call, record: hansard.Re
     assert (last["parts"]["what"], last["ended_alike"]) == ("text", True)
     assert (last["parts"]["a"]["content"], last["parts"]["b"]["content"]) == ("yes", "no")
     text = call("run", "diff", a, b).out
-    assert "assistant message, another text" in text
+    assert "assistant message, different text" in text
     same, last, _ = compared(call, a, c)
     assert (same.code, last["counts"]["text"]) == (0, 0)
 

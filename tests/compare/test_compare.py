@@ -259,7 +259,7 @@ def test_a_look_says_whether_the_planned_size_is_reached(
     with hansard.connect(workspace, data_dir=data_dir) as record:
         record.register("sized", plan)
         for arms, said in (
-            ("aab", "An early look: 1 of 2 trials planned"),
+            ("aab", "An interim analysis: 1 of 2 trials planned"),
             ("b", "At its planned size, 1 task"),
         ):
             for arm in arms:
@@ -291,9 +291,9 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(
                 record.score(run, {"reward": 1.0}, by="g")
             return call("compare", "sized", "--show", "summary").out
 
-        assert "An early look: 0 of 2 tasks planned" in looked(("a", "t1"), ("a", "t2"))
-        assert "An early look: 1 of 2 tasks planned" in looked(("b", "t1"))
-        assert "An early look: 2 of 4 trials planned" in looked(("b", "t2"), ("a", "t1"))
+        assert "An interim analysis: 0 of 2 tasks planned" in looked(("a", "t1"), ("a", "t2"))
+        assert "An interim analysis: 1 of 2 tasks planned" in looked(("b", "t1"))
+        assert "An interim analysis: 2 of 4 trials planned" in looked(("b", "t2"), ("a", "t1"))
         whole = looked(("a", "t2"), ("b", "t1"), ("b", "t2"))
         assert "At its planned size, 2 tasks" in whole
         assert "Past its planned size of 2 tasks" in looked(
@@ -320,8 +320,8 @@ def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str
         assert "wow +5.5" in unsaid
         better = call("compare", "open", "--higher-is-better", "wow").out
         assert "b against a: better" in better
-        assert "higher is better, says who asks" in better
-        assert "lower is better, says the catalogue" in unsaid
+        assert "higher is better, according to who asks" in better
+        assert "lower is better, according to the catalogue" in unsaid
 
 
 @pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
@@ -360,7 +360,7 @@ def test_the_text_says_the_verdicts(asked: Asked):
     """What people read: verdicts, intervals, McNemar, and that nothing moves their cursor."""
     text = asked().out
     assert "bold against steady: better" in text
-    assert "9 won, 0 lost, 15 even; exact sign test of tasks p 0.0039" in text
+    assert "9 won, 0 lost, 15 tied; exact sign test of tasks p 0.0039" in text
     assert "depends on missing values (counted as failures: worse, left out: cannot tell)" in text
     assert "With 21 trials without a value left out instead: cannot tell, difference" in text
     assert "Failures are unevenly spread: 72 of 72 runs of steady ended as completed, 39 of" in text
@@ -388,11 +388,11 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert lines[3].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
     assert lines[4].endswith(" 21 of 60.")
     told = place.call("compare", "greeting", "--show", "summary,arms,tasks").out.splitlines()
-    assert "Below: arms, tasks. --show NAME,... chooses." in told
+    assert "Sections below: arms, tasks. Choose with --show NAME,..." in told
     table = told[told.index("") + 2 :][:4]
     assert [row.split()[0] for row in table[:3]] == ["arm", "bold", "steady"]
     assert "p50" not in table[0]
-    assert not {"How it stands", "What became of the runs"}.intersection(told)
+    assert not {"Plan and settings", "How the runs ended"}.intersection(told)
     assert "Tasks that went worse" in told
 
 

@@ -198,7 +198,12 @@ def test_a_text_for_people_tells_the_same(place, failed):
     actor, address, _ = team.said[team.step]
     told = place.call("knew", address)
     assert told.code == 0
-    for said in (actor, team.roster[actor], "its role could see", f"message.added.v1 at {address}"):
+    for said in (
+        actor,
+        team.roster[actor],
+        "visible to its role",
+        f"message.added.v1 at {address}",
+    ):
         assert said in told.out
 
 

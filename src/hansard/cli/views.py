@@ -174,8 +174,8 @@ def _knew(found: Knew) -> Iterator[Part]:
         ("agent", where.agent),
         ("role", where.role),
         ("before", what),
-        ("its role could see", shown or "nothing: it had no rules by then"),
-        ("views served to it", f"{len(found.before):,}" if found.before else "none"),
+        ("visible to its role", shown or "nothing: the role had no rules then"),
+        ("views it was given", f"{len(found.before):,}" if found.before else "none"),
     ]
     yield output.pairs(rows)
     yield ""
@@ -183,4 +183,5 @@ def _knew(found: Knew) -> Iterator[Part]:
         yield output.Lines(list(state_lines.agent(where.agent, found.data)))
         yield ""
     yield from _events(view)
-    yield Hint(f"as of position {where.position}, digest {view.digest or 'of nothing'}")
+    digest = f", digest {view.digest}" if view.digest else ""
+    yield Hint(f"as of position {where.position}{digest}")

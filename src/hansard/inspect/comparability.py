@@ -172,10 +172,8 @@ def _code(a: _Side, b: _Side) -> Respect:
     if blind or not both:
         why = f"no source of {_listed(blind)}" if blind else "they called no tool that both called"
         return Respect("code", Sameness.NOT_ON_RECORD, why)
-    those = f"of {counted(len(both), 'tool')} that both called"
-    return Respect(
-        "code", Sameness.SAME, f"{those}; of the program around them nothing is recorded"
-    )
+    those = f"{counted(len(both), 'tool')} that both called"
+    return Respect("code", Sameness.SAME, f"{those}; other code is not recorded")
 
 
 def _changed(
@@ -246,8 +244,8 @@ def _differs(name: str, because: str) -> Respect:
 def _missing(a: set[Any], b: set[Any], what: str) -> str:
     """Whose record lacks something."""
     if not a and not b:
-        return f"nothing after the cut {what}" if what.startswith("names") else f"neither {what}"
-    return f"nothing in {'B' if a else 'A'} after the cut {what}"
+        return f"nothing {what}" if what.startswith("names") else f"neither {what}"
+    return f"nothing in {'B' if a else 'A'} {what}"
 
 
 def _listed(names: list[str]) -> str:

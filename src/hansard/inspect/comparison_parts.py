@@ -126,7 +126,7 @@ def _made(report: Report, name: str) -> Iterator[Block]:
 def _plan(report: Report) -> Iterator[Block]:
     plan = report.plan
     confidence = f"{100 * (1 - plan['alpha']):g} %"
-    yield Heading("How it stands")
+    yield Heading("Plan and settings")
     yield Paragraph(
         f"{plan['standing'][:1].upper()}{plan['standing'][1:]}. "
         f"{counted(plan['runs'], 'run')}, as of position {report.position} "
@@ -178,7 +178,7 @@ def _direction(part: Part) -> str:
             "direction not stated: no plan says which is better, --lower-is-better or "
             "--higher-is-better does"
         )
-    return f"{part.better} is better, says {part.stated_by}"
+    return f"{part.better} is better, according to {part.stated_by}"
 
 
 def _judged(
@@ -346,7 +346,7 @@ def _difference(row: dict[str, Any]) -> str:
     if row["low"] is not None:
         always = interval(row["always_low"], row["always_high"], signed=True)
         shown += (
-            f", interval {interval(row['low'], row['high'], signed=True)} (at any look "
+            f", interval {interval(row['low'], row['high'], signed=True)} (at any number of analyses "
             f"{always or 'not known of so few clusters'})"
         )
     else:
@@ -369,7 +369,7 @@ def _no_interval(row: dict[str, Any]) -> str:
         return "no arm has any spread" if row["se"] == 0 else "an arm of one cluster has no spread"
     if row["se"] == 0:
         return "all tasks differ by the same, so nothing can be said of their spread"
-    return f"{counted(row['clusters'] or 0, 'cluster')}: too few for a spread"
+    return f"{counted(row['clusters'] or 0, 'cluster')}: too few to estimate the variance"
 
 
 def _exact(row: dict[str, Any]) -> str:
@@ -382,20 +382,20 @@ def _exact(row: dict[str, Any]) -> str:
     exact = f"; {exact_test(row)} p {chance(p)}" if p is not None else ""
     if row["tests_disagree"]:
         exact += f", which is on the other side of {row['alpha']:g}: the tests disagree"
-    return f"Tasks: {sides}, {row['ties']:,} even{exact}. "
+    return f"Tasks: {sides}, {row['ties']:,} tied{exact}. "
 
 
 def _reach(row: dict[str, Any]) -> str:
     if row["detectable"] is None:
         return ""
-    shown = f"With power 0.8 it would have found {number(row['detectable'])}"
+    shown = f"Minimum detectable difference at power 0.8: {number(row['detectable'])}"
     if row["tasks_required"] is not None:
         shown += (
             f"; to find {number(row['smallest'])}, the least that matters, takes "
             f"{counted(row['tasks_required'], 'task')}"
         )
     bounds = ["without Holm's correction"] if row["family"] > 1 else []
-    bounds += ["at one look, at the end"] if row["stop"] == "sequential" else []
+    bounds += ["for one analysis, at the end"] if row["stop"] == "sequential" else []
     return f"{shown} ({', '.join(bounds)})." if bounds else f"{shown}."
 
 
@@ -421,7 +421,7 @@ def _beside(report: Report) -> Iterator[Block]:
     parts = report.beside
     if not parts and not report.times:
         return
-    yield Heading("Beside it (no verdict)")
+    yield Heading("Other metrics (no verdict)")
     for row in report.times:
         yield Paragraph(f"Latency is not compared: {row['fact']}.", "cannot tell")
     if not parts:
@@ -449,7 +449,7 @@ def _beside(report: Report) -> Iterator[Block]:
 
 
 def _accounts(report: Report) -> Iterator[Block]:
-    yield Heading("What became of the runs")
+    yield Heading("How the runs ended")
     columns = {
         "judged": "judged",
         "never_judged": "never judged",
@@ -457,7 +457,7 @@ def _accounts(report: Report) -> Iterator[Block]:
         "timed_out": "timed out",
         "cancelled": "cancelled",
         "open": "not finished",
-        "scored_all_the_same": "scored all the same",
+        "scored_all_the_same": "scored, not completed",
         "tasks_lacking": "tasks lacking",
     }
     rows = [
@@ -515,7 +515,7 @@ def _regressions(report: Report) -> Iterator[Block]:
 def _paths(report: Report) -> Iterator[Block]:
     if not report.tools:
         return
-    yield Heading("Which tools they chose")
+    yield Heading("Tools used")
     rows = [
         (
             row["tool"],
@@ -530,7 +530,7 @@ def _paths(report: Report) -> Iterator[Block]:
     ]
     names = (">calls", ">runs with it", ">errors", ">success with it", ">without it")
     yield Table(("tool", "arm", *names), rows)
-    yield Paragraph("What goes with success need not lead to it. The commonest paths:")
+    yield Paragraph("Tools that go with success need not be its cause. The commonest paths:")
     paths = [
         (
             row["arm"],

@@ -62,7 +62,9 @@ def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
     )
     yield Paragraph(_failed(report), brief=True)
     if following:
-        yield Paragraph(f"Below: {', '.join(following)}. --show NAME,... chooses.", brief=True)
+        yield Paragraph(
+            f"Sections below: {', '.join(following)}. Choose with --show NAME,...", brief=True
+        )
 
 
 def uneven(report: Report) -> list[dict[str, Any]]:

@@ -50,8 +50,8 @@ def looks(report: Report) -> str:
     """When it may be looked at, and whether that is now."""
     plan = report.plan
     if plan["stop"] == "sequential":
-        return "It may be looked at at any time."
-    once = "the intervals hold for one look, and how often it was looked at is not on record."
+        return "The intervals are valid at any number of analyses."
+    once = "the intervals are valid for one analysis, and how many were made is not recorded."
     if plan["planned"] is None:
         return f"No size was planned: {once}"
     lacking = any(not row["units"] for row in report.ratio)  # an arm of the plan without a run
@@ -59,14 +59,14 @@ def looks(report: Report) -> str:
     tasks = counted(plan["planned"], "task")
     if have < plan["planned"]:
         return (
-            f"An early look: {have:,} of {tasks} planned for each arm are there, and the intervals "
+            f"An interim analysis: {have:,} of {tasks} planned for each arm are there, and the intervals "
             "hold for one look at the planned size."
         )
     runs, wanted = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
     if runs < wanted:
         return (
-            f"An early look: {runs:,} of {counted(wanted, 'trial')} planned for each arm are "
-            "there, and the intervals hold for one look at the planned size."
+            f"An interim analysis: {runs:,} of {counted(wanted, 'trial')} planned for each arm are "
+            "there, and the intervals are valid for one analysis at the planned size."
         )
     if have > plan["planned"]:
         return f"Past its planned size of {tasks} ({have:,} are there): {once}"
@@ -93,7 +93,7 @@ def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
     if verdict not in {"better", "worse", "cannot tell"}:
         return ""
     if row["holm_p"] is None:
-        return ": no p can be had of so few"
+        return ": too few tasks for a p-value"
     over = f" over {counted(row['family'], 'comparison')}" if row["family"] > 1 else ""
     p = f"{'Holm' + chr(39) + 's ' if over else ''}p {chance(row['holm_p'])}{over}"
     low, high = decisive(row)

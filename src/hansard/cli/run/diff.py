@@ -35,10 +35,10 @@ _SIGNS = {
     What.ONLY_B: ("+", "green"),
 }
 _SAID = {
-    What.RESULT: "another result",
-    What.ARGUMENTS: "other arguments",
-    What.TEXT: "another text",
-    What.MOVED: "in another place",
+    What.RESULT: "different result",
+    What.ARGUMENTS: "different arguments",
+    What.TEXT: "different text",
+    What.MOVED: "in a different place",
     What.ONLY_A: "only in A",
     What.ONLY_B: "only in B",
 }
@@ -73,10 +73,10 @@ def _people(found: RunDiff) -> Iterator[Part]:
         if side.life.forked is not None:
             yield f"{letter} is a fork of run {side.life.forked.parent}"
     if found.shared:
-        yield f"they share {_count(found.shared)}: the same events, recorded once"
+        yield f"they share {_count(found.shared)}, recorded once, before the fork"
     yield from _comparability(found.comparability)
     if found.first is not None:
-        yield "they part at"
+        yield "first difference"
         yield output.Lines(list(_difference(found.first[1])))
     elif not found.differs:
         yield "equal: calls, results, decisions, messages, status and scores"
@@ -100,12 +100,12 @@ def _comparability(found: Comparability) -> Iterator[Part]:
     """Whether what differs may come of something else than the cut."""
     match found.verdict:
         case Comparable.DIFFERS:
-            yield f"besides that they differ in {listed(found.differs_in)}"
+            yield f"they also differ in {listed(found.differs_in)}"
         case Comparable.CANNOT_TELL:
             unknown = listed(found.not_on_record)
-            yield f"whether they differ besides that cannot be told: {unknown} not on record"
+            yield f"whether anything else differs cannot be told: {unknown} not on record"
         case Comparable.COMPARABLE:
-            yield "besides that nothing differs: code, model, prompt and effects are alike"
+            yield "nothing else differs: code, model, prompt and effects are the same"
     for each in found.respects:
         yield f"  {each.name:<8} {each.sameness.value}: {each.because}"
 
@@ -133,11 +133,11 @@ def _amount(amount: float | None) -> str:
 
 
 def _count(number: int) -> str:
-    return f"{counted(number, 'move')}"
+    return f"{counted(number, 'entry')}"
 
 
 def _agent(couple: Couple) -> Iterator[Text]:
-    """An agent's differences, with how many moves are the same before, between and after them."""
+    """An agent's differences, with how many entries are the same before, between and after them."""
     names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
     role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
     side = "" if len(names) > 1 else f", {_SAID[What.ONLY_A if couple.a else What.ONLY_B]}"
