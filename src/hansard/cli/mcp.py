@@ -72,6 +72,24 @@ AgentName = Annotated[
 ]
 RoleName = Annotated[str | None, typer.Option(metavar="NAME", help="In which role [HANSARD_ROLE].")]
 
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="A server over HTTP, in a command's place.")
+]
+TokenEnv = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --url: the variable with its bearer token.")
+]
+Servers = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Several servers, as a client's mcpServers name them."),
+]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:]PORT",
+        help="Clients connect over HTTP, at /mcp of this port; 0: a free one.",
+    ),
+]
+
 HeaderEnv = Annotated[
     list[str] | None,
     typer.Option(
@@ -115,29 +133,15 @@ ProxyMode = Annotated[
 @service
 async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     command: Command = None,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A server over HTTP, in a command's place.")
-    ] = None,
-    token_env: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With --url: the variable with its bearer token."),
-    ] = None,
+    url: Url = None,
+    token_env: TokenEnv = None,
     header_env: HeaderEnv = None,
     client_id: ClientId = None,
     client_secret_env: ClientSecretEnv = None,
     issuer: Issuer = None,
     scope: Scope = None,
-    servers: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Several servers, as a client's mcpServers name them."),
-    ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[HOST:]PORT",
-            help="Clients come in over HTTP, at /mcp of this port; 0: a free one.",
-        ),
-    ] = None,
+    servers: Servers = None,
+    http: Http = None,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
     run: Annotated[

@@ -210,6 +210,11 @@ async def test_a_client_scores_through_the_proxy_what_it_scores_alone(setup: Set
         for how in ([client], [str(THROUGH), client])
     ]
     assert sum(passed for passed, _ in alone) > CLIENT_CHECKS_MIN
+    differs: dict[str, object] = {}
     for name, (passed, failed), found in zip(names, alone, through, strict=True):
         lost = BOUND_TO_THE_ADDRESS.get(name, 0)
-        assert found == (passed - lost, failed + lost), name
+        expected = (passed - lost, failed + lost)
+        if found != expected:  # some wait for real seconds: once more, with nothing beside it
+            again = await client_scored(modules, name, [str(THROUGH), client], setup, turn)
+            differs |= {} if again == expected else {name: (found, again, expected)}
+    assert differs == {}
