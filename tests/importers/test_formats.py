@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
+import threading
 import zipfile
 
 import pytest
@@ -115,6 +117,17 @@ def test_what_nobody_knows_is_asked_for(bring_in, tmp_path, data):
     told = bring_in(path)
     assert told.err == f"{path}:1: {UNKNOWN}\n"
     assert told.code == 1
+
+
+def test_a_named_pipe_is_not_recognised_but_read(bring_in, tmp_path):
+    """Its bytes come only once, so its format is to be named, and then it is read."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert UNKNOWN in bring_in(pipe).err
+    writer = threading.Thread(target=pipe.write_bytes, args=[lines(GOOD)])
+    writer.start()
+    assert bring_in("chat-jsonl", pipe).out.startswith("1 run")
+    writer.join()
 
 
 def test_files_of_several_formats_are_imported_at_once(bring_in, tmp_path):

@@ -1,6 +1,7 @@
 """Logs of Inspect as runs: real ones, written by inspect_ai and its mock model (data/README.md)."""
 
 import json
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -308,6 +309,16 @@ def test_a_log_is_read_from_a_pipe(monkeypatch):
     with CORRECT.open(encoding="utf-8") as file:
         monkeypatch.setattr("sys.stdin", file)
         found = list(records("inspect", None, Given(), Nobody()))
+    assert [type(run) for _, run in found] == [ChatRun] * 3
+
+
+def test_a_log_is_read_from_a_named_pipe():
+    """As a shell's <(...) gives one: it can be opened only once."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, CORRECT.read_bytes())
+    os.close(write_end)
+    found = list(records("inspect", Path(f"/dev/fd/{read_end}"), Given(), Nobody()))
+    os.close(read_end)
     assert [type(run) for _, run in found] == [ChatRun] * 3
 
 

@@ -108,7 +108,9 @@ def seekable(path: Path | None) -> Generator[BinaryIO]:
 
 
 def head(path: Path | None) -> bytes:
-    """The first bytes of a file, of which none is used up. Raises OSError."""
+    """The first bytes of a file; none of a named pipe, which is read only once. Raises OSError."""
+    if path is not None and not path.is_file():
+        return b""
     with opened(path) as file:
         return bytes(file.peek(PIECE_BYTES))  # type: ignore[attr-defined]  # every binary file here is buffered
 

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -75,7 +74,8 @@ def _chat_jsonl(path: Path | None, given: Given, watcher: Watcher) -> Iterator[F
 
 
 def _tau_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
-    with _Document(path, tau.TAU_BENCH, watcher) as document:
+    with files.seekable(path) as file:
+        document = _Document(file, tau.TAU_BENCH, watcher)
         if document.members:
             yield 1, f"it is not a {tau.TAU_BENCH} file: it is no list{document.hint}"
             return
@@ -83,16 +83,15 @@ def _tau_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Fo
 
 
 def _tau2_bench(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
-    with _Document(path, tau.TAU2_BENCH, watcher, "simulations") as document:
+    with files.seekable(path) as file:
+        document = _Document(file, tau.TAU2_BENCH, watcher, "simulations")
         whole = document.header(tau.Tau2File)
         if whole.results is not None:
             yield 1, _claims(whole.results, given)
         elif document.elements is None or not document.members:
             fact = "it has neither simulations nor results"
-            yield (
-                1,
-                f"it is not a {tau.TAU2_BENCH} file: {fact}{document.hint or _no_list(document)}",
-            )
+            hint = document.hint or _no_list(document)
+            yield 1, f"it is not a {tau.TAU2_BENCH} file: {fact}{hint}"
             return
         if document.elements is not None:
             labels = tau.labels_of_file(whole.info)
@@ -184,33 +183,35 @@ def _taken(session: claude_code.Session, data: bytes) -> str | None:
 
 
 def _inspect(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
-    if files.head(path)[:4] == ZIP:
-        yield from _inspect_archive(path, given, watcher)
-        return
-    with _Document(path, inspect_log.INSPECT, watcher, "samples", constants=True) as document:
+    with files.seekable(path) as file:
+        if file.read(len(ZIP)) == ZIP:
+            yield from _inspect_archive(file, given, watcher)
+            return
+        document = _Document(file, inspect_log.INSPECT, watcher, "samples", constants=True)
         log = document.header(inspect_log.Log)
         yield from document.runs(lambda raw: inspect_log.from_sample(raw, given, log))
 
 
-def _inspect_archive(path: Path | None, given: Given, watcher: Watcher) -> Iterator[Found]:
-    with files.seekable(path) as file:
-        archive = inspect_log.Archive(file)
-        size = file.seek(0, 2)
-        log = archive.log()
-        samples = archive.samples()
-        for number, (name, length) in enumerate(samples, 1):
-            try:
-                data = archive.read(name)
-                convert = lambda raw: inspect_log.from_sample(raw, given, log)  # noqa: E731 -- named, for its length
-                found = _run(data, convert, "it is no sample of an Inspect log", constants=True)
-            except files.NotADocument as error:
-                found = str(error)
-            watcher.read(length)
-            size -= length
-            yield number, found if isinstance(found, ChatRun) else f"entry {name!r:.200}: {found}"
-        watcher.read(size)
-        if not samples:
-            yield 1, "the log has no samples"
+def _inspect_archive(file: BinaryIO, given: Given, watcher: Watcher) -> Iterator[Found]:
+    archive = inspect_log.Archive(file)
+    log, samples = archive.log(), archive.samples()
+    watcher.read(file.seek(0, os.SEEK_END) - sum(length for _, length in samples))
+    for number, (name, length) in enumerate(samples, 1):
+        watcher.read(length)
+        try:
+            data = archive.read(name)
+        except files.NotADocument as error:
+            yield number, f"entry {name!r:.200}: {error}"
+            continue
+        found = _run(
+            data,
+            lambda raw: inspect_log.from_sample(raw, given, log),
+            "it is no sample of an Inspect log",
+            constants=True,
+        )
+        yield number, found if isinstance(found, ChatRun) else f"entry {name!r:.200}: {found}"
+    if not samples:
+        yield 1, "the log has no samples"
 
 
 class _Document:
@@ -221,35 +222,24 @@ class _Document:
 
     def __init__(
         self,
-        path: Path | None,
+        file: BinaryIO,
         format_: str,
         watcher: Watcher,
         list_: str = "",
         *,
         constants: bool = False,
     ) -> None:
-        self._path, self._format, self._watcher, self._list = path, format_, watcher, list_
+        self._file, self._format, self._watcher = file, format_, watcher
         self._constants = constants
-        self._stack = contextlib.ExitStack()
-        self._left = 0
-
-    def __enter__(self) -> Self:
-        self._file = self._stack.enter_context(files.seekable(self._path))
-        self._left = self._file.seek(0, os.SEEK_END)
-        self._file.seek(0)
-        self.head = self._file.read(HEAD_BYTES)
+        file.seek(0)
+        self.head = file.read(HEAD_BYTES)
         try:
-            self._outline = files.outline(self._file, self._list)
+            outline = files.outline(file, list_)
         except files.NotADocument as error:
-            reason = files.why_not_json(self.head, error)
-            self._stack.close()
+            reason = files.why_not_json(self.head, error) if self.head else "the file is empty"
             raise files.NotADocument(reason + self.hint) from error
-        self.members, self.elements = self._outline.members, self._outline.elements
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._watcher.read(self._left)
-        self._stack.close()
+        self.members, self.elements = outline.members, outline.elements
+        watcher.read(file.seek(0, os.SEEK_END) - sum(span.size for span in self.elements or ()))
 
     @property
     def hint(self) -> str:
@@ -272,7 +262,6 @@ class _Document:
         """Its records as runs."""
         for number, span in enumerate(self.elements or (), 1):
             self._watcher.read(span.size)
-            self._left -= span.size
             if span.size > files.RECORD_BYTES_MAX:
                 yield number, files.too_long("the record", span.size)
                 continue
