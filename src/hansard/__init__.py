@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from hansard.agents.experiments.scoring import Evaluated
     from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
     from hansard.agents.memory.search.extras import ExtraMissing
-    from hansard.agents.memory.search.ranked import Embedder, Found, Ranked
+    from hansard.agents.memory.search.ranked import Embedder, Found, Ranked, SearchOptions
     from hansard.agents.memory.search.static_vectors import StaticVectors
     from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
     from hansard.agents.memory.store import BlamedLine
@@ -401,7 +401,7 @@ _HOME = {
     "hansard.agents.experiments.scoring": ("Evaluated",),
     "hansard.agents.memory.reading": ("MemoryEntry", "MemoryNews", "MemoryVersion"),
     "hansard.agents.memory.search.extras": ("ExtraMissing",),
-    "hansard.agents.memory.search.ranked": ("Embedder", "Found", "Ranked"),
+    "hansard.agents.memory.search.ranked": ("Embedder", "Found", "Ranked", "SearchOptions"),
     "hansard.agents.memory.search.static_vectors": ("StaticVectors",),
     "hansard.agents.memory.space_twins": ("AsyncMemorySpace", "MemorySpace"),
     "hansard.agents.memory.store": ("BlamedLine",),
@@ -955,6 +955,7 @@ __all__ = [
     "Saved",
     "Savings",
     "SavingsAnswer",
+    "SearchOptions",
     "Secret",
     "SecretProvider",
     "SecretUnavailable",

@@ -33,7 +33,7 @@ from hansard.agents.memory.reading import (
 )
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import matches, paths_matching
-from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, search
+from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found, Rankers, search
 from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.write import MemoryWrite, WantedChange, checked
 from hansard.agents.policy.gate import AskFirst
@@ -315,11 +315,12 @@ class MemoryFlows(JointSteps):
     def search(
         self,
         question: str,
-        by: str | None,
-        glob: str,
-        kind: str,
-        limit: int,
-        embedder: Embedder | None,
+        embedder: Embedder | None = None,
+        *,
+        by: str | None = None,
+        glob: str = "",
+        kind: str = "",
+        limit: int = HITS_MAX,
     ) -> Flow[Found]:
         """The files that fit a question, the best first."""
         named = f"{embedder.name}@{embedder.digest}" if embedder is not None else ""

@@ -7,18 +7,20 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Unpack
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.behind import FLUSH_S, behind_of
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
-from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found, search
+from hansard.agents.memory.search.ranked import Embedder, Found, SearchOptions, search
 from hansard.agents.memory.space_base import SpaceOnLoop, SpaceOnPortal, texts_of
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.steps.secret_guard import errors_without_secrets
 from hansard.agents.sync import on_portal, portal_block
+from hansard.domain.choices import check_options
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
@@ -70,19 +72,13 @@ class AsyncMemorySpace(SpaceOnLoop):
         return [(line.path, line.line, line.text) for line in found.lines]
 
     async def search(
-        self,
-        question: str,
-        *,
-        by: str | None = None,
-        glob: str = "",
-        kind: str = "",
-        limit: int = HITS_MAX,
-        embedder: Embedder | None = None,
+        self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]
     ) -> Found:
         """The files of the space that fit a question, the best first; as a session's `search`."""
+        check_options("memory.search", options, SearchOptions.__annotations__)
         ranked, texts = self._rankers(embedder), texts_of(await self._store.entries())
         with errors_without_secrets(self._store):
-            return search(texts, question, ranked, by=by, glob=glob, kind=kind, limit=limit)
+            return search(texts, question, ranked, **options)
 
     async def follow(self) -> None:
         """Keep the space in memory at what the log tells: reads then ask nobody."""

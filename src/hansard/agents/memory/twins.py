@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from hansard.agents.board.twins import OfAgent
 from hansard.agents.flow import AsyncDrive, Drive
@@ -12,8 +12,9 @@ from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found
+from hansard.agents.memory.search.ranked import Embedder, Found, SearchOptions
 from hansard.agents.sync import in_place, sync, sync_block
+from hansard.domain.choices import check_options
 from hansard.domain.memory.paths import AGENTS
 
 
@@ -231,29 +232,21 @@ class AsyncMemory(OfAgent):
         return [(path, line, text) for path, line, text in hits]
 
     async def search(
-        self,
-        question: str,
-        *,
-        by: str | None = None,
-        glob: str = "",
-        kind: str = "",
-        limit: int = HITS_MAX,
-        embedder: Embedder | None = None,
+        self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]
     ) -> Found:
         """The files that fit a question, the best first, of those that this agent may see.
 
         Args:
             question: Words in any order, or a sentence.
-            by: `words`, `meaning` or `both`; if not given both where there is an embedder.
-            glob: Only files whose path matches it; one that begins with `runs/` finds past runs.
-            kind: Only files of that kind: `procedural` or `semantic`; if not given, of both.
-            limit: So many at most.
             embedder: What is asked for vectors, such as `hansard.StaticVectors()`.
+            **options: See `SearchOptions`.
 
         Raises:
             BadValue: There is nothing to search for, no embedder for the meaning, or no such kind.
+            BadOption: There is no such option.
         """
-        return await self._drive(self._flows.search(question, by, glob, kind, limit, embedder))
+        check_options("memory.search", options, SearchOptions.__annotations__)
+        return await self._drive(self._flows.search(question, embedder, **options))
 
     async def history(self, path: str, *, space: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, through its renames, the oldest first."""

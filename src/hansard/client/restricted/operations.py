@@ -15,7 +15,7 @@ import msgspec
 from hansard.agents.callables import name_of
 from hansard.agents.flow import Drive, Flow
 from hansard.agents.memory.operations import SPECS as MEMORY
-from hansard.agents.memory.search.ranked import By
+from hansard.agents.memory.search.ranked import HITS_MAX, By
 from hansard.agents.memory.write import secrets
 from hansard.agents.team.tasks import Task
 from hansard.client.operations import (
@@ -109,11 +109,12 @@ class MemoryFlows(Flows):
     def search(
         self,
         question: str,
-        by: str | None,
-        glob: str,
-        kind: str,
-        limit: int,
-        embedder: object,
+        embedder: object = None,
+        *,
+        by: str | None = None,
+        glob: str = "",
+        kind: str = "",
+        limit: int = HITS_MAX,
     ) -> Flow[Any]:
         """The files that fit a question by their words. Raises NotOffered for vectors."""
         if embedder is not None or by not in (None, By.WORDS):

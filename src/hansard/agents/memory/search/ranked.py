@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 import msgspec
 
@@ -119,6 +119,23 @@ class Rankers(msgspec.Struct, frozen=True):
 
     words: Ranker
     meaning: Ranker | None = None
+
+
+class SearchOptions(TypedDict, total=False):
+    """What a search of memory may be given beside its question and an embedder.
+
+    Attributes:
+        by: `words`, `meaning` or `both`; if not given both where there is an embedder.
+        glob: Only files whose path matches it; in a session one that begins with `runs/` finds past
+            runs.
+        kind: Only files of that kind: `procedural` or `semantic`; if not given, of both.
+        limit: So many at most; 10 if not given.
+    """
+
+    by: str | None
+    glob: str
+    kind: str
+    limit: int
 
 
 def search(
