@@ -24,7 +24,7 @@ JOIN LATERAL (
     SELECT arg_max(w.kind, w.version) AS kind FROM experience_versions AS w
     WHERE w.experience = v.experience AND w.version <= v.version AND w.kind <> 'healed'
 ) AS b ON true;
-COMMENT ON VIEW experience_trust IS 'One row per version of an experience: whether it may act.';
+COMMENT ON VIEW experience_trust IS 'One row per version of an experience: whether it is untrusted or an unconfirmed heal.';
 
 CREATE VIEW experiences AS
 WITH newest AS (
