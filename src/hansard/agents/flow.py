@@ -1,20 +1,35 @@
 """A call from resolve to record, written once for the sync and the async client.
 
 A flow is a generator: it yields what must be done to the world (`Wait`, `Io`, `Watch`, `Body`,
-`Pause`) and is sent what came of it; the two drivers at the end differ only in how they wait.
+`Pause`) and is sent what came of it; its two drivers differ only in how they wait.
+
+A method of the sync client is the one of the async client, run in the calling thread (`sync`) or on
+the loop of the process (`on_portal`): `get = sync(AsyncBoard.get)`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
-from typing import Any, Protocol, Self, TypeVar, assert_never
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    assert_never,
+    overload,
+)
 from weakref import WeakSet
 
 import msgspec
@@ -25,9 +40,13 @@ from hansard.bus.loggers import logger
 from hansard.bus.own_tasks import own_task
 from hansard.bus.portal import Portal, demand_loop
 
-_log = logger(__name__)
-
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
+V_co = TypeVar("V_co", covariant=True)
+
+
+_log = logger(__name__)
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -316,3 +335,112 @@ async def _run_body_async(op: Body) -> tuple[Any, float]:
     finally:
         leave(token)
     return result, (time.perf_counter() - begin) * 1_000
+
+
+class Method(Generic[P, R_co]):
+    """A method with the signature of an async one, for type checkers."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, R_co]: ...
+    def __get__(self, instance: object, owner: type) -> object:
+        """Bind it."""
+        raise NotImplementedError
+
+    def __call__(self, instance: Any, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call it as a function."""
+        raise NotImplementedError
+
+
+def sync(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]) -> Method[P, R_co]:
+    """Return a method that runs an async one in the calling thread. All that it awaits must be done
+    in place, as by a drive of `in_place`.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> R_co:
+        return done(method(self, *args, **kwargs))
+
+    made: Any = call
+    found: Method[P, R_co] = made
+    return found
+
+
+def on_portal(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]) -> Method[P, R_co]:
+    """Return a method that runs an async one on the loop of `self._portal`, and waits for it."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._portal.run(method(self, *args, **kwargs))
+
+    made: Any = call
+    found: Method[P, R_co] = made
+    return found
+
+
+def sync_block(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[V_co]],
+) -> Method[P, AbstractContextManager[V_co]]:
+    """Return a block of the sync client for one of the async client, run as by `sync`."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> AbstractContextManager[V_co]:
+        return _Block(method(self, *args, **kwargs), done)
+
+    made: Any = call
+    found: Method[P, AbstractContextManager[V_co]] = made
+    return found
+
+
+def portal_block(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[V_co]],
+) -> Method[P, AbstractContextManager[V_co]]:
+    """Return a block of the sync client for one of the async client, run as by `on_portal`."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> AbstractContextManager[V_co]:
+        return _Block(method(self, *args, **kwargs), self._portal.run)
+
+    made: Any = call
+    found: Method[P, AbstractContextManager[V_co]] = made
+    return found
+
+
+class _Block(AbstractContextManager[V_co]):
+    def __init__(
+        self,
+        block: AbstractAsyncContextManager[V_co],
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+    ) -> None:
+        self._block = block
+        self._run = run
+
+    def __enter__(self) -> V_co:
+        entered: V_co = self._run(self._block.__aenter__())
+        return entered
+
+    def __exit__(self, *raised: object) -> bool | None:
+        is_handled: bool | None = self._run(self._block.__aexit__(*raised))  # type: ignore[arg-type]  # the three of a block's end
+        return is_handled
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that waits for nothing. Raises RuntimeError if it does."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    work.close()
+    message = "an async method waited where the sync client runs it in place"
+    raise RuntimeError(message)
+
+
+def in_place(drive: Drive) -> AsyncDrive:
+    """Return what runs flows in the calling thread, for `await`."""
+
+    async def driven(flow: Flow[T]) -> T:
+        return drive(flow)
+
+    return driven

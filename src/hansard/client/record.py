@@ -1,7 +1,7 @@
 """The record: where runs are begun, joined, resumed, replayed and forked.
 
 Long because a record is one class, with what each method takes and raises. Its methods are written
-once, in `AsyncRecord`; `Record` runs them on the loop of the process (`hansard.agents.sync`).
+once, in `AsyncRecord`; `Record` runs them on the loop of the process (`hansard.agents.flow`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from hansard.agents.errors import ToolError
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
+from hansard.agents.flow import on_portal
 from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
@@ -53,7 +54,6 @@ from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
 from hansard.agents.steps.scope import ambient, kept
 from hansard.agents.steps.secret_guard import guard_secrets
-from hansard.agents.sync import on_portal
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import Portal

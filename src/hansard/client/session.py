@@ -2,7 +2,7 @@
 
 Long because it is all that an agent may do, with what each method takes and raises. The methods are
 written once, in the classes of the async client; those of the sync client run them in the calling
-thread (`hansard.agents.sync`).
+thread (`hansard.agents.flow`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from hansard.agents.board.twins import AsyncBoard, Board
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
-from hansard.agents.flow import Drive, Flow, Io, drive, driver
+from hansard.agents.flow import Drive, Flow, Io, drive, driver, in_place, on_portal, sync
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.twins import AsyncMemory, Memory
 from hansard.agents.policy.permits import states
@@ -59,7 +59,6 @@ from hansard.agents.steps.scope import Scope, drop, enter, keep, leave, opens
 from hansard.agents.steps.streams import iterate, iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
-from hansard.agents.sync import in_place, on_portal, sync
 from hansard.agents.team.mail import MailFlows
 from hansard.agents.team.twins import AsyncTeam, Team
 from hansard.agents.team.wait_for import WaitFlows

@@ -15,8 +15,7 @@ from typing import Any
 from hansard.agents.board.operations import BoardEntry, Expected
 from hansard.agents.board.transaction import TransactedFlows, TransactionFlows
 from hansard.agents.board.write import Resolve
-from hansard.agents.flow import AsyncDrive, Drive
-from hansard.agents.sync import done, in_place, sync
+from hansard.agents.flow import AsyncDrive, Drive, done, in_place, sync
 from hansard.domain.brief import Brief
 from hansard.domain.merges import Merge
 

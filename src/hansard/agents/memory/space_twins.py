@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Unpack
 
+from hansard.agents.flow import on_portal, portal_block
 from hansard.agents.memory import drafts
 from hansard.agents.memory.behind import FLUSH_S, behind_of
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
@@ -19,7 +20,6 @@ from hansard.agents.memory.space_base import SpaceOnLoop, SpaceOnPortal, texts_o
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.steps.secret_guard import errors_without_secrets
-from hansard.agents.sync import on_portal, portal_block
 from hansard.domain.choices import check_options
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet

@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Unpack
 
 from hansard.agents.board.twins import OfAgent
-from hansard.agents.flow import AsyncDrive, Drive
+from hansard.agents.flow import AsyncDrive, Drive, in_place, sync, sync_block
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search.ranked import Embedder, Found, SearchOptions
-from hansard.agents.sync import in_place, sync, sync_block
 from hansard.domain.choices import check_options
 from hansard.domain.memory.paths import AGENTS
 
@@ -315,5 +314,5 @@ class Memory(OfAgent):
 
 
 def awaited(memory: Memory) -> AsyncMemory:
-    """Return it with methods to `await`, none of which waits: for `hansard.agents.sync`."""
+    """Return it with methods to `await`, none of which waits: for `hansard.agents.flow`."""
     return AsyncMemory(memory._flows, memory._drive)  # noqa: SLF001 -- of the same module

@@ -16,6 +16,7 @@ from hansard.agents.access.views import View
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.experiments.plans import Asked
+from hansard.agents.flow import on_portal
 from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.prompts import evolve as evolving
@@ -26,7 +27,6 @@ from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.scope import kept
 from hansard.agents.steps.secret_guard import guard_secrets
-from hansard.agents.sync import on_portal
 from hansard.bus.portal import Portal
 from hansard.client.common import AsyncSessions, SyncSessions
 from hansard.client.ended import Ended, tell

@@ -20,8 +20,8 @@ from anthropic.types.beta import (
     BetaMemoryTool20250818ViewCommand,
 )
 
+from hansard.agents.flow import sync
 from hansard.agents.memory.twins import AsyncMemory, Memory, awaited
-from hansard.agents.sync import sync
 from hansard.bus.errors import NotFound
 from hansard.domain.counted import counted
 from hansard.domain.memory import edits
