@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -14,6 +15,9 @@ pytestmark = pytest.mark.slow
 
 ONE_ERA = Path(__file__).with_name("programs") / "one_era.py"
 DOUBLING = ONE_ERA.with_name("doubling.py")
+CALLED_S = 1.0
+"""Seconds for a call to reach its server."""
+
 NEW_ERA = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -85,3 +89,15 @@ async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_aga
         assert (told["id"], text(told["result"])) == (number, "the answer")
         number = await client.begin("ping")  # nothing else was told meanwhile
         assert (await client.hear())["id"] == number
+
+
+async def test_a_cancelled_request_is_cancelled_under_the_id_that_the_server_has(setup: Setup):
+    """The proxy's own id for it: the client's is unknown there."""
+    command = [*setup.proxy(server=False), "--", python(), str(DOUBLING), "new"]
+    async with wire(setup, command) as client:
+        await client.greet()
+        number = await client.begin("tools/call", name="held", arguments={})
+        await asyncio.sleep(CALLED_S)
+        gone = {"method": "notifications/cancelled", "params": {"requestId": number}}
+        await client.say(json.dumps({"jsonrpc": "2.0", **gone}).encode())
+        assert (await client.hear())["params"]["data"] == "its own"

@@ -1,5 +1,6 @@
 """A server over pipes of one era (`new` or `old`) of which the proxy asks a request twice to
-translate it: the first answer comes once more, right before the second.
+translate it: the first answer comes once more, right before the second. It never answers the tool
+`held`, and says which request it is told to cancel.
 """
 
 import json
@@ -28,6 +29,7 @@ def say(id_: object, **answer: object) -> None:
 def main(era: str) -> None:
     """Answer until the client leaves."""
     first: object = None
+    held: object = None
     refused = {"result": ASKED} if era == "new" else {"error": UNKNOWN}
     doubled = "tools/call" if era == "new" else "tools/list"
     for line in sys.stdin:
@@ -40,6 +42,16 @@ def main(era: str) -> None:
                 info = {"name": "doubling", "version": "1"}
                 greeting = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
                 say(asked["id"], result={**greeting, "serverInfo": info})
+            case "tools/call" if asked["params"]["name"] == "held":
+                held = asked["id"]
+            case "notifications/cancelled":
+                data = "its own" if asked["params"]["requestId"] == held else "another"
+                told = {
+                    "method": "notifications/message",
+                    "params": {"level": "info", "data": data},
+                }
+                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **told}) + "\n")
+                sys.stdout.flush()
             case method if method == doubled and first is None:
                 first = asked["id"]
                 say(first, **refused)
