@@ -385,8 +385,9 @@ def command() -> Any:
 def main() -> None:
     """Run the command line as this process, and exit.
 
-    What is imported stays to the end: looking for garbage among it would take a fifth of a short
-    command. While a command works, garbage is looked for in what it makes (`Later`).
+    Imported objects stay to the end: collecting among them makes `hansard runs` take 1.31 times as
+    much processor time (467 against 357 ms). While a command works, its own garbage is collected
+    (`Later`).
     """
     gc.disable()
     try:

@@ -199,7 +199,7 @@ class Story:
         stage.fact("undisturbed", text, run=view.run, pid=pid, calls=len(found), blobs=large)
         saved = digest(world.report.read_text(encoding="utf-8"))
         stage.hold("the report on disk is the one on record", self._posted(world, saved))
-        stage.fact("report", f"report A has sha256 {saved[:16]}", path=str(world.report))
+        stage.fact("report", f"report A has sha256 {saved}", path=str(world.report))
         return view.run, len(bodies)
 
     @staticmethod
@@ -264,7 +264,7 @@ class Story:
         stage.hold("the report is byte-equal to A", ours == theirs)
         saved = digest(ours.decode())
         stage.hold("the ledger has one line for it", self._posted(world, saved))
-        text = f"report B is byte-equal to A: sha256 {saved[:16]}; the ledger has one line for each"
+        text = f"report B is byte-equal to A: sha256 {saved}; the ledger has one line for each"
         stage.fact("equal", text, path=str(world.report), sha256=saved)
 
     def middle(self, run: str) -> tuple[str, RunView]:

@@ -376,6 +376,15 @@ def fold(state: AgentState, events: Iterable[Event]) -> AgentState:
     return state
 
 
+def reserve_version(state: AgentState, step: int) -> None:
+    """Take the next version for the outcome of a step, which stays open until the outcome is known
+    and written at that version.
+    """
+    state.version += 1
+    state.call_step = step
+    _moment(state, Moment.AFTER)
+
+
 def evolve(state: AgentState, event: Event) -> None:
     """Fold one event into a state that the caller owns."""
     version = state.version = state.version + 1

@@ -43,10 +43,6 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 PAUSE_S = 0.05
 """Least time from one batch to the next: a batch costs about 40 ms however small it is."""
 
-SWITCH_S = 0.0005
-"""How long a thread of Python may keep the others waiting meanwhile. DuckDB's thread comes back to
-Python after each of some 45 statements a batch; with Python's own 5 ms, bulk is a tenth slower."""
-
 POLL_S = 0.01
 """Pause between two looks at how far the projector of another process is."""
 
@@ -90,8 +86,6 @@ async def project(
     """
     await check_same_log(source, store)
     flow = _Flow(source, store, moved)
-    switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_S)
     reading = asyncio.ensure_future(flow.read(until))
     writing = asyncio.ensure_future(flow.write())
     try:
@@ -101,7 +95,6 @@ async def project(
             flow.end()
         await writing
     finally:
-        sys.setswitchinterval(switch_s)
         for task in (reading, writing):
             task.cancel()
         await asyncio.gather(reading, writing, return_exceptions=True)

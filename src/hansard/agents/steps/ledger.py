@@ -27,7 +27,6 @@ from hansard.domain.label import Label, parse, raised
 from hansard.domain.payload.parts import WholeSteps
 from hansard.domain.session_path import Ranges, SessionPath, ranges, with_bodies
 from hansard.domain.steps import (
-    NULL,
     Failure,
     Join,
     Step,
@@ -558,9 +557,7 @@ class Ledger(OpenCalls):
                 for event in agent.decide(self.state, command):
                     events.append(writer.recorded(event))
                     self._evolve(event)
-            begun = self.state.steps[step]
-            agent.evolve(self.state, StepCompleted(step=step, result=NULL, digest=""))
-            self.state.steps[step] = begun
+            agent.reserve_version(self.state, step)
             joined = Joined(self, writer, step, self.state.version, events)
             done = self._pending()
 

@@ -4,7 +4,6 @@ Touches the broker: `client` alone imports nats.
 Gives `JetStreamLog`, `Options`, blobs, snapshots, and a workspace's streams undecoded (`raw`).
 """
 
-from hansard.bus.jetstream import _late as _late  # before `client` imports nats
 from hansard.bus.jetstream.blobs import JetStreamBlobs
 from hansard.bus.jetstream.log import JetStreamLog, open_log
 from hansard.bus.jetstream.options import BrokerOptions

@@ -21,9 +21,6 @@ import sys
 import time
 from pathlib import Path
 
-if __name__ == "__main__":  # msgspec takes a third of the start to import it, and needs none of it
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how an import is refused
-
 import msgspec
 
 from hansard.bus import disk, marks

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -26,7 +25,7 @@ from hansard.projections.roles.feed import Feed, Ids, Seen
 from hansard.projections.roles.rows import RoleRows
 from hansard.projections.roles.table_files import Kept, drop, forget, keep, key_of, load, under
 from hansard.projections.rows import Batch, digest
-from hansard.projections.runner import BATCH_EVENTS_MAX, SWITCH_S, Source
+from hansard.projections.runner import BATCH_EVENTS_MAX, Source
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, WriteLock
 
@@ -209,8 +208,6 @@ async def _write(source: Source, store: Store, rows: RoleRows, until: int, in_fu
         work = asyncio.to_thread(store.write, batch, batch.position)
         writing = asyncio.ensure_future(work)
 
-    switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_S)
     try:
         async with contextlib.aclosing(source.chunks(rows.position, until=until)) as chunks:
             async for chunk in chunks:
@@ -225,7 +222,6 @@ async def _write(source: Source, store: Store, rows: RoleRows, until: int, in_fu
         if writing is not None:
             await writing
     finally:
-        sys.setswitchinterval(switch_s)
         while writing is not None and not writing.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({writing})
