@@ -98,8 +98,10 @@ def seekable(path: Path | None) -> Generator[BinaryIO]:
     """A file that can be read twice; what cannot be is spooled to disk first, as is standard input
     (None). Raises OSError.
     """
-    with opened(path) as file, contextlib.ExitStack() as stack:
-        regular = file
+    with contextlib.ExitStack() as stack:
+        # Little is read ahead: an export that changes between its two readings is to be noticed.
+        file = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
+        regular: BinaryIO = file
         if path is None or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             regular = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(file, regular, PIECE_BYTES)
