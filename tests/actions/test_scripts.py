@@ -2,13 +2,15 @@
 
 import ast
 import re
+import subprocess
+import sys
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.actions.cache import ActionCheck
+from hansard.domain.actions.cache import ActionCheck, ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.inspect.action_scripts import ScriptFormat, script
 from tests.actions.test_cache import TEXTS, cache, entry
@@ -112,3 +114,53 @@ def test_tools_are_imported_from_their_own_module():
         script(said, ScriptFormat.PYTHON, "os; x")
     with pytest.raises(BadValue, match="actions of a page"):
         script(cache(entry()), ScriptFormat.PYTHON)
+
+
+def test_a_declared_tool_is_called_by_a_script(tmp_path):
+    """Without a session: the function, with the decorators that are its own."""
+    (tmp_path / "mine.py").write_text(
+        "import functools, hansard\n"
+        "def loud(f):\n"
+        "    @functools.wraps(f)\n"
+        "    def g(**k): print('loud'); return f(**k)\n"
+        "    return g\n"
+        "@hansard.tool(effects='once')\n"
+        "@loud\n"
+        "def send(to): print('sent', to)\n"
+        "@hansard.tool\n"
+        "async def look(at): print('seen', at)\n"
+        "def plain(n): print('plain', n)\n"
+    )
+    calls = (("send", {"to": "{{user}}"}), ("look", {"at": 1}), ("plain", {"n": None}))
+    said = cache(
+        *(
+            entry(at, action_type="tool", method=name, xpath=None, action_params=given)
+            for at, (name, given) in enumerate(calls)
+        ),
+        slots=["user"],
+    )
+    (tmp_path / "made.py").write_bytes(script(said, ScriptFormat.PYTHON, "mine"))
+    command = [sys.executable, "made.py", "--user", "Ada"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n")[:4] == ["loud", "sent Ada", "seen 1", "plain None"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "python"),
+    [
+        ({"role": "button", "name": "Go", "alone": True}, ".get_by_role('button', name='Go', "),
+        ({"role": "button", "name": "Go", "row": "Ada"}, ".locator('xpath="),
+        ({"test_id": "go", "text": "Go"}, ".get_by_test_id('go')"),
+        ({"test_id": "go", "row": "Ada"}, ".locator('xpath="),
+        ({"label": "Name", "tag": "input"}, ".get_by_label('Name', "),
+        ({"css": "a > b", "mark": "x"}, ".locator('css=a > b')"),
+        ({"tag": "i", "row": "Ada"}, ".locator('xpath="),
+    ],
+)
+def test_a_script_finds_by_role_and_name_first_and_by_xpath_last(targets, python):
+    """By a name where the element was the only one of it."""
+    said = cache(entry(targets=ElementTargets(**targets)))
+    assert python in script(said, ScriptFormat.PLAYWRIGHT_PY).decode()
+    called = re.sub(r"_(\w)", lambda found: found[1].upper(), python.split("(")[0])
+    assert f"{called}(" in script(said, ScriptFormat.PLAYWRIGHT_TS).decode()

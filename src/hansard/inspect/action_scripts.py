@@ -143,26 +143,30 @@ class _Writer:
         return self.text(str(value))
 
     def locator(self, entry: CachedAction, where: str) -> str:
-        """The element of an entry: by its xpath, else by another target."""
+        """Write how an entry's element is found: by role and name or by another text where it was
+        the only one, else by its place on the page.
+        """
         targets = entry.targets or ElementTargets()
         camel = self.at == 1
-        if entry.xpath or targets.css:
-            selector = f"xpath={entry.xpath}" if entry.xpath else f"css={targets.css}"
-            return f"{where}.locator({self.literal(selector)})"
-        if targets.test_id:
-            name = "getByTestId" if camel else "get_by_test_id"
-            return f"{where}.{name}({self.literal(targets.test_id)})"
-        named = ("label", targets.label), ("placeholder", targets.placeholder)
-        for kind, value in (*named, ("text", targets.text)):
-            if value:
-                name = f"getBy{kind.title()}" if camel else f"get_by_{kind}"
-                exact = "{ exact: true }" if camel else "exact=True"
-                return f"{where}.{name}({self.text(value)}, {exact})"
-        if targets.role:
+        place = (
+            f"css={targets.css}" if targets.css else f"xpath={entry.xpath}" if entry.xpath else ""
+        )
+        several = bool(targets.row or targets.place or targets.mark) and not targets.alone
+        if targets.role and targets.name and (targets.alone or not place):
             name, value = self.literal(targets.role), self.text(targets.name)
             if camel:
                 return f"{where}.getByRole({name} as any, {{ name: {value}, exact: true }})"
             return f"{where}.get_by_role({name}, name={value}, exact=True)"
+        if targets.test_id and not (several and place):
+            name = "getByTestId" if camel else "get_by_test_id"
+            return f"{where}.{name}({self.literal(targets.test_id)})"
+        for kind in ("label", "placeholder", "text"):
+            if (value := getattr(targets, kind)) and not (several and place):
+                name = f"getBy{kind.title()}" if camel else f"get_by_{kind}"
+                exact = "{ exact: true }" if camel else "exact=True"
+                return f"{where}.{name}({self.text(value)}, {exact})"
+        if place:
+            return f"{where}.locator({self.literal(place)})"
         fact = f"entry {entry.step_index} has nothing to find its element by"
         raise BadValue("script", fact, "record it again")
 
@@ -214,7 +218,10 @@ class _Python(_Writer):
             yield f"from {self.module} import {', '.join(self.tools)}"
             yield ""
             yield ""
-            yield "def done(result):"
+            yield "def done(tool, **arguments):"
+            yield '    """Call a function, or what `@hansard.tool` declares, which records nothing here."""'
+            yield '    is_declared = type(tool).__module__.startswith("hansard.")'
+            yield "    result = (tool.__wrapped__ if is_declared else tool)(**arguments)"
             yield "    return asyncio.run(result) if inspect.isawaitable(result) else result"
 
     def _entry(self, entry: CachedAction) -> Iterator[str]:
@@ -234,7 +241,7 @@ class _Python(_Writer):
             got = f"get_attribute({entry.method!a})" if entry.method else "inner_text()"
             yield f"print({self.locator(entry, where)}.{got})"
         elif entry.action_type == TOOL:
-            yield f"done({entry.method}(**{self._value(entry.action_params)}))"
+            yield f"done({entry.method}, **{self._value(entry.action_params)})"
         else:
             yield f"page.{_TURNS[entry.action_type][self.at]}()"
         for check in entry.checks:
