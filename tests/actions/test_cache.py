@@ -229,6 +229,7 @@ def test_a_secret_is_never_a_slot(params):
 def test_the_sync_client_says_what_to_take_instead(record):
     """A page's actions are the async client's: the sync session's methods name it."""
     with record.run("w") as session:
-        for refused in (session.browser, session.run_actions):
-            with pytest.raises(Refused, match="connect_async"):
-                refused("page")
+        with pytest.raises(Refused, match="connect_async"):
+            session.browser("page")
+        with pytest.raises(BadValue, match="of a page, and there is none"):
+            session.run_actions(cache(entry()))

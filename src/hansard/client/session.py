@@ -48,7 +48,18 @@ from hansard.agents.board.twins import AsyncBoard, Board
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
-from hansard.agents.flow import Drive, Flow, Io, drive, driver, in_place, on_portal, sync
+from hansard.agents.flow import (
+    AsyncDrive,
+    Drive,
+    Flow,
+    Io,
+    done,
+    drive,
+    driver,
+    in_place,
+    on_portal,
+    sync,
+)
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.twins import AsyncMemory, Memory
 from hansard.agents.policy.permits import states
@@ -67,7 +78,7 @@ from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
 from hansard.client.beginning import Asked, begun, begun_async
 from hansard.client.browser import experienced, replay
-from hansard.client.browser.browser import AsyncBrowser, Model, pure
+from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
 from hansard.client.browser.teaching import Teaching
 from hansard.client.memory_rankers import SessionRankers
 from hansard.client.options import SessionOptions
@@ -268,7 +279,290 @@ class _Session(Brief):
             self.engine.ledger.busy -= len(children)
 
 
-class OnPortal(_Session):
+class _Replaying(_Session):
+    """Replays of action caches and experiences, in either client: `_flow` and `_caller` are its."""
+
+    _flow: AsyncDrive
+    _caller: CallingSession
+    _browser: AsyncBrowser | None = None
+
+    async def _io(
+        self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
+    ) -> T:
+        def flow() -> Flow[T]:
+            value: T = yield Io(functools.partial(work, *args, **kwargs))
+            return value
+
+        return await self._flow(flow())
+
+    async def run_actions(
+        self,
+        cache: ActionCache | str | Path,
+        *,
+        params: Mapping[str, str] = NOTHING,
+        max_xpath_retries: int = 3,
+        fallback: Model | None = None,
+        once: replay.Once = "refuse",
+        tools: Mapping[str, Callable[..., Any]] = NOTHING,
+        xpath_only: bool = False,
+        debug: bool = False,
+    ) -> replay.Replayed:
+        """Do again what a cache of actions says, each a step, on the newest `browser(page)`.
+
+        An element is the one that the cached xpath matches; else the one that another target or a
+        variant of the xpath does; else the one that `fallback` names, which is written back as a
+        new version: to the file, or to the record where `record.kept_actions` gave it. Exactly one
+        match counts, in the recorded frame alone. The first
+        action that cannot be done ends it.
+
+        Args:
+            cache: A file that `hansard actions show` or HyperAgent wrote, or what is in it; or what
+                `record.kept_actions` gave.
+            params: A value for each slot of it.
+            max_xpath_retries: How often the page is looked at while it still changes.
+            fallback: A model: a function that is given a text, and answers with JSON.
+            once: `allow`, or the stepIndex of each action that is done once and may be done again
+                in this run; without it such a cache is refused.
+            tools: The tools that it calls, by name.
+            xpath_only: Whether only the cached xpath counts, and a model.
+            debug: Whether each action comes with every look for its element.
+
+        Raises:
+            BadValue: The cache cannot be read, or a value or tool of it is missing; nothing was
+                done.
+            Refused: An action of it is done once, and not allowed; nothing was done.
+            RoleRefused: The role may not state `actions.healed`, and a model may heal what the
+                record keeps; nothing was done.
+        """
+        self.engine.ledger.demand_open()
+        read, path = replay.opened(cache)
+        if read.name and fallback is not None:
+            await self._flow(self.engine.outcomes.demand(states(ActionsHealed.tag)))
+        if read.name:
+            with contextlib.suppress(NotFound):  # of another record's nothing is known
+                label = await self._io(store.label_of, self.engine.workspace, read.name)
+                self.engine.ledger.shown(label)
+        asked = replay.Asked(
+            params=by_name("params", params),
+            max_xpath_retries=max_xpath_retries,
+            fallback=fallback,
+            debug=debug,
+            once=once,
+            tools=by_name("tools", tools),
+            xpath_only=xpath_only,
+            by=self.agent,
+            keep=functools.partial(self._heals, read.name) if read.name else None,
+        )
+        return await replay.Replay(self._caller, self._browser, read, path, asked).run()
+
+    async def run_experience(  # noqa: PLR0913 -- each is a choice of its own
+        self,
+        experience: Experience | str | Path,
+        params: Mapping[str, str | Secret] = NOTHING,
+        *,
+        task: str = "",
+        once: replay.Once = "refuse",
+        checks: Sequence[CheckFunction] = (),
+        fallback: Model | Teaching | None = None,
+        free: experienced.Free | None = None,
+        learn: bool | Literal["keep"] = False,
+        tools: Mapping[str, Callable[..., Any]] = NOTHING,
+    ) -> experienced.Experienced:
+        """Do a task by what was learned, on the newest `browser(page)`; no model is asked unless
+        one is given.
+
+        What may come next is looked for in the procedure's order; the first that is there is done
+        if every check function lets it. What one refuses is not done: what else may come next is
+        tried, then what `fallback` names, and at last `free` goes on. Without them it ends there:
+        the result says which check it was, and has the plan in words for whoever goes on.
+
+        Args:
+            experience: The name of one that the record keeps, its folder (a path with a slash), or
+                what was learned; its checks are those that a person confirmed. What came of it is
+                on record for one that is kept.
+            params: A value for each slot; a `hansard.Secret` is filled in on this machine, and in
+                no step, request or file.
+            task: In the place of `params`: the task's text, from which they are read.
+            once: `allow`, or the number of each node that is done once and may be done in this run.
+            checks: Functions of `hansard.check_function`, asked beside the experience's own.
+            fallback: A model that is asked for an element where no recorded way finds one, or
+                `hansard.teach(...)`. What it names must pass every check, too.
+            free: Goes on where no level can: it is given a `hansard.FreeGuide`, acts as it likes
+                through this session, and gives False where the task was not done.
+            learn: Whether what `free` did is learned from: the result has the next version. With
+                `keep` the record keeps it, too: as it is, unconfirmed, it may guide and not act.
+            tools: The tools that it calls, by name.
+
+        Raises:
+            BadValue: The folder cannot be read, a slot has no value, the text is said otherwise,
+                there is no page, or a tool is missing.
+            NotFound: The record keeps none of that name.
+            Refused: No check guards an effect, it is done once and not allowed, or what is kept is
+                retired, quarantined, or came in a bundle that nobody has confirmed; nothing was
+                done.
+            RoleRefused: The role may not state what this may come to; nothing was done.
+        """
+        self.engine.ledger.demand_open()
+        told, given = by_name("params", params), experienced.opened(experience)
+        also = (ExperienceHealed.tag,) if fallback is not None else ()
+        learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
+        if task:
+            told = experienced.values_of(learnt, task, told)
+        doing = experienced.Doing(
+            params=told,
+            task=task,
+            once=once,
+            functions=checks,
+            fallback=fallback,
+            free=free,
+            tools=by_name("tools", tools),
+        )
+        tell = functools.partial(self._tell_replayed, learnt, version) if version else None
+        heal = self._tell_healed if version else None
+        does = experienced.ExperienceReplay(
+            self._caller, self._browser, learnt, doing, tell, heal, version
+        )
+        done = await does.run()
+        if not (learn and done.success and done.level == experienced.FREE):
+            return done
+        return await self._learned_further(done, learnt, task, told, keeps=learn == "keep")
+
+    async def _keep(self, learnt: Experience) -> None:
+        """Keep what was learned as the next version of its name; equal, it is kept already."""
+        ledger, workspace = self.engine.ledger, self.engine.workspace
+        label = await self._io(label_of_runs, workspace, (*learnt.sources, *learnt.failed))
+        why = f"learned from run {self.run}, which went on freely"
+        label = join(label, ledger.label).stored
+        keep = kept_experiences.keep
+        await self._io(keep, workspace, learnt, because=why, by=ledger.actor, label=label)
+
+    async def _learned_further(
+        self,
+        done: experienced.Experienced,
+        learnt: Experience,
+        task: str,
+        params: Mapping[str, Any],
+        *,
+        keeps: bool,
+    ) -> experienced.Experienced:
+        """What a free doing taught, beside what came of it."""
+        try:
+            asked = task or learnt.wording.filled(params)
+            tasks = {self.run: asked} if asked else {}
+            further = await self._io(
+                learned, self.engine.workspace, learnt.name, [self.run], tasks, parent=learnt
+            )
+        except (BadValue, NotFound) as error:
+            return msgspec.structs.replace(done, not_learned=str(error))
+        if keeps:
+            await self._keep(further)
+        return msgspec.structs.replace(done, learned=further)
+
+    async def _kept_experience(
+        self, given: Experience | str, also: Sequence[str], *, keeps: bool
+    ) -> tuple[Experience, int]:
+        """What is to be done, and which version it is of what the record keeps; 0 for none. A run
+        that goes on is told the same version again. What will be stated must be allowed.
+        """
+        name = given if isinstance(given, str) else given.name
+        asked = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
+        workspace = self.engine.workspace
+
+        async def opens(**_: Any) -> int:
+            if isinstance(given, str):
+                number = (await self._io(kept_experiences.usable, workspace, given)).version
+            else:
+                number = await self._io(kept_experiences.demand_usable, workspace, given)
+            stated = [ExperienceReplayed.tag, *also] if number else []
+            for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
+                await self._flow(self.engine.outcomes.demand(states(tag)))
+            return number
+
+        opened = pure("experience.opened", opens, asked)
+        version: int = await self._caller.call(opened, (), asked)
+        if not isinstance(given, str) and not version:
+            return given, version
+        found = await self._io(kept_experiences.get, workspace, name, version)
+        self.engine.ledger.shown(found.label)
+        return (found.experience if isinstance(given, str) else given), version
+
+    async def _tell_replayed(
+        self, learnt: Experience, version: int, told: Mapping[str, Any]
+    ) -> None:
+        """Put on record what came of a doing; that of one step once."""
+        ledger = self.engine.ledger
+        failure = told["failure"] or {}
+        stated = ExperienceReplayed(
+            version=version,
+            run=self.run,
+            agent=self.agent,
+            step=ledger.here.step or 0,
+            success=not told["error"],
+            checks=len(learnt.checks),
+            done=told["done"],
+            level=told["level"],
+            failed_check=failure.get("check", ""),
+            error=recordable(told["error"], self.engine.settings.scrub),
+        )
+        label = ledger.label.stored
+        tell = kept_experiences.replayed
+        await self._io(
+            tell, self.engine.workspace, learnt.name, stated, by=ledger.actor, label=label
+        )
+
+    async def _tell_healed(self, version: int, moved: Experience, node: str, because: str) -> int:
+        """Put on record that a node's element was found elsewhere: the number of the experience's
+        next version; 0 where somebody made one since.
+        """
+        ledger, workspace, name = self.engine.ledger, self.engine.workspace, moved.name
+        await self._io(
+            kept_experiences.heal,
+            workspace,
+            await self._io(kept_experiences.get, workspace, name, version),
+            moved,
+            node,
+            because=recordable(because, self.engine.settings.scrub),
+            run=self.run,
+            by=ledger.actor,
+            label=ledger.label.stored,
+        )
+        number: int = await self._io(kept_experiences.number_of, workspace, moved)
+        return number
+
+    async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
+        """Put on record that an entry of a cache that is kept was found elsewhere."""
+        ledger = self.engine.ledger
+        number: int = await self._io(
+            store.heal,
+            self.engine.workspace,
+            name,
+            version,
+            after,
+            because=recordable(because, self.engine.settings.scrub),
+            run=self.run,
+            by=ledger.actor,
+            label=ledger.label.stored,
+        )
+        return number
+
+
+class _InPlace:
+    """A sync session as a replay calls it: what it awaits is done in the calling thread."""
+
+    def __init__(self, session: OnPortal) -> None:
+        self._session = session
+
+    async def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        function = spec.function
+
+        def in_thread(**given: Any) -> Any:
+            return done(function(**given))
+
+        spec = msgspec.structs.replace(spec, function=in_thread)
+        return self._session.call(spec, args, kwargs)
+
+
+class OnPortal(_Replaying):
     """What the sync twin does its own way: a call waits in its thread; one that is on record is
     answered there, without the broker.
     """
@@ -277,6 +571,7 @@ class OnPortal(_Session):
         super().__init__(engine, arm, ending, self._drive)
         self._portal = portal
         self._flow = in_place(self._drive)
+        self._caller = _InPlace(self)
         self.board = Board(self._flows.board, self._drive)
         self.memory = Memory(self._flows.memory, self._drive)
         self.team = Team(self._flows.team, self._flows.mail, self._drive)
@@ -357,21 +652,8 @@ class OnPortal(_Session):
         )
         raise Refused(message)
 
-    def run_actions(self, *_: object, **__: object) -> NoReturn:
-        """Not in the sync client, as `browser`; `hansard actions run FILE` does them by itself.
-
-        Raises:
-            Refused: Always, with what to take instead.
-        """
-        self.browser()
-
-    def run_experience(self, *_: object, **__: object) -> NoReturn:
-        """Not with the sync client, which has no page's actions.
-
-        Raises:
-            Refused: Always, with what to take instead.
-        """
-        self.browser()
+    run_actions = sync(_Replaying.run_actions)  # type: ignore[assignment]  # not awaited
+    run_experience = sync(_Replaying.run_experience)  # type: ignore[assignment]  # not awaited
 
     def thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> SessionThread[T]:
         """Run a function in a thread with a scope of its own; `.result()` joins it."""
@@ -444,7 +726,7 @@ class SessionThread(Generic[T]):
         return self.value()
 
 
-class OnLoop(_Session):
+class OnLoop(_Replaying):
     """What the async twin does its own way."""
 
     def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
@@ -454,6 +736,7 @@ class OnLoop(_Session):
         redacts = engine.settings.scrub is not None
         self._drive = self._drive_redacted if redacts else self._drive_here
         self._flow = self._drive
+        self._caller = self
         self.board = AsyncBoard(self._flows.board, self._drive)
         self.memory = AsyncMemory(self._flows.memory, self._drive)
         self.team = AsyncTeam(self._flows.team, self._flows.mail, self._drive)
@@ -504,8 +787,6 @@ class OnLoop(_Session):
                 except Exception as error:  # noqa: BLE001 -- on record as the step's failure
                     _not_closed(error)
 
-    _browser: AsyncBrowser | None = None
-
     def browser(
         self, page: Any, *, model: Model | None = None, timeout_s: float = 5.0
     ) -> AsyncBrowser:
@@ -522,252 +803,6 @@ class OnLoop(_Session):
         self.engine.ledger.demand_open()
         self._browser = AsyncBrowser(self, page, model=model, timeout_s=timeout_s)
         return self._browser
-
-    async def run_actions(
-        self,
-        cache: ActionCache | str | Path,
-        *,
-        params: Mapping[str, str] = NOTHING,
-        max_xpath_retries: int = 3,
-        fallback: Model | None = None,
-        once: replay.Once = "refuse",
-        tools: Mapping[str, Callable[..., Any]] = NOTHING,
-        xpath_only: bool = False,
-        debug: bool = False,
-    ) -> replay.Replayed:
-        """Do again what a cache of actions says, each a step, on the newest `browser(page)`.
-
-        An element is the one that the cached xpath matches; else the one that another target or a
-        variant of the xpath does; else the one that `fallback` names, which is written back as a
-        new version: to the file, or to the record where `record.kept_actions` gave it. Exactly one
-        match counts, in the recorded frame alone. The first
-        action that cannot be done ends it.
-
-        Args:
-            cache: A file that `hansard actions show` or HyperAgent wrote, or what is in it; or what
-                `record.kept_actions` gave.
-            params: A value for each slot of it.
-            max_xpath_retries: How often the page is looked at while it still changes.
-            fallback: A model: a function that is given a text, and answers with JSON.
-            once: `allow`, or the stepIndex of each action that is done once and may be done again
-                in this run; without it such a cache is refused.
-            tools: The tools that it calls, by name.
-            xpath_only: Whether only the cached xpath counts, and a model.
-            debug: Whether each action comes with every look for its element.
-
-        Raises:
-            BadValue: The cache cannot be read, or a value or tool of it is missing; nothing was
-                done.
-            Refused: An action of it is done once, and not allowed; nothing was done.
-            RoleRefused: The role may not state `actions.healed`, and a model may heal what the
-                record keeps; nothing was done.
-        """
-        self.engine.ledger.demand_open()
-        read, path = replay.opened(cache)
-        if read.name and fallback is not None:
-            await self._drive(self.engine.outcomes.demand(states(ActionsHealed.tag)))
-        if read.name:
-            with contextlib.suppress(NotFound):  # of another record's nothing is known
-                self.engine.ledger.shown(await store.label_of(self.engine.workspace, read.name))
-        asked = replay.Asked(
-            params=by_name("params", params),
-            max_xpath_retries=max_xpath_retries,
-            fallback=fallback,
-            debug=debug,
-            once=once,
-            tools=by_name("tools", tools),
-            xpath_only=xpath_only,
-            by=self.agent,
-            keep=functools.partial(self._heals, read.name) if read.name else None,
-        )
-        return await replay.Replay(self, self._browser, read, path, asked).run()
-
-    async def run_experience(  # noqa: PLR0913 -- each is a choice of its own
-        self,
-        experience: Experience | str | Path,
-        params: Mapping[str, str | Secret] = NOTHING,
-        *,
-        task: str = "",
-        once: replay.Once = "refuse",
-        checks: Sequence[CheckFunction] = (),
-        fallback: Model | Teaching | None = None,
-        free: experienced.Free | None = None,
-        learn: bool | Literal["keep"] = False,
-        tools: Mapping[str, Callable[..., Any]] = NOTHING,
-    ) -> experienced.Experienced:
-        """Do a task by what was learned, on the newest `browser(page)`; no model is asked unless
-        one is given.
-
-        What may come next is looked for in the procedure's order; the first that is there is done
-        if every check function lets it. What one refuses is not done: what else may come next is
-        tried, then what `fallback` names, and at last `free` goes on. Without them it ends there:
-        the result says which check it was, and has the plan in words for whoever goes on.
-
-        Args:
-            experience: The name of one that the record keeps, its folder (a path with a slash), or
-                what was learned; its checks are those that a person confirmed. What came of it is
-                on record for one that is kept.
-            params: A value for each slot; a `hansard.Secret` is filled in on this machine, and in
-                no step, request or file.
-            task: In the place of `params`: the task's text, from which they are read.
-            once: `allow`, or the number of each node that is done once and may be done in this run.
-            checks: Functions of `hansard.check_function`, asked beside the experience's own.
-            fallback: A model that is asked for an element where no recorded way finds one, or
-                `hansard.teach(...)`. What it names must pass every check, too.
-            free: Goes on where no level can: it is given a `hansard.FreeGuide`, acts as it likes
-                through this session, and gives False where the task was not done.
-            learn: Whether what `free` did is learned from: the result has the next version. With
-                `keep` the record keeps it, too: as it is, unconfirmed, it may guide and not act.
-            tools: The tools that it calls, by name.
-
-        Raises:
-            BadValue: The folder cannot be read, a slot has no value, the text is said otherwise,
-                there is no page, or a tool is missing.
-            NotFound: The record keeps none of that name.
-            Refused: No check guards an effect, it is done once and not allowed, or what is kept is
-                retired, quarantined, or came in a bundle that nobody has confirmed; nothing was
-                done.
-            RoleRefused: The role may not state what this may come to; nothing was done.
-        """
-        self.engine.ledger.demand_open()
-        told, given = by_name("params", params), experienced.opened(experience)
-        also = (ExperienceHealed.tag,) if fallback is not None else ()
-        learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
-        if task:
-            told = experienced.values_of(learnt, task, told)
-        doing = experienced.Doing(
-            params=told,
-            task=task,
-            once=once,
-            functions=checks,
-            fallback=fallback,
-            free=free,
-            tools=by_name("tools", tools),
-        )
-        tell = functools.partial(self._tell_replayed, learnt, version) if version else None
-        heal = self._tell_healed if version else None
-        does = experienced.ExperienceReplay(self, self._browser, learnt, doing, tell, heal, version)
-        done = await does.run()
-        if not (learn and done.success and done.level == experienced.FREE):
-            return done
-        return await self._learned_further(done, learnt, task, told, keeps=learn == "keep")
-
-    async def _keep(self, learnt: Experience) -> None:
-        """Keep what was learned as the next version of its name; equal, it is kept already."""
-        ledger, workspace = self.engine.ledger, self.engine.workspace
-        label = await label_of_runs(workspace, (*learnt.sources, *learnt.failed))
-        why = f"learned from run {self.run}, which went on freely"
-        label = join(label, ledger.label).stored
-        await kept_experiences.keep(workspace, learnt, because=why, by=ledger.actor, label=label)
-
-    async def _learned_further(
-        self,
-        done: experienced.Experienced,
-        learnt: Experience,
-        task: str,
-        params: Mapping[str, Any],
-        *,
-        keeps: bool,
-    ) -> experienced.Experienced:
-        """What a free doing taught, beside what came of it."""
-        try:
-            asked = task or learnt.wording.filled(params)
-            tasks = {self.run: asked} if asked else {}
-            further = await learned(
-                self.engine.workspace, learnt.name, [self.run], tasks, parent=learnt
-            )
-        except (BadValue, NotFound) as error:
-            return msgspec.structs.replace(done, not_learned=str(error))
-        if keeps:
-            await self._keep(further)
-        return msgspec.structs.replace(done, learned=further)
-
-    async def _kept_experience(
-        self, given: Experience | str, also: Sequence[str], *, keeps: bool
-    ) -> tuple[Experience, int]:
-        """What is to be done, and which version it is of what the record keeps; 0 for none. A run
-        that goes on is told the same version again. What will be stated must be allowed.
-        """
-        name = given if isinstance(given, str) else given.name
-        asked = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
-        workspace = self.engine.workspace
-
-        async def opens(**_: Any) -> int:
-            if isinstance(given, str):
-                number = (await kept_experiences.usable(workspace, given)).version
-            else:
-                number = await kept_experiences.demand_usable(workspace, given)
-            stated = [ExperienceReplayed.tag, *also] if number else []
-            for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
-                await self._drive(self.engine.outcomes.demand(states(tag)))
-            return number
-
-        version: int = await self.call(pure("experience.opened", opens, asked), (), asked)
-        if not isinstance(given, str) and not version:
-            return given, version
-        found = await kept_experiences.get(workspace, name, version)
-        self.engine.ledger.shown(found.label)
-        return (found.experience if isinstance(given, str) else given), version
-
-    async def _tell_replayed(
-        self, learnt: Experience, version: int, told: Mapping[str, Any]
-    ) -> None:
-        """Put on record what came of a doing; that of one step once."""
-        ledger = self.engine.ledger
-        failure = told["failure"] or {}
-        stated = ExperienceReplayed(
-            version=version,
-            run=self.run,
-            agent=self.agent,
-            step=ledger.here.step or 0,
-            success=not told["error"],
-            checks=len(learnt.checks),
-            done=told["done"],
-            level=told["level"],
-            failed_check=failure.get("check", ""),
-            error=recordable(told["error"], self.engine.settings.scrub),
-        )
-        label = ledger.label.stored
-        tell = kept_experiences.replayed
-        await tell(self.engine.workspace, learnt.name, stated, by=ledger.actor, label=label)
-
-    async def _tell_healed(self, version: int, moved: Experience, node: str, because: str) -> int:
-        """Put on record that a node's element was found elsewhere: the number of the experience's
-        next version; 0 where somebody made one since.
-        """
-        ledger, workspace, name = self.engine.ledger, self.engine.workspace, moved.name
-        await kept_experiences.heal(
-            workspace,
-            await kept_experiences.get(workspace, name, version),
-            moved,
-            node,
-            because=recordable(because, self.engine.settings.scrub),
-            run=self.run,
-            by=ledger.actor,
-            label=ledger.label.stored,
-        )
-        return await kept_experiences.number_of(workspace, moved)
-
-    async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
-        """Put on record that an entry of a cache that is kept was found elsewhere."""
-        ledger = self.engine.ledger
-        heal = functools.partial(
-            store.heal,
-            self.engine.workspace,
-            name,
-            version,
-            after,
-            because=recordable(because, self.engine.settings.scrub),
-            run=self.run,
-            by=ledger.actor,
-            label=ledger.label.stored,
-        )
-
-        def told() -> Flow[int]:
-            number: int = yield Io(heal)
-            return number
-
-        return await self._drive(told())
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await things side by side, each in a scope of its own; their results in order.

@@ -219,7 +219,7 @@ class _Python(_Writer):
             yield ""
             yield ""
             yield "def done(tool, **arguments):"
-            yield '    """Call a function, or what `@hansard.tool` declares, which records nothing here."""'
+            yield '    """Call a function, also that of `@hansard.tool`: nothing is recorded."""'
             yield '    is_declared = type(tool).__module__.startswith("hansard.")'
             yield "    result = (tool.__wrapped__ if is_declared else tool)(**arguments)"
             yield "    return asyncio.run(result) if inspect.isawaitable(result) else result"

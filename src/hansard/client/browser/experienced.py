@@ -10,11 +10,10 @@ same way.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +32,7 @@ from hansard.client.browser.browser import (
     pure,
 )
 from hansard.client.browser.elements import PageGone
-from hansard.client.browser.replay import Once
+from hansard.client.browser.replay import Once, result_of
 from hansard.client.browser.teaching import Teaching
 from hansard.domain import values
 from hansard.domain.actions import cache as caches
@@ -458,10 +457,8 @@ class ExperienceReplay:
             done=[procedure.node(each).action.instruction or each for each in self._names],
             stopped=stopped,
         )
-        said = free(guide)
-        if inspect.isawaitable(said):
-            said = await said
-        return f"{stopped}; and freely it was not done" if said is False else ""
+        result = await result_of(free(guide))
+        return f"{stopped}; and freely it was not done" if result is False else ""
 
     async def _found(self, action: CachedAction, name: str, retries: int) -> dict[str, Any]:
         return await self._browser.find(
@@ -639,23 +636,18 @@ async def answered(check: CheckFunction, step: CheckedStep, within_s: float = CH
     """Why a check in Python does not let an action be done; empty where it does. One that gives no
     answer in time has failed; its thread ends with the program, if not before.
     """
-    loop = asyncio.get_running_loop()
-    said: asyncio.Future[str] = loop.create_future()
-
-    def tell(why: str) -> None:
-        if not said.done():
-            said.set_result(why)
-
-    def ask() -> None:
-        why = check.why(step)
-        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
-            loop.call_soon_threadsafe(tell, why)
-
-    threading.Thread(target=ask, name=f"check {check.name}", daemon=True).start()
+    answer: Future[str] = Future()
+    ask = threading.Thread(
+        target=lambda: answer.set_result(check.why(step)), name=f"check {check.name}", daemon=True
+    )
+    ask.start()
     try:
-        return await asyncio.wait_for(said, within_s)
-    except TimeoutError:
-        return f"it gave no answer within {within_s:g} s"
+        asyncio.get_running_loop()
+    except RuntimeError:  # the sync client: this thread may wait
+        wait([answer], within_s)
+    else:
+        await asyncio.wait([asyncio.wrap_future(answer)], timeout=within_s)
+    return answer.result() if answer.done() else f"it gave no answer within {within_s:g} s"
 
 
 async def _called(tool: Callable[..., Any], given: Mapping[str, Any] | None) -> Any:
@@ -672,8 +664,7 @@ async def _called(tool: Callable[..., Any], given: Mapping[str, Any] | None) -> 
             arguments[name] = Secret(each["$secret"])
         else:
             arguments[name] = values.revive(each)
-    said = tool(**arguments)
-    return await said if inspect.isawaitable(said) else said
+    return await result_of(tool(**arguments))
 
 
 def _demand_there(

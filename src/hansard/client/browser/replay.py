@@ -8,6 +8,8 @@ the record keeps by name.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hansard.agents.callables import awaited
 from hansard.agents.errors import NeedsSettling, SessionEnded
 from hansard.bus.errors import BusError
 from hansard.bus.whole_file import whole
@@ -282,7 +285,7 @@ class Replay:
         index = entry.step_index
         if entry.action_type == caches.TOOL:
             arguments = values.revive(entry.action_params)
-            value = await self._asked.tools[entry.method or ""](**arguments)
+            value = await result_of(self._asked.tools[entry.method or ""](**arguments))
             return ReplayedAction(step_index=index, success=True, message="done", value=value)
         browser = self._browser
         assert browser is not None  # noqa: S101 -- `_demand` saw to it
@@ -397,6 +400,17 @@ class Replay:
             self._cache = msgspec.structs.replace(self._cache, version=version)
         if self._path is not None:
             saved(self._cache, self._path)
+
+
+async def result_of(value: Any) -> Any:
+    """Return what a function gave, awaited where it is to be; in the sync client no loop runs."""
+    if not inspect.isawaitable(value):
+        return value
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(awaited(value))
+    return await value
 
 
 def _place(entry: CachedAction) -> bytes:

@@ -1,0 +1,104 @@
+"""Caches and experiences of plain tools in the sync client: no page, no event loop."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import hansard
+from hansard.domain.errors import BadValue, Refused
+
+pytestmark = pytest.mark.slow
+
+
+def sent(record, who, did, workflow="send"):
+    """A run that greets somebody and sends a letter; its id."""
+    with record.run(workflow, agent="ada", role="agent") as session:
+
+        @session.tool(effects="idempotent")
+        def greet(name: str) -> None:
+            did.append(f"greet {name}")
+
+        @session.tool(effects="once")
+        def send(name: str, n: int) -> int:
+            did.append(f"send {name}")
+            return n
+
+        session.message("user", f'Write to "{who}", please.')
+        greet(name=who)
+        send(name=who, n=2)
+        return session.run
+
+
+def test_a_cache_of_tools_is_done_again(data_dir, workspace):
+    """With other values, from the record, too; a run that goes on repeats nothing."""
+    did: list[Any] = []
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        run = sent(record, "Bob", did)
+        cache = record.actions(run, params={"who": "Bob"})
+        record.keep_actions("letters", cache, because="it works")
+        for kept in (cache, record.kept_actions("letters")):
+            did.clear()
+            with record.run("again", agent="ada", role="agent") as session:
+                tools: dict[str, Any] = {
+                    "greet": session.tool(effects="idempotent")(
+                        lambda name: did.append(name.upper())
+                    ),
+                    "send": lambda name, n: did.append((name, n)),
+                }
+                with pytest.raises(Refused, match="entry 1"):
+                    session.run_actions(kept, params={"who": "Eve"}, tools=tools)
+                told = session.run_actions(kept, params={"who": "Eve"}, tools=tools, once="allow")
+            assert told.success, told.error
+            assert did == ["EVE", ("Eve", 2)]
+
+
+def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
+    """As in the async client: a check in Python stops it, a kept one counts what came of it."""
+    did: list[Any] = []
+
+    @hansard.check_function("argument")
+    def nobody_else(step):
+        return step.params.get("write") != "Mallory" and step.params.get("to") != "Mallory"
+
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        runs = [sent(record, who, did) for who in ("Bob", "Cleo", "Dan")]
+        record.keep_experience(record.experience("write-to", runs), because="three letters")
+        record.confirm_experience("write-to")
+        tools: dict[str, Any] = {
+            "greet": lambda name: did.append(name.upper()),
+            "send": lambda name, n: did.append((name, n)),
+        }
+        for who in ("Eve", "Mallory"):
+            did.clear()
+            with record.run("again", agent="ada", role="agent") as session:
+                told = session.run_experience(
+                    "write-to",
+                    task=f'Write to "{who}", please.',
+                    tools=tools,
+                    once="allow",
+                    checks=[nobody_else],
+                )
+            assert told.success is (who == "Eve"), told.error
+            assert did == (["EVE", ("Eve", 2)] if who == "Eve" else [])
+        [row] = record.sql("SELECT replays, successes FROM experiences").rows
+        assert tuple(row) == (2, 1)
+
+
+def test_pages_are_the_async_client_s(data_dir, workspace):
+    """A page says which client to take; an async function is a tool here, too."""
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        cache = record.actions(sent(record, "Bob", []))
+        with record.run("again", agent="ada", role="agent") as session:
+            with pytest.raises(Refused, match="connect_async"):
+                session.browser("page")
+
+            async def slow(**given):
+                await asyncio.sleep(0)
+                return len(given)
+
+            with pytest.raises(BadValue, match="not given"):
+                session.run_actions(cache, once="allow")
+            tools = {"greet": slow, "send": slow}
+            told = session.run_actions(cache, tools=tools, once="allow")
+        assert [each.value for each in told.actions] == [1, 2]
