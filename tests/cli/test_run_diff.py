@@ -168,7 +168,7 @@ def test_a_fork_shows_what_it_shares(call: Call, record: hansard.Record):
     assert told.lines[1]["own_usage"] == {"cost": 0.5, "input_tokens": 1.0}
     text = call("run", "diff", parent, fork).out
     assert f"B is a fork of run {parent}" in text
-    assert "they share 2 moves" in text
+    assert "they share 2 entries" in text
     assert "cost in itself" in text
 
 

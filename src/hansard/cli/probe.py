@@ -497,9 +497,9 @@ def _verdict(row: Row) -> Iterator[Part]:
         told += "So few pairs cannot show a difference, whatever they decide. "
     elif row["test"] != "paired t":
         found = number(row["detectable"])
-        told += f"Minimum detectable difference at power 0.8: {found} of the runs, all changed one way. "
+        told += f"Minimum detectable share of runs at power 0.8: {found}, all changed one way. "
     else:
-        told += f"Minimum detectable difference at power 0.8: a mean difference of {number(row['detectable'])}. "
+        told += f"Minimum detectable difference at power 0.8: {number(row['detectable'])}. "
     if row["verdict"] == "cannot tell":
         told += "Cannot tell is not 'no difference': that is said only of a margin that you name."
     yield told.rstrip()

@@ -172,8 +172,8 @@ def _code(a: _Side, b: _Side) -> Respect:
     if blind or not both:
         why = f"no source of {_listed(blind)}" if blind else "they called no tool that both called"
         return Respect("code", Sameness.NOT_ON_RECORD, why)
-    those = f"{counted(len(both), 'tool')} that both called"
-    return Respect("code", Sameness.SAME, f"{those}; other code is not recorded")
+    because = f"{counted(len(both), 'tool')} that both called; other code is not recorded"
+    return Respect("code", Sameness.SAME, because)
 
 
 def _changed(

@@ -346,8 +346,8 @@ def _difference(row: dict[str, Any]) -> str:
     if row["low"] is not None:
         always = interval(row["always_low"], row["always_high"], signed=True)
         shown += (
-            f", interval {interval(row['low'], row['high'], signed=True)} (at any number of analyses "
-            f"{always or 'not known of so few clusters'})"
+            f", interval {interval(row['low'], row['high'], signed=True)} (at any number of "
+            f"analyses {always or 'not known of so few clusters'})"
         )
     else:
         shown += f", no interval ({_no_interval(row)})"

@@ -59,8 +59,8 @@ def looks(report: Report) -> str:
     tasks = counted(plan["planned"], "task")
     if have < plan["planned"]:
         return (
-            f"An interim analysis: {have:,} of {tasks} planned for each arm are there, and the intervals "
-            "hold for one look at the planned size."
+            f"An interim analysis: {have:,} of {tasks} planned for each arm are there, and the "
+            "intervals are valid for one analysis at the planned size."
         )
     runs, wanted = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
     if runs < wanted:
