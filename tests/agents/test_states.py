@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.bus.codec import revive
+from hansard.bus.commits import whole_at
+from hansard.bus.log import AtPosition
 from hansard.bus.states import _chunks
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream
@@ -201,3 +204,28 @@ async def test_a_run_that_failed_says_so(lab: Lab):
         async with record.run(run="r"):
             assert (await record.state("r")).life.status == "open"
         assert (await record.state("r")).life.status == "completed"
+
+
+async def test_an_address_is_found_without_reading_the_run(
+    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The commit at its position is enough; a fork has addresses of its parent, too."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with record.run("w", run="r", agent="ada", role="writer") as session:
+            for number in range(3):
+                await session.message("user", f"message {number}")
+                await session.board.put("key", number)
+        log, points = record.workspace.log, record.workspace.points
+        commits = await log.read(STREAM)
+        addresses = {f"{each.position}.0": AtPosition(whole_at(each)) for each in commits}
+        fork = await record.fork("r")
+        assert (
+            await points.up_to(fork, f"{commits[0].position}.0")
+            == addresses[f"{commits[0].position}.0"]
+        )
+
+        async def read_run(*_: object) -> None:
+            raise AssertionError
+
+        monkeypatch.setattr(type(log), "read_run", read_run)
+        assert {each: await points.up_to("r", each) for each in addresses} == addresses

@@ -100,15 +100,21 @@ class Points:
         )
 
     async def _event(self, run: str, address: str) -> tuple[Stored, int]:
-        """The commit of the event at `position.index`, and the event's version in its stream."""
+        """The commit of the event at `position.index`, and the event's version in its stream. Reads
+        that commit alone, unless it is of another run: a fork has commits of its parents.
+        """
         position, index = (int(part) for part in address.split("."))
-        for stored in await self._states.history(run):
+        remedy = "see 'hansard trail'"
+        commits: list[Stored] = []
+        with contextlib.suppress(NotFound):
+            commits = [await self._states.log.at(position)]
+        other = run_of(commits[0].stream) if commits else None
+        if other != run:
+            remedy = f"{address} is in run {other}" if other else remedy
+            commits = await self._states.history(run)
+        for stored in commits:
             if stored.position == position and index < len(stored.commit.events):
                 return stored, stored.commit.version + index
-        remedy = "see 'hansard trail'"
-        with contextlib.suppress(NotFound):
-            other = run_of((await self._states.log.at(position)).stream)
-            remedy = f"{address} is in run {other}" if other else remedy
         raise NotFound(f"an event at {address} in run {run}", remedy)
 
     async def _step(self, run: str, agent: str, number: int) -> AtPosition:
