@@ -165,6 +165,5 @@ class Session:
 
 
 def _blocks(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    if isinstance(content, list):
-        return content
-    return [{"type": "text", "text": content}] if content else []
+    text = [{"type": "text", "text": content}] if content else []
+    return content if isinstance(content, list) else text
