@@ -251,6 +251,7 @@ async def reads(found: Findings, folder: Path) -> None:
     asks: both answer as of a position that is new.
     """
     served = [sys.executable, "-m", "hansard", "mcp", "serve", "--agent", "ada"]
+    served += ["--tools", "default,ask"]
     homes = {name: str(folder / name) for name in ("in process", "by our server")}
     env = {"HANSARD_DATA_DIR": homes["by our server"], "HANSARD_DURABILITY": "relaxed"}
     async with (
