@@ -5,6 +5,7 @@ Each page says itself whether its task was done.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 import warnings
@@ -63,9 +64,10 @@ SEEDS = (1_000, 1_003)
 class Learnt(msgspec.Struct, frozen=True):
     """What the people's demonstrations of a task teach: the actions of the shortest one, with its
     values as slots, and each kind of task that has a procedure, with the checks that all passed.
+    `shortest` is None where a value changes nothing that was done: it would be refused.
     """
 
-    shortest: ActionCache
+    shortest: ActionCache | None
     said: Wording
     experiences: tuple[experiences.Experience, ...]
 
@@ -77,7 +79,9 @@ def learned(task: str) -> Learnt:
     first = max(told, key=lambda each: len(each.sources))
     assert first.shortest is not None
     values = first.wording.read(shown[first.shortest.run].task) or {}
-    shortest = with_slots(first.shortest, {name: v for name, v in values.items() if v})
+    shortest = None
+    with contextlib.suppress(hansard.BadValue):
+        shortest = with_slots(first.shortest, {name: v for name, v in values.items() if v})
     made = [experiences.made(task, each) for each in told if each.procedure is not None]
     confirmed = tuple(
         msgspec.structs.replace(each, checks=checking.proposed(each.procedure)) for each in made
@@ -111,7 +115,7 @@ async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
     """Do a task by one way; how often a model was asked."""
     if way == "xpath":
         params = learnt.said.read(query)
-        if params is None or not all(params.values()):
+        if learnt.shortest is None or params is None or not all(params.values()):
             return 0
         told = await session.run_actions(
             learnt.shortest, params=params, once="allow", xpath_only=True
@@ -120,9 +124,14 @@ async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
         fitting = [each for each in learnt.experiences if each.params(query) is not None]
         if not fitting:
             return 0
-        told = await session.run_experience(
-            fitting[0], task=query, once="allow", fallback=key if way == "model" else None
-        )
+        fallback = key if way == "model" else None
+        try:
+            told = await session.run_experience(
+                fitting[0], task=query, once="allow", fallback=fallback
+            )
+        except hansard.BadValue as refused:
+            warnings.warn(f"{way}: {refused}", stacklevel=1)
+            return 0
     calls: int = told.model_calls
     return calls
 
