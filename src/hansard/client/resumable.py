@@ -16,6 +16,26 @@ class Reached(Generic[T]):
         self.last_item: T | None = None
 
 
+class _Loop(Generic[T]):
+    """What both kinds of loop show of how far they have come."""
+
+    def __init__(self) -> None:
+        self._reached: Reached[T] = Reached()
+
+    @property
+    def results(self) -> list[Any]:
+        """What the loop's body appended, in order: with what it appended before the run was
+        resumed, as far as that was recorded, so that it is whole at the end. It is recorded with
+        the loop's progress, every so many items.
+        """
+        return self._reached.results
+
+    @property
+    def last_item(self) -> T | None:
+        """The last item that is done, in this process or before it; None before the first."""
+        return self._reached.last_item
+
+
 async def remaining_async(
     items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
 ) -> AsyncGenerator[T, None]:
@@ -38,25 +58,12 @@ async def remaining_async(
         await drive(going.leave())
 
 
-class AsyncResumable(Generic[T]):
+class AsyncResumable(_Loop[T]):
     """A loop over what is not yet done (`session.resumable`), and what came of what is."""
 
     def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
-        self._reached: Reached[T] = Reached()
+        super().__init__()
         self._left = remaining_async(items, every, progress, drive, self._reached)
-
-    @property
-    def results(self) -> list[Any]:
-        """What the loop's body appended, in order: with what it appended before the run was
-        resumed, as far as that was recorded, so that it is whole at the end. It is recorded with
-        the loop's progress, every so many items.
-        """
-        return self._reached.results
-
-    @property
-    def last_item(self) -> T | None:
-        """The last item that is done, in this process or before it; None before the first."""
-        return self._reached.last_item
 
     def __aiter__(self) -> Self:
         return self
@@ -91,25 +98,12 @@ def remaining(
         drive(going.leave())
 
 
-class Resumable(Generic[T]):
+class Resumable(_Loop[T]):
     """A loop over what is not yet done (`session.resumable`), and what came of what is."""
 
     def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
-        self._reached: Reached[T] = Reached()
+        super().__init__()
         self._left = remaining(items, every, progress, drive, self._reached)
-
-    @property
-    def results(self) -> list[Any]:
-        """What the loop's body appended, in order: with what it appended before the run was
-        resumed, as far as that was recorded, so that it is whole at the end. It is recorded with
-        the loop's progress, every so many items.
-        """
-        return self._reached.results
-
-    @property
-    def last_item(self) -> T | None:
-        """The last item that is done, in this process or before it; None before the first."""
-        return self._reached.last_item
 
     def __iter__(self) -> Self:
         return self

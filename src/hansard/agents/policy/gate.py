@@ -220,8 +220,8 @@ GateRule = CallRule | AskFirst | Budget | Check
 _R = TypeVar("_R", CallRule, AskFirst, Budget)
 
 
-class RuleOptions(TypedDict, total=False):
-    """What `allow` and `deny` take besides the tool."""
+class _Calls(TypedDict, total=False):
+    """Which calls a rule is about."""
 
     role: str
     """Of whom, as a pattern."""
@@ -229,21 +229,20 @@ class RuleOptions(TypedDict, total=False):
     """Conditions of arguments by name, all of which hold."""
     unless: Mapping[str, Condition]
     """Conditions of arguments by name: not where all of them hold."""
+
+
+class RuleOptions(_Calls, total=False):
+    """What `allow` and `deny` take besides the tool."""
+
     name: str
     """The rule's; what it says if not given."""
     reason: str
     """What the error says."""
 
 
-class AskOptions(TypedDict, total=False):
+class AskOptions(_Calls, total=False):
     """What `ask_first` takes besides the tool."""
 
-    role: str
-    """Of whom, as a pattern."""
-    where: Mapping[str, Condition]
-    """Conditions of arguments by name, all of which hold."""
-    unless: Mapping[str, Condition]
-    """Conditions of arguments by name: not where all of them hold."""
     timeout_s: float
     """Seconds that the call waits for an answer."""
     name: str
