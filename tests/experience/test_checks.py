@@ -12,9 +12,12 @@ import pytest
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
+from hansard.domain.experience import distil
 from hansard.domain.experience.checks import CheckFailure, Guard, Move, Situation
+from hansard.domain.experience.demonstration import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.procedure import END
+from tests.actions.test_cache import entry
 from tests.experience.test_learning import CLOSE, EIGHT, NAME, SEND, learned
 
 URL = "https://guests.example/form"
@@ -239,3 +242,24 @@ def test_a_check_that_names_nothing_is_refused():
         )
     with pytest.raises(BadValue, match="no value for invite"):
         Guard(experience.procedure, experience.checks, {})
+
+
+def test_a_task_whose_value_changes_no_action_is_refused():
+    """Each value would be done alike: nothing says which element it means."""
+    shown = [
+        Demonstration(
+            task=f"Focus the {which} field.",
+            actions=(
+                ShownAction(
+                    action=entry(method="click", arguments=[], targets=ElementTargets(id="t1"))
+                ),
+            ),
+            success=True,
+            source=which,
+        )
+        for which in ("first", "second")
+    ]
+    [told] = distil.distilled(shown)
+    assert told.procedure is not None
+    with pytest.raises(BadValue, match="its value is in no argument"):
+        Guard(told.procedure, checking.proposed(told.procedure), {told.wording.slots[0]: "third"})
