@@ -67,7 +67,6 @@ async def _places(seen: View) -> list[int]:
     return places
 
 
-@pytest.mark.thorough(quick="tests/browser/test_chat.py::test_tabs_are_walked_by_key")
 async def test_on_the_time_axis_events_stand_at_their_times(view: Open, pages: Pages):
     """Places on the axis are as far apart as the times are; by order they are all as far apart; the
     toggle is a button and the key `t`, and leaves the point where it is.

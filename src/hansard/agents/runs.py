@@ -200,22 +200,22 @@ async def settle(
     except Refused as error:
         if not found.settled_by:
             raise
-        at = await _settled_at(workspace, view.stream_of(agent), found.number)
-        raise Refused(
-            f"{error}; it was settled as {found.verdict} by {found.settled_by} at {at}"
-        ) from error
+        raise await _refused(error, workspace, view.stream_of(agent), found) from error
     return f"{agent}#{found.number}"
 
 
-async def _settled_at(workspace: Workspace, stream: AgentStream, number: int) -> str:
-    """Return the log's time, in UTC, of the newest settlement of a step."""
+async def _refused(
+    error: Refused, workspace: Workspace, stream: AgentStream, step: Step
+) -> Refused:
+    """Return the refusal of a settlement, with who settled the step before and when."""
     stamps = [
         stored.stamp
         for stored in await workspace.states.commits(stream)
         for recorded in stored.commit.events
-        if recorded.type == StepSettled.tag and revive(recorded).step == number  # type: ignore[attr-defined]
+        if isinstance(event := revive(recorded), StepSettled) and event.step == step.number
     ]
-    return f"{datetime.fromtimestamp(stamps[-1] / 1e9, UTC):%Y-%m-%d %H:%M:%SZ}"
+    at = f"{datetime.fromtimestamp(stamps[-1] / 1e9, UTC):%Y-%m-%d %H:%M:%SZ}"
+    return Refused(f"{error}; it was settled as {step.verdict} by {step.settled_by} at {at}")
 
 
 async def reopen(

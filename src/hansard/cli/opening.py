@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
@@ -18,9 +18,11 @@ from hansard.cli.common import Given
 from hansard.client import opening, unfinished
 from hansard.client.opening import data_dir_of, readable
 from hansard.inspect.find import find_run
-from hansard.inspect.run import RunState
-from hansard.inspect.runs import Run
 from hansard.settings import Settings
+
+if TYPE_CHECKING:
+    from hansard.inspect.run import RunState
+    from hansard.inspect.runs import Run
 
 
 def settings() -> Settings:

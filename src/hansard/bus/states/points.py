@@ -94,7 +94,8 @@ class Points:
         stored, version = await self._event(run, text)
         recorded = stored.commit.events[version - stored.commit.version]
         if isinstance(stored.stream, AgentStream) and recorded.type.startswith("step."):
-            return f"{stored.stream.agent}#{revive(recorded).step}"  # type: ignore[attr-defined]
+            step: int = getattr(revive(recorded), "step")  # noqa: B009 -- every event of a step has it
+            return f"{stored.stream.agent}#{step}"
         raise NotFound(
             f"a step at {text}, where {recorded.type} is recorded", "see 'hansard run trace'"
         )
