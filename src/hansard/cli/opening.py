@@ -71,8 +71,7 @@ async def reading_run(text: str) -> AsyncGenerator[tuple[Workspace, str]]:
 
 async def gone(workspace: Workspace, run: Run | RunState) -> list[str]:
     """Return the agents that a run waits for and whose process is known to have ended."""
-    at_work = {agent: run.agents[agent] for agent in run.at_work}
-    return await unfinished.gone(workspace, settings(), run.run, at_work)
+    return await unfinished.gone(workspace, settings(), run.run, run.agents, run.at_work)
 
 
 def beginning() -> AbstractAsyncContextManager[Workspace]:

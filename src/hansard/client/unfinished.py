@@ -138,14 +138,14 @@ class ProgramStart:
 
 
 async def gone(
-    workspace: Workspace, settings: Settings, run: str, at_work: Mapping[str, str]
+    workspace: Workspace, settings: Settings, run: str, roles: Mapping[str, str], agents: list[str]
 ) -> list[str]:
-    """Return those of the agents at work (each with its role) whose process is known to have ended:
-    the file of their session is there and not locked, and no later session took the agent over.
+    """Return those of the agents at work whose process is known to have ended: the file of their
+    session is there and not locked, and no later session took the agent over.
     """
     found: list[str] = []
-    for agent, role in at_work.items():
-        path = _folder(settings) / f"{run}.{_suffix(agent, role)}"
+    for agent in agents:
+        path = _folder(settings) / f"{run}.{_suffix(agent, roles[agent])}"
         with contextlib.suppress(OSError), path.open("rb") as file:
             if file_lock.take(file.fileno(), shared=True):
                 began = os.fstat(file.fileno()).st_mtime_ns

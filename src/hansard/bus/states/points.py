@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 from hansard.bus.codec import revive
 from hansard.bus.commits import whole_at
@@ -94,11 +95,9 @@ class Points:
         stored, version = await self._event(run, text)
         recorded = stored.commit.events[version - stored.commit.version]
         if isinstance(stored.stream, AgentStream) and recorded.type.startswith("step."):
-            step: int = getattr(revive(recorded), "step")  # noqa: B009 -- every event of a step has it
-            return f"{stored.stream.agent}#{step}"
-        raise NotFound(
-            f"a step at {text}, where {recorded.type} is recorded", "see 'hansard run trace'"
-        )
+            event: Any = revive(recorded)
+            return f"{stored.stream.agent}#{event.step}"
+        raise NotFound(f"a step at {text} ({recorded.type})", "see 'hansard run trace'")
 
     async def _event(self, run: str, address: str) -> tuple[Stored, int]:
         """The commit of the event at `position.index`, and the event's version in its stream. Reads
