@@ -53,9 +53,10 @@ SINCE = {
 }
 """Tags that are newer than the archive."""
 
-OTHERWISE = {"experiment_plans", "runs", "assigned_runs", "trial_runs"}
+OTHERWISE = {"experiment_plans", "history", "runs", "assigned_runs", "trial_runs"}
 """What is answered otherwise, on purpose: of several metrics that were scored without a plan none
-decides any more (`primary_metric`), and the time of an import is no time of a run (`started_at`).
+decides any more (`primary_metric`), the time of an import is no time of a run (`started_at`), and a
+message has no step (`history`): its event names the step before it in its chain.
 """
 
 OURS = {"event_types", *GONE}

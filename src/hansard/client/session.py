@@ -371,10 +371,9 @@ class _Replaying(_Session):
         """Do a task by what was learned, on the newest `browser(page)`; no model is asked unless
         one is given.
 
-        What may come next is looked for in the procedure's order; the first that is there is done
-        if every check function lets it. What one refuses is not done: what else may come next is
-        tried, then what `fallback` names, and at last `free` goes on. Without them it ends there:
-        the result says which check it was, and has the plan in words for whoever goes on.
+        The first next action of the procedure that is there is done, if every check function allows
+        it; else the others are tried, then what `fallback` names, and at last `free` goes on.
+        Without them it ends there: the result names the check, and has the plan in words.
 
         Args:
             experience: The name of one that the record keeps, its folder (a path with a slash), or
@@ -419,10 +418,8 @@ class _Replaying(_Session):
         )
         tell = functools.partial(self._tell_replayed, learnt, version) if version else None
         heal = self._tell_healed if version else None
-        does = experienced.ExperienceReplay(
-            self._caller, self._browser, learnt, doing, tell, heal, version
-        )
-        done = await does.run()
+        work = (self._caller, self._browser, learnt, doing, tell, heal, version)
+        done = await experienced.ExperienceReplay(*work).run()
         if not (learn and done.success and done.level == experienced.FREE):
             return done
         return await self._learned_further(done, learnt, task, told, keeps=learn == "keep")

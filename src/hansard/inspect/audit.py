@@ -246,13 +246,11 @@ def _looked(
 ) -> list[Looked]:
     """What was checked of a run, or of the whole workspace, within the filters."""
     topics = {row["topic"] for row in reader.rows(_KINDS, []) if _named(row, wanted.kinds)}
-    looked: list[Looked] = []
-    for row in reader.rows(_CHECKED, [run]):
-        if row["topic"] in topics and wanted.experiment in (None, row["experiment"]):
-            count = sum(_same(row, finding) for finding in found)
-            why_not = None if count else row["why_not"]  # what has a finding was checked
-            looked.append(Looked(**{**row, "why_not": why_not}, findings=count))
-    return looked
+    return [
+        Looked(**row, findings=sum(_same(row, finding) for finding in found))
+        for row in reader.rows(_CHECKED, [run])
+        if row["topic"] in topics and wanted.experiment in (None, row["experiment"])
+    ]
 
 
 def _named(row: dict[str, Any], kinds: tuple[str, ...]) -> bool:

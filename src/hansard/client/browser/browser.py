@@ -1,4 +1,7 @@
-"""`session.browser(page)`: what is done to a page, each a step with its target on record."""
+"""`session.browser(page)`: what is done to a page, each a step with its target on record.
+
+Long because each action of a page has its method, with what it takes and raises.
+"""
 
 from __future__ import annotations
 
