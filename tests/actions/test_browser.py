@@ -558,5 +558,7 @@ async def test_a_list_in_its_label_is_one_element_whatever_is_chosen(page, site)
                 await browser.act("choose", at="#a", method="selectOption", arguments=[value])
                 runs.append(session.run)
         [node] = (await record.experience("order", runs)).procedure.nodes
-    assert (node.action.targets.label, node.action.targets.name) == ("Item", "Item")
+    targets = node.action.targets
+    assert targets is not None
+    assert (targets.label, targets.name) == ("Item", "Item")
     assert node.action.arguments == ["{{item}}"]

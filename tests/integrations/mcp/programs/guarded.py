@@ -17,6 +17,7 @@ from mcp.server import MCPServer
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.types import ToolAnnotations
+from pydantic import AnyHttpUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -45,8 +46,8 @@ server = MCPServer(
     "guarded",
     token_verifier=Tokens(),
     auth=AuthSettings(
-        issuer_url=ORIGIN,
-        resource_server_url=SERVER,
+        issuer_url=AnyHttpUrl(ORIGIN),
+        resource_server_url=AnyHttpUrl(SERVER),
         required_scopes=["read"],
         validate_token_resource="strict" in sys.argv,
     ),
