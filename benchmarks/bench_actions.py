@@ -30,7 +30,9 @@ from hansard.integrations.browser import chromium
 RATIO_MAX = 1.5
 
 
-async def recorded(record: hansard.AsyncRecord, page: Any, address: str) -> hansard.ActionCache:
+async def recorded(
+    record: hansard.AsyncRecord, page: Any, address: str
+) -> hansard.actions.ActionCache:
     """The form filled in and sent, as a cache."""
     async with record.run("form", agent="ada", role="agent") as session:
         web = session.browser(page)
@@ -55,7 +57,7 @@ class Bare:
         self._browser = self._player.chromium.launch(executable_path=program, args=told)
         self._page = self._browser.new_page()
 
-    def took_ms(self, cache: hansard.ActionCache) -> float:
+    def took_ms(self, cache: hansard.actions.ActionCache) -> float:
         """A run of the script."""
         names: dict[str, Any] = {"__name__": "made"}
         exec(script(cache, ScriptFormat.PLAYWRIGHT_PY), names)  # noqa: S102 -- what is measured

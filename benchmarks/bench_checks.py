@@ -30,8 +30,8 @@ PEOPLE = (("Ada", "a letter"), ("Alan", "a parcel"))
 TASK = 'Send "Ada" the thing "a letter".'
 
 
-@hansard.check_function("argument")
-def few_words(step: hansard.CheckedStep) -> bool:
+@hansard.actions.check_function("argument")
+def few_words(step: hansard.actions.CheckedStep) -> bool:
     """A check as people write them."""
     return all(len(each) < 100 for each in step.arguments)
 

@@ -204,7 +204,7 @@ def by_store(stores: list[BaseStore]) -> Row:
             time.sleep(THOUGHT_S)
             try:
                 store.put(NAMESPACE, KEY, {"lines": [*item.value["lines"], [writer, number]]})
-            except hansard.MemoryConflict:
+            except hansard.errors.MemoryConflict:
                 return False
             return True
 

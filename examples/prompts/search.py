@@ -65,7 +65,7 @@ MODULES = (
     "zipfile",
 )
 
-PLAN = hansard.plan(
+PLAN = hansard.experiments.plan(
     question="Does weighting words by their rarity find the module more often?",
     arms=[
         {"name": "count", "prompt": "query@1", "parameters": {"weighting": "count"}},

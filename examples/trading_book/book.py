@@ -88,7 +88,7 @@ def opened(session: hansard.Session, owner: str) -> Account:
         account = Account(owner, FUNDS)
     try:
         session.save(account)
-    except hansard.AggregateConflict:  # somebody else was first
+    except hansard.errors.AggregateConflict:  # somebody else was first
         return session.get(Account, Account.create_id(owner))
     return account
 
@@ -118,7 +118,7 @@ def place(session: hansard.Session, account: Account, day: int) -> Account:
         account.pay(price, order.id)
         try:
             session.save(account, order)
-        except hansard.AggregateConflict:
+        except hansard.errors.AggregateConflict:
             account = session.get(Account, account.id)  # look again, decide again
         else:
             return account

@@ -8,8 +8,9 @@
     with hansard.Session() as session:
         papers = search_papers("event sourcing")
 
-Names are imported when first used, so that `import hansard` costs nothing. Long because
-each of them stands here for type checkers, for its import and in the list of all.
+Names are imported when first used, so that `import hansard` costs nothing. What a program calls or
+makes is here. Exceptions are in `hansard.errors`, what annotations need in `hansard.types`, all
+else by subject: `hansard.prompts`, `memory`, `roles`, `experiments`, `actions`, `testing`.
 """
 
 import importlib as _importlib
@@ -19,6 +20,8 @@ TYPE_CHECKING = False
 if not TYPE_CHECKING:  # seen by a type checker, it would make every misspelt name an Any
 
     def __getattr__(name: str) -> object:
+        if name in _SUBMODULES:
+            return _importlib.import_module(f"hansard.{name}")
         module = _MODULE.get(name)
         if module is None:
             message = f"module 'hansard' has no attribute {name!r}"
@@ -29,65 +32,23 @@ if not TYPE_CHECKING:  # seen by a type checker, it would make every misspelt na
 
 
 if TYPE_CHECKING:
+    from hansard import actions as actions
+    from hansard import errors as errors
+    from hansard import experiments as experiments
+    from hansard import memory as memory
+    from hansard import prompts as prompts
+    from hansard import roles as roles
+    from hansard import testing as testing
+    from hansard import types as types
     from hansard._version import __version__
-    from hansard.agents.access.carried import Lowered
-    from hansard.agents.access.views import View
-    from hansard.agents.actions.experience_bundles import (
-        InstalledBundle,
-        PublishedBundle,
-        VerifiedBundle,
-    )
     from hansard.agents.aggregates.declare import aggregate_type
-    from hansard.agents.annotations.conversations import Conversation
-    from hansard.agents.annotations.statements import Checkpoint
-    from hansard.agents.annotations.windows import Compaction
-    from hansard.agents.board.operations import BoardEntry, Expected
-    from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
-    from hansard.agents.board.write import Resolution, Resolve
-    from hansard.agents.errors import (
-        AgentError,
-        Blocked,
-        Diverged,
-        InDoubt,
-        Miss,
-        NeedsSettling,
-        NoScope,
-        NotAnswered,
-        NotBegun,
-        NotDone,
-        RecordedFailure,
-        ReplayDiffers,
-        ResultInexact,
-        ResultMismatch,
-        ResultNotRecordable,
-        RoleRefused,
-        SecretUnavailable,
-        SessionEnded,
-        ShadowedEffect,
-        ToolChanged,
-        ToolError,
-        ViewDiffers,
-    )
-    from hansard.agents.experiments.plans import Arm, NotPlaced, PlanOptions, plan
-    from hansard.agents.experiments.scoring import Evaluated
-    from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-    from hansard.agents.memory.search.extras import ExtraMissing
-    from hansard.agents.memory.search.ranked import Embedder, Found, Ranked, SearchOptions
-    from hansard.agents.memory.search.static_vectors import StaticVectors
-    from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
-    from hansard.agents.memory.store import BlamedLine
-    from hansard.agents.memory.twins import AsyncMemory, Memory, MemoryChange
-    from hansard.agents.policy.approvals import ListedApproval
+    from hansard.agents.errors import Blocked, Diverged, InDoubt, ToolError
     from hansard.agents.policy.gate import (
         AskFirst,
-        AskOptions,
         Budget,
-        BudgetOptions,
         CallRule,
         Condition,
         GateCall,
-        GateRule,
-        RuleOptions,
         allow,
         ask_first,
         at_least,
@@ -98,325 +59,55 @@ if TYPE_CHECKING:
         one_of,
         path_under,
     )
-    from hansard.agents.prompts.evolve import Evolver
-    from hansard.agents.prompts.store import Prompt
-    from hansard.agents.run_index import RunsWanted
     from hansard.agents.steps.by_label import by_label
     from hansard.agents.steps.ledger import Mode
     from hansard.agents.steps.placeholders import Placeholders
-    from hansard.agents.steps.recorder import Settle, UnsettledStep
+    from hansard.agents.steps.recorder import UnsettledStep
     from hansard.agents.steps.scope import log_context
-    from hansard.agents.steps.secrets import SecretProvider
     from hansard.agents.steps.tools import (
         DID_NOT_HAPPEN,
         NOTHING_HAPPENED,
         DidNotHappen,
         Happened,
-        Reconcile,
         Tool,
-        ToolSpec,
         reconcile,
         tool,
     )
     from hansard.agents.steps.value_types import value_type
-    from hansard.agents.team.mail import Mail
-    from hansard.agents.team.tasks import Task, TaskEntry
-    from hansard.agents.team.twins import AsyncTeam, Team
-    from hansard.bus.access import BadCredentials
-    from hansard.bus.clock import MockedClock
-    from hansard.bus.errors import (
-        AppendUnknown,
-        BrokerError,
-        BusError,
-        Closed,
-        Conflict,
-        Contradiction,
-        Fenced,
-        NotFound,
-        NotWritable,
-        ReadOnly,
-        ReplicaBehind,
-        StoreGone,
-        TooLarge,
-        Unreachable,
-    )
-    from hansard.bus.portal import AfterFork, OtherLoop, SyncInLoop
-    from hansard.bus.server.lease import (
-        BadDataDir,
-        Durability,
-        NoServerBinary,
-        NotStarted,
-        OtherDurability,
-        ServerError,
-    )
-    from hansard.bus.server.private_copy import NotCopied
-    from hansard.bus.states.replay import RunView
-    from hansard.client.browser.browser import ActionFailed, AsyncBrowser, PageAction
-    from hansard.client.browser.elements import ElementAttempt, ElementNotFound, PageGone
-    from hansard.client.browser.experienced import Experienced, ExperiencedAction, FreeGuide
-    from hansard.client.browser.replay import Replayed, ReplayedAction
-    from hansard.client.browser.teaching import Teaching, teach
-    from hansard.client.common import AsyncCommonRecord, CommonRecord
-    from hansard.client.connect import Connecting, connect, connect_async
-    from hansard.client.optimizing import (
-        Optimized,
-        OptimizeOptions,
-        PromptCandidate,
-        PromptSearch,
-    )
-    from hansard.client.options import (
-        ConnectOptions,
-        MoreSettings,
-        RecordOptions,
-        RunOptions,
-        SessionOptions,
-    )
+    from hansard.bus.errors import Conflict, NotFound, Unreachable
+    from hansard.bus.server.lease import Durability
+    from hansard.client.connect import connect, connect_async
     from hansard.client.person import ask_person
-    from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
-    from hansard.client.protocol.errors import (
-        AccessRefused,
-        NotOffered,
-        ServiceBusy,
-        ServiceFailed,
-        ServiceGone,
-    )
     from hansard.client.record import AsyncRecord, Record, current_session, sessions
-    from hansard.client.reports import (
-        AuditOptions,
-        AuditReport,
-        CompareOptions,
-        ComparisonReport,
-        DecisionList,
-        DecisionReport,
-    )
-    from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
-    from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
-    from hansard.client.resumable import AsyncResumable, Resumable
-    from hansard.client.session import (
-        AsyncCommonSession,
-        AsyncSession,
-        CommonSession,
-        Session,
-        SessionTasks,
-        SessionThread,
-    )
-    from hansard.client.sql_answer import AnswerCut, NotInstalled, SqlAnswer
-    from hansard.domain.actions.cache import (
-        ActionCache,
-        ActionChange,
-        ActionCheck,
-        ActionsEnd,
-        CachedAction,
-        ElementTargets,
-        PageMark,
-    )
-    from hansard.domain.actions.locators import ElementLocator
-    from hansard.domain.agent import (
-        AgentState,
-        Alternative,
-        CheckpointSaved,
-        DecisionMade,
-        HandedOff,
-        MessageAdded,
-        Moment,
-        ResourceAccessed,
-        StatedFact,
-    )
-    from hansard.domain.aggregate import AggregateConflict, UndeclaredEvent
-    from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
-    from hansard.domain.board import BoardConflict, BoardState, KeyKind
-    from hansard.domain.compaction import ContextCompacted
-    from hansard.domain.errors import (
-        BadName,
-        BadOption,
-        BadValue,
-        CallerError,
-        Corrupt,
-        HansardError,
-        RecordError,
-        Refused,
-        UnknownEvent,
-    )
-    from hansard.domain.experience.bundle import FileFact
-    from hansard.domain.experience.checks import (
-        ArgumentCheck,
-        CheckFailure,
-        CompleteCheck,
-        FlowCheck,
-        InvariantCheck,
-        PostconditionCheck,
-        PreconditionCheck,
-    )
-    from hansard.domain.experience.experience import Experience, Lesson
-    from hansard.domain.experience.functions import CheckedStep, CheckFunction, check_function
-    from hansard.domain.experience.kept import ExperienceStanding
-    from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
-    from hansard.domain.experience.wording import Wording
-    from hansard.domain.experiment import (
-        Better,
-        ExperimentRegistered,
-        ExperimentState,
-        ExperimentStopped,
-        Metric,
-        Missing,
-        PlannedArm,
-        StopRule,
-    )
-    from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
+    from hansard.client.session import AsyncSession, Session
+    from hansard.domain.board import KeyKind
+    from hansard.domain.errors import BadValue, Corrupt, HansardError
     from hansard.domain.label import Confidentiality, Label
-    from hansard.domain.memory.events import MemoryApproval
-    from hansard.domain.memory.paths import MemoryKind
-    from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
     from hansard.domain.merges import Merge
-    from hansard.domain.prompt import PromptConflict, PromptText
-    from hansard.domain.refusal import AgentRefused, Refusal
     from hansard.domain.reuse import Reuse, ReuseScope, reuse
-    from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
-    from hansard.domain.roles.state import ShownAgent, ShownKey, ShownState
-    from hansard.domain.roles.view import ShownEvent
-    from hansard.domain.run import (
-        Chain,
-        ForkEffects,
-        RunAgentLeft,
-        RunAssigned,
-        RunForked,
-        RunScored,
-        RunState,
-        RunStatus,
-        Swap,
-    )
-    from hansard.domain.snapshot import (
-        ContextWindow,
-        Outcome,
-        ResourceAccess,
-        Snapshot,
-        SnapshotMetadata,
-        SnapshotResult,
-        SnapshotState,
-        ToolExecution,
-    )
-    from hansard.domain.steps import (
-        AnswerSource,
-        Effects,
-        Failure,
-        Join,
-        PromptUse,
-        Step,
-        StepAttempted,
-        StepStatus,
-        ToolDeclared,
-        Verdict,
-        Withheld,
-    )
-    from hansard.domain.team.task import ClaimLost, TaskAdded, TaskState, TaskStatus, TeamState
-    from hansard.domain.team.task_rules import Circle
+    from hansard.domain.run import ForkEffects, RunStatus, Swap
+    from hansard.domain.steps import Effects, StepStatus, Verdict
     from hansard.domain.values import Secret
-    from hansard.inspect.audit import Audited, Group, Looked
-    from hansard.inspect.experience import LearnedFrom, LearnedRun, LearnedStep
-    from hansard.inspect.kept_actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
-    from hansard.inspect.kept_experiences import (
-        ExperienceChange,
-        ExperienceHit,
-        ExperienceHits,
-        ExperienceLog,
-        KeptExperience,
-        KeptExperiences,
-    )
-    from hansard.inspect.prompts import (
-        PromptEvidence,
-        PromptLog,
-        PromptMeasure,
-        PromptMove,
-        PromptReport,
-        PromptVersion,
-    )
-    from hansard.inspect.savings import Saved, Savings, SavingsAnswer
-    from hansard.inspect.what_left import SentOut
-    from hansard.projections.errors import (
-        Ahead,
-        Behind,
-        Held,
-        Newer,
-        NoRoom,
-        Older,
-        OtherLog,
-        PartialTables,
-        ProjectionError,
-        Unusable,
-    )
-    from hansard.projections.report import Part, Question, Report
-    from hansard.projections.sql_sandbox.errors import (
-        NotAllowed,
-        QueryFailed,
-        SqlBusy,
-        SqlClosed,
-        SqlError,
-        TooCostly,
-    )
-    from hansard.settings import SettingsError
 
 del TYPE_CHECKING
 
+_SUBMODULES = ("actions", "errors", "experiments", "memory", "prompts", "roles", "types", "testing")
+
 _HOME = {
     "hansard._version": ("__version__",),
-    "hansard.agents.access.carried": ("Lowered",),
-    "hansard.agents.access.views": ("View",),
-    "hansard.agents.actions.experience_bundles": (
-        "InstalledBundle",
-        "PublishedBundle",
-        "VerifiedBundle",
-    ),
     "hansard.agents.aggregates.declare": ("aggregate_type",),
-    "hansard.agents.annotations.conversations": ("Conversation",),
-    "hansard.agents.annotations.statements": ("Checkpoint",),
-    "hansard.agents.annotations.windows": ("Compaction",),
-    "hansard.agents.board.operations": ("BoardEntry", "Expected"),
-    "hansard.agents.board.twins": ("AsyncBoard", "AsyncTransaction", "Board", "Transaction"),
-    "hansard.agents.board.write": ("Resolution", "Resolve"),
     "hansard.agents.errors": (
-        "AgentError",
         "Blocked",
         "Diverged",
         "InDoubt",
-        "Miss",
-        "NeedsSettling",
-        "NoScope",
-        "NotAnswered",
-        "NotBegun",
-        "NotDone",
-        "RecordedFailure",
-        "ReplayDiffers",
-        "ResultInexact",
-        "ResultMismatch",
-        "ResultNotRecordable",
-        "RoleRefused",
-        "SecretUnavailable",
-        "SessionEnded",
-        "ShadowedEffect",
-        "ToolChanged",
         "ToolError",
-        "ViewDiffers",
     ),
-    "hansard.agents.experiments.plans": ("Arm", "NotPlaced", "PlanOptions", "plan"),
-    "hansard.agents.experiments.scoring": ("Evaluated",),
-    "hansard.agents.memory.reading": ("MemoryEntry", "MemoryNews", "MemoryVersion"),
-    "hansard.agents.memory.search.extras": ("ExtraMissing",),
-    "hansard.agents.memory.search.ranked": ("Embedder", "Found", "Ranked", "SearchOptions"),
-    "hansard.agents.memory.search.static_vectors": ("StaticVectors",),
-    "hansard.agents.memory.space_twins": ("AsyncMemorySpace", "MemorySpace"),
-    "hansard.agents.memory.store": ("BlamedLine",),
-    "hansard.agents.memory.twins": ("AsyncMemory", "Memory", "MemoryChange"),
-    "hansard.agents.policy.approvals": ("ListedApproval",),
     "hansard.agents.policy.gate": (
         "AskFirst",
-        "AskOptions",
         "Budget",
-        "BudgetOptions",
         "CallRule",
         "Condition",
         "GateCall",
-        "GateRule",
-        "RuleOptions",
         "allow",
         "ask_first",
         "at_least",
@@ -427,602 +118,117 @@ _HOME = {
         "one_of",
         "path_under",
     ),
-    "hansard.agents.prompts.evolve": ("Evolver",),
-    "hansard.agents.prompts.store": ("Prompt",),
-    "hansard.agents.run_index": ("RunsWanted",),
     "hansard.agents.steps.by_label": ("by_label",),
     "hansard.agents.steps.ledger": ("Mode",),
     "hansard.agents.steps.placeholders": ("Placeholders",),
-    "hansard.agents.steps.recorder": ("Settle", "UnsettledStep"),
+    "hansard.agents.steps.recorder": ("UnsettledStep",),
     "hansard.agents.steps.scope": ("log_context",),
-    "hansard.agents.steps.secrets": ("SecretProvider",),
     "hansard.agents.steps.tools": (
         "DID_NOT_HAPPEN",
         "DidNotHappen",
         "Happened",
         "NOTHING_HAPPENED",
-        "Reconcile",
         "Tool",
-        "ToolSpec",
         "reconcile",
         "tool",
     ),
     "hansard.agents.steps.value_types": ("value_type",),
-    "hansard.agents.team.mail": ("Mail",),
-    "hansard.agents.team.tasks": ("Task", "TaskEntry"),
-    "hansard.agents.team.twins": ("AsyncTeam", "Team"),
-    "hansard.bus.access": ("BadCredentials",),
-    "hansard.bus.clock": ("MockedClock",),
     "hansard.bus.errors": (
-        "AppendUnknown",
-        "BrokerError",
-        "BusError",
-        "Closed",
         "Conflict",
-        "Contradiction",
-        "Fenced",
         "NotFound",
-        "NotWritable",
-        "ReadOnly",
-        "ReplicaBehind",
-        "StoreGone",
-        "TooLarge",
         "Unreachable",
     ),
-    "hansard.bus.portal": ("AfterFork", "OtherLoop", "SyncInLoop"),
-    "hansard.bus.server.lease": (
-        "BadDataDir",
-        "Durability",
-        "NoServerBinary",
-        "NotStarted",
-        "OtherDurability",
-        "ServerError",
-    ),
-    "hansard.bus.server.private_copy": ("NotCopied",),
-    "hansard.bus.states.replay": ("RunView",),
-    "hansard.client.browser.browser": ("ActionFailed", "AsyncBrowser", "PageAction"),
-    "hansard.client.browser.elements": ("ElementAttempt", "ElementNotFound", "PageGone"),
-    "hansard.client.browser.experienced": ("Experienced", "ExperiencedAction", "FreeGuide"),
-    "hansard.client.browser.replay": ("Replayed", "ReplayedAction"),
-    "hansard.client.browser.teaching": ("Teaching", "teach"),
-    "hansard.client.common": ("AsyncCommonRecord", "CommonRecord"),
-    "hansard.client.connect": ("Connecting", "connect", "connect_async"),
-    "hansard.client.optimizing": (
-        "OptimizeOptions",
-        "Optimized",
-        "PromptCandidate",
-        "PromptSearch",
-    ),
-    "hansard.client.options": (
-        "ConnectOptions",
-        "MoreSettings",
-        "RecordOptions",
-        "RunOptions",
-        "SessionOptions",
+    "hansard.bus.server.lease": ("Durability",),
+    "hansard.client.connect": (
+        "connect",
+        "connect_async",
     ),
     "hansard.client.person": ("ask_person",),
-    "hansard.client.prompt_options": ("PromptAliasOptions", "PromptVersionOptions"),
-    "hansard.client.protocol.errors": (
-        "AccessRefused",
-        "NotOffered",
-        "ServiceBusy",
-        "ServiceFailed",
-        "ServiceGone",
+    "hansard.client.record": (
+        "AsyncRecord",
+        "Record",
+        "current_session",
+        "sessions",
     ),
-    "hansard.client.record": ("AsyncRecord", "Record", "current_session", "sessions"),
-    "hansard.client.reports": (
-        "AuditOptions",
-        "AuditReport",
-        "CompareOptions",
-        "ComparisonReport",
-        "DecisionList",
-        "DecisionReport",
-    ),
-    "hansard.client.restricted.record": ("AsyncRestrictedRecord", "RestrictedRecord"),
-    "hansard.client.restricted.session": ("AsyncRestrictedSession", "RestrictedSession"),
-    "hansard.client.resumable": ("AsyncResumable", "Resumable"),
     "hansard.client.session": (
-        "AsyncCommonSession",
         "AsyncSession",
-        "CommonSession",
         "Session",
-        "SessionTasks",
-        "SessionThread",
     ),
-    "hansard.client.sql_answer": ("AnswerCut", "NotInstalled", "SqlAnswer"),
-    "hansard.domain.actions.cache": (
-        "ActionCache",
-        "ActionChange",
-        "ActionCheck",
-        "ActionsEnd",
-        "CachedAction",
-        "ElementTargets",
-        "PageMark",
-    ),
-    "hansard.domain.actions.locators": ("ElementLocator",),
-    "hansard.domain.agent": (
-        "AgentState",
-        "Alternative",
-        "CheckpointSaved",
-        "DecisionMade",
-        "HandedOff",
-        "MessageAdded",
-        "Moment",
-        "ResourceAccessed",
-        "StatedFact",
-    ),
-    "hansard.domain.aggregate": ("AggregateConflict", "UndeclaredEvent"),
-    "hansard.domain.approval": ("Approval", "ApprovalRequested", "ApprovalStatus"),
-    "hansard.domain.board": ("BoardConflict", "BoardState", "KeyKind"),
-    "hansard.domain.compaction": ("ContextCompacted",),
+    "hansard.domain.board": ("KeyKind",),
     "hansard.domain.errors": (
-        "BadName",
-        "BadOption",
         "BadValue",
-        "CallerError",
         "Corrupt",
         "HansardError",
-        "RecordError",
-        "Refused",
-        "UnknownEvent",
     ),
-    "hansard.domain.experience.bundle": ("FileFact",),
-    "hansard.domain.experience.checks": (
-        "ArgumentCheck",
-        "CheckFailure",
-        "CompleteCheck",
-        "FlowCheck",
-        "InvariantCheck",
-        "PostconditionCheck",
-        "PreconditionCheck",
+    "hansard.domain.label": (
+        "Confidentiality",
+        "Label",
     ),
-    "hansard.domain.experience.experience": ("Experience", "Lesson"),
-    "hansard.domain.experience.functions": ("CheckFunction", "CheckedStep", "check_function"),
-    "hansard.domain.experience.kept": ("ExperienceStanding",),
-    "hansard.domain.experience.procedure": ("Procedure", "ProcedureEdge", "ProcedureNode"),
-    "hansard.domain.experience.wording": ("Wording",),
-    "hansard.domain.experiment": (
-        "Better",
-        "ExperimentRegistered",
-        "ExperimentState",
-        "ExperimentStopped",
-        "Metric",
-        "Missing",
-        "PlannedArm",
-        "StopRule",
-    ),
-    "hansard.domain.ids": ("AgentStream", "KeyStream", "RunStream", "WorkspaceStream"),
-    "hansard.domain.label": ("Confidentiality", "Label"),
-    "hansard.domain.memory.events": ("MemoryApproval",),
-    "hansard.domain.memory.paths": ("MemoryKind",),
-    "hansard.domain.memory.space": ("MemoryConflict", "MemoryInvalid"),
     "hansard.domain.merges": ("Merge",),
-    "hansard.domain.prompt": ("PromptConflict", "PromptText"),
-    "hansard.domain.refusal": ("AgentRefused", "Refusal"),
-    "hansard.domain.reuse": ("Reuse", "ReuseScope", "reuse"),
-    "hansard.domain.roles.model": ("Mask", "Masking", "May", "RoleDefined", "RoleRule"),
-    "hansard.domain.roles.state": ("ShownAgent", "ShownKey", "ShownState"),
-    "hansard.domain.roles.view": ("ShownEvent",),
+    "hansard.domain.reuse": (
+        "Reuse",
+        "ReuseScope",
+        "reuse",
+    ),
     "hansard.domain.run": (
-        "Chain",
         "ForkEffects",
-        "RunAgentLeft",
-        "RunAssigned",
-        "RunForked",
-        "RunScored",
-        "RunState",
         "RunStatus",
         "Swap",
     ),
-    "hansard.domain.snapshot": (
-        "ContextWindow",
-        "Outcome",
-        "ResourceAccess",
-        "Snapshot",
-        "SnapshotMetadata",
-        "SnapshotResult",
-        "SnapshotState",
-        "ToolExecution",
-    ),
     "hansard.domain.steps": (
-        "AnswerSource",
         "Effects",
-        "Failure",
-        "Join",
-        "PromptUse",
-        "Step",
-        "StepAttempted",
         "StepStatus",
-        "ToolDeclared",
         "Verdict",
-        "Withheld",
     ),
-    "hansard.domain.team.task": ("ClaimLost", "TaskAdded", "TaskState", "TaskStatus", "TeamState"),
-    "hansard.domain.team.task_rules": ("Circle",),
     "hansard.domain.values": ("Secret",),
-    "hansard.inspect.audit": ("Audited", "Group", "Looked"),
-    "hansard.inspect.experience": ("LearnedFrom", "LearnedRun", "LearnedStep"),
-    "hansard.inspect.kept_actions": ("ActionsLog", "KeptCache", "KeptCaches", "KeptVersion"),
-    "hansard.inspect.kept_experiences": (
-        "ExperienceChange",
-        "ExperienceHit",
-        "ExperienceHits",
-        "ExperienceLog",
-        "KeptExperience",
-        "KeptExperiences",
-    ),
-    "hansard.inspect.prompts": (
-        "PromptEvidence",
-        "PromptLog",
-        "PromptMeasure",
-        "PromptMove",
-        "PromptReport",
-        "PromptVersion",
-    ),
-    "hansard.inspect.savings": ("Saved", "Savings", "SavingsAnswer"),
-    "hansard.inspect.what_left": ("SentOut",),
-    "hansard.projections.errors": (
-        "Ahead",
-        "Behind",
-        "Held",
-        "Newer",
-        "NoRoom",
-        "Older",
-        "OtherLog",
-        "PartialTables",
-        "ProjectionError",
-        "Unusable",
-    ),
-    "hansard.projections.report": ("Part", "Question", "Report"),
-    "hansard.projections.sql_sandbox.errors": (
-        "NotAllowed",
-        "QueryFailed",
-        "SqlBusy",
-        "SqlClosed",
-        "SqlError",
-        "TooCostly",
-    ),
-    "hansard.settings": ("SettingsError",),
 }
+
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "DID_NOT_HAPPEN",
     "NOTHING_HAPPENED",
-    "AccessRefused",
-    "ActionCache",
-    "ActionChange",
-    "ActionCheck",
-    "ActionFailed",
-    "ActionsEnd",
-    "ActionsLog",
-    "AfterFork",
-    "AgentError",
-    "AgentRefused",
-    "AgentState",
-    "AgentStream",
-    "AggregateConflict",
-    "Ahead",
-    "Alternative",
-    "AnswerCut",
-    "AnswerSource",
-    "AppendUnknown",
-    "Approval",
-    "ApprovalRequested",
-    "ApprovalStatus",
-    "ArgumentCheck",
-    "Arm",
     "AskFirst",
-    "AskOptions",
-    "AsyncBoard",
-    "AsyncBrowser",
-    "AsyncCommonRecord",
-    "AsyncCommonSession",
-    "AsyncMemory",
-    "AsyncMemorySpace",
     "AsyncRecord",
-    "AsyncRestrictedRecord",
-    "AsyncRestrictedSession",
-    "AsyncResumable",
     "AsyncSession",
-    "AsyncTeam",
-    "AsyncTransaction",
-    "AuditOptions",
-    "AuditReport",
-    "Audited",
-    "BadCredentials",
-    "BadDataDir",
-    "BadName",
-    "BadOption",
     "BadValue",
-    "Behind",
-    "Better",
-    "BlamedLine",
     "Blocked",
-    "Board",
-    "BoardConflict",
-    "BoardEntry",
-    "BoardState",
-    "BrokerError",
     "Budget",
-    "BudgetOptions",
-    "BusError",
-    "CachedAction",
     "CallRule",
-    "CallerError",
-    "Chain",
-    "CheckFailure",
-    "CheckFunction",
-    "CheckedStep",
-    "Checkpoint",
-    "CheckpointSaved",
-    "Circle",
-    "ClaimLost",
-    "Closed",
-    "CommonRecord",
-    "CommonSession",
-    "Compaction",
-    "CompareOptions",
-    "ComparisonReport",
-    "CompleteCheck",
     "Condition",
     "Confidentiality",
     "Conflict",
-    "ConnectOptions",
-    "Connecting",
-    "ContextCompacted",
-    "ContextWindow",
-    "Contradiction",
-    "Conversation",
     "Corrupt",
-    "DecisionList",
-    "DecisionMade",
-    "DecisionReport",
     "DidNotHappen",
     "Diverged",
     "Durability",
     "Effects",
-    "ElementAttempt",
-    "ElementLocator",
-    "ElementNotFound",
-    "ElementTargets",
-    "Embedder",
-    "Evaluated",
-    "Evolver",
-    "Expected",
-    "Experience",
-    "ExperienceChange",
-    "ExperienceHit",
-    "ExperienceHits",
-    "ExperienceLog",
-    "ExperienceStanding",
-    "Experienced",
-    "ExperiencedAction",
-    "ExperimentRegistered",
-    "ExperimentState",
-    "ExperimentStopped",
-    "ExtraMissing",
-    "Failure",
-    "Fenced",
-    "FileFact",
-    "FlowCheck",
     "ForkEffects",
-    "Found",
-    "FreeGuide",
     "GateCall",
-    "GateRule",
-    "Group",
-    "HandedOff",
     "HansardError",
     "Happened",
-    "Held",
     "InDoubt",
-    "InstalledBundle",
-    "InvariantCheck",
-    "Join",
-    "KeptCache",
-    "KeptCaches",
-    "KeptExperience",
-    "KeptExperiences",
-    "KeptVersion",
     "KeyKind",
-    "KeyStream",
     "Label",
-    "LearnedFrom",
-    "LearnedRun",
-    "LearnedStep",
-    "Lesson",
-    "ListedApproval",
-    "Looked",
-    "Lowered",
-    "Mail",
-    "Mask",
-    "Masking",
-    "May",
-    "Memory",
-    "MemoryApproval",
-    "MemoryChange",
-    "MemoryConflict",
-    "MemoryEntry",
-    "MemoryInvalid",
-    "MemoryKind",
-    "MemoryNews",
-    "MemorySpace",
-    "MemoryVersion",
     "Merge",
-    "MessageAdded",
-    "Metric",
-    "Miss",
-    "Missing",
-    "MockedClock",
     "Mode",
-    "Moment",
-    "MoreSettings",
-    "NeedsSettling",
-    "Newer",
-    "NoRoom",
-    "NoScope",
-    "NoServerBinary",
-    "NotAllowed",
-    "NotAnswered",
-    "NotBegun",
-    "NotCopied",
-    "NotDone",
     "NotFound",
-    "NotInstalled",
-    "NotOffered",
-    "NotPlaced",
-    "NotStarted",
-    "NotWritable",
-    "Older",
-    "OptimizeOptions",
-    "Optimized",
-    "OtherDurability",
-    "OtherLog",
-    "OtherLoop",
-    "Outcome",
-    "PageAction",
-    "PageGone",
-    "PageMark",
-    "Part",
-    "PartialTables",
     "Placeholders",
-    "PlanOptions",
-    "PlannedArm",
-    "PostconditionCheck",
-    "PreconditionCheck",
-    "Procedure",
-    "ProcedureEdge",
-    "ProcedureNode",
-    "ProjectionError",
-    "Prompt",
-    "PromptAliasOptions",
-    "PromptCandidate",
-    "PromptConflict",
-    "PromptEvidence",
-    "PromptLog",
-    "PromptMeasure",
-    "PromptMove",
-    "PromptReport",
-    "PromptSearch",
-    "PromptText",
-    "PromptUse",
-    "PromptVersion",
-    "PromptVersionOptions",
-    "PublishedBundle",
-    "QueryFailed",
-    "Question",
-    "Ranked",
-    "ReadOnly",
-    "Reconcile",
     "Record",
-    "RecordError",
-    "RecordOptions",
-    "RecordedFailure",
-    "Refusal",
-    "Refused",
-    "ReplayDiffers",
-    "Replayed",
-    "ReplayedAction",
-    "ReplicaBehind",
-    "Report",
-    "Resolution",
-    "Resolve",
-    "ResourceAccess",
-    "ResourceAccessed",
-    "RestrictedRecord",
-    "RestrictedSession",
-    "ResultInexact",
-    "ResultMismatch",
-    "ResultNotRecordable",
-    "Resumable",
     "Reuse",
     "ReuseScope",
-    "RoleDefined",
-    "RoleRefused",
-    "RoleRule",
-    "RuleOptions",
-    "RunAgentLeft",
-    "RunAssigned",
-    "RunForked",
-    "RunOptions",
-    "RunScored",
-    "RunState",
     "RunStatus",
-    "RunStream",
-    "RunView",
-    "RunsWanted",
-    "Saved",
-    "Savings",
-    "SavingsAnswer",
-    "SearchOptions",
     "Secret",
-    "SecretProvider",
-    "SecretUnavailable",
-    "SentOut",
-    "ServerError",
-    "ServiceBusy",
-    "ServiceFailed",
-    "ServiceGone",
     "Session",
-    "SessionEnded",
-    "SessionOptions",
-    "SessionTasks",
-    "SessionThread",
-    "SettingsError",
-    "Settle",
-    "ShadowedEffect",
-    "ShownAgent",
-    "ShownEvent",
-    "ShownKey",
-    "ShownState",
-    "Snapshot",
-    "SnapshotMetadata",
-    "SnapshotResult",
-    "SnapshotState",
-    "SqlAnswer",
-    "SqlBusy",
-    "SqlClosed",
-    "SqlError",
-    "StatedFact",
-    "StaticVectors",
-    "Step",
-    "StepAttempted",
     "StepStatus",
-    "StopRule",
-    "StoreGone",
     "Swap",
-    "SyncInLoop",
-    "Task",
-    "TaskAdded",
-    "TaskEntry",
-    "TaskState",
-    "TaskStatus",
-    "Teaching",
-    "Team",
-    "TeamState",
-    "TooCostly",
-    "TooLarge",
     "Tool",
-    "ToolChanged",
-    "ToolDeclared",
     "ToolError",
-    "ToolExecution",
-    "ToolSpec",
-    "Transaction",
-    "UndeclaredEvent",
-    "UnknownEvent",
     "Unreachable",
     "UnsettledStep",
-    "Unusable",
     "Verdict",
-    "VerifiedBundle",
-    "View",
-    "ViewDiffers",
-    "Withheld",
-    "Wording",
-    "WorkspaceStream",
     "__version__",
+    "actions",
     "aggregate_type",
     "allow",
     "ask_first",
@@ -1031,21 +237,25 @@ __all__ = [
     "at_most",
     "budget",
     "by_label",
-    "check_function",
     "connect",
     "connect_async",
     "current_session",
     "deny",
+    "errors",
+    "experiments",
     "host_in",
     "log_context",
+    "memory",
     "one_of",
     "path_under",
-    "plan",
+    "prompts",
     "reconcile",
     "reuse",
+    "roles",
     "sessions",
-    "teach",
+    "testing",
     "tool",
+    "types",
     "value_type",
 ]
 

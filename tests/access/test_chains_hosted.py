@@ -270,7 +270,7 @@ def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: 
 
                 try:
                     send()
-                except hansard.AccessRefused as error:
+                except hansard.errors.AccessRefused as error:
                     raised.append(error)
                 session.message("user", "after all")
         except BaseException as error:  # noqa: BLE001 -- looked at below
@@ -292,8 +292,12 @@ def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: 
         over.set()
         worker.join(20)
         assert not worker.is_alive()
-        assert [type(each) for each in raised] == [hansard.AccessRefused] * 2, raised
-        with pytest.raises(hansard.AccessRefused), house.connect() as record, record.run("w"):
+        assert [type(each) for each in raised] == [hansard.errors.AccessRefused] * 2, raised
+        with (
+            pytest.raises(hansard.errors.AccessRefused),
+            house.connect() as record,
+            record.run("w"),
+        ):
             pass
         stays.message("user", "goes on")
     with house.trusted() as record:
@@ -318,7 +322,7 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
         house.files["ada", "writer"] = plain
         with house.link() as other:
             stolen = SessionLink(other, opened)
-            with pytest.raises(hansard.ServiceGone, match="no such session"):
+            with pytest.raises(hansard.errors.ServiceGone, match="no such session"):
                 value_of(portal().run(stolen.ask("close", wire.Left())))
         value_of(portal().run(session.ask("close", wire.Left())))
     with house.connect() as record, record.run(run="r1") as again:

@@ -40,7 +40,7 @@ async def recorded(record, page, url, **more):
         await browser.act("enter the password", at="#pw", method="fill", arguments=[secret])
         await browser.act("log in", at="text=Log in", **more)
         browser.timeout_s = SHORT_S
-        with pytest.raises(hansard.ElementNotFound, match="matches 0"):
+        with pytest.raises(hansard.errors.ElementNotFound, match="matches 0"):
             await browser.act("delete all", at="#delete", effects="idempotent")
         return session.run
 
@@ -74,7 +74,7 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
         secrets = {"pw": "longer-secret"}
         async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
             session.browser(page, timeout_s=3.0)
-            with pytest.raises(hansard.Refused, match=r"entry 3.*once=\[3\]"):
+            with pytest.raises(hansard.errors.Refused, match=r"entry 3.*once=\[3\]"):
                 await session.run_actions(file, params={"user": "Grace"})
             told = await session.run_actions(file, params={"user": "Grace"}, once=[3], debug=True)
             again = session.run
@@ -263,7 +263,7 @@ async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, si
             browser.timeout_s = SHORT_S
             await browser.extract("x", at="#none")
 
-        with pytest.raises(hansard.ElementNotFound):
+        with pytest.raises(hansard.errors.ElementNotFound):
             await work(page, stop)
         [(run, _)] = await record.runs()
         other = await chromium.new_page()
@@ -275,11 +275,11 @@ async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, si
         assert await other.input_value("#user") == "Ada"
         await other.close()
 
-        with pytest.raises(hansard.ElementNotFound):
+        with pytest.raises(hansard.errors.ElementNotFound):
             await work(page, once)
         [(run, _), *_] = await record.runs()
         blank = await chromium.new_page()
-        with pytest.raises(hansard.PageGone, match="behind the record"):
+        with pytest.raises(hansard.errors.PageGone, match="behind the record"):
             await work(blank, once, run)
         assert blank.url == "about:blank"
         await blank.close()
@@ -323,7 +323,7 @@ async def test_nothing_is_done_to_a_page_that_is_not_where_the_record_is(page, s
     async def log_in(browser):
         browser.timeout_s = SHORT_S
         for _ in range(2):
-            with pytest.raises(hansard.ElementNotFound, match="'pw'"):
+            with pytest.raises(hansard.errors.ElementNotFound, match="'pw'"):
                 await browser.act("log in", at="text=Log in")
             assert await other.inner_text("#count") == "0"
         await other.evaluate("later()")
@@ -344,11 +344,11 @@ async def test_an_address_is_the_way_out_of_a_page_that_is_behind(page, site, ch
 
     async def elsewhere(browser):
         browser.timeout_s = SHORT_S
-        with pytest.raises(hansard.ElementNotFound, match="'pw'"):
+        with pytest.raises(hansard.errors.ElementNotFound, match="'pw'"):
             await browser.act("log in", at="text=Log in")
-        with pytest.raises(hansard.PageGone, match="cannot be opened"):
+        with pytest.raises(hansard.errors.PageGone, match="cannot be opened"):
             await browser.goto("file:///none")
-        with pytest.raises(hansard.ElementNotFound, match="'pw'"):
+        with pytest.raises(hansard.errors.ElementNotFound, match="'pw'"):
             await browser.act("log in", at="text=Log in")
         browser.timeout_s = 3.0
         await browser.goto(site(FORM, "other.html"))
@@ -369,7 +369,7 @@ async def test_an_address_is_opened_after_what_is_done_once(page, site, chromium
         await browser.act("log in", at="text=Log in")
         if browser.page is page:
             raise InterruptedError
-        with pytest.raises(hansard.PageGone, match="go on with `goto`"):
+        with pytest.raises(hansard.errors.PageGone, match="go on with `goto`"):
             await browser.act("log in", at="text=Log in", effects="idempotent")
         await browser.goto(site(FORM))
         await browser.act("user", at="#user", method="fill", arguments=["Eve"])
@@ -484,7 +484,7 @@ async def test_a_dialog_a_popup_a_download_and_a_page_that_never_settles_are_bou
 )
 async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
     """Before it was begun nothing was done; a script without an end leaves it in doubt."""
-    with pytest.raises(hansard.NotDone, match="cannot be clicked"):
+    with pytest.raises(hansard.errors.NotDone, match="cannot be clicked"):
         await clicked(chromium, site("<button disabled>Go</button>"), 1.0)
     with pytest.raises((hansard.HansardError, TimeoutError), match=r"did not (end|answer)"):
         await clicked(chromium, site("<button onclick='while (true);'>Go</button>"), 1.0)

@@ -57,7 +57,7 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
     """As in the async client: a check in Python stops it, a kept one counts what came of it."""
     did: list[Any] = []
 
-    @hansard.check_function("argument")
+    @hansard.actions.check_function("argument")
     def nobody_else(step):
         return step.params.get("write") != "Mallory" and step.params.get("to") != "Mallory"
 

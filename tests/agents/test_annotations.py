@@ -219,7 +219,7 @@ async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, 
     """
     async with lab.connect() as record:
         async with record.run(run="r") as session:
-            with pytest.raises((hansard.BadValue, hansard.BadName)):
+            with pytest.raises((hansard.BadValue, hansard.errors.BadName)):
                 await getattr(session, kind)(*args, **fields)
             await session.checkpoint("after")
         state = (await record.state("r")).agent("ada")
@@ -336,7 +336,7 @@ async def test_the_newest_checkpoint_is_found_without_its_name(lab: Lab):
             assert [n async for n in session.resumable([1])] == [1]
         async with record.run(run="r") as session:
             found = await session.latest_checkpoint()
-            assert found == hansard.Checkpoint("second", {"at": (1, 2)})
+            assert found == hansard.types.Checkpoint("second", {"at": (1, 2)})
 
 
 @twins

@@ -194,7 +194,7 @@ async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
     """`safe_errors=hansard.NOTHING_HAPPENED`: a refused connection, or the tool's own word. Wrong
     arguments are not even on record. Any other error still asks.
     """
-    errors: list[Exception] = [ConnectionRefusedError("port 25"), hansard.NotDone("full")]
+    errors: list[Exception] = [ConnectionRefusedError("port 25"), hansard.errors.NotDone("full")]
     errors.append(TypeError("from inside"))
 
     async def program(record: Any, *args: Any) -> str:
@@ -213,7 +213,7 @@ async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
         with pytest.raises(TypeError, match="missing a required argument: 'to'"):
             await program(record)
         assert await record.steps("r") == []
-        for kind in (ConnectionRefusedError, hansard.NotDone, TypeError, hansard.InDoubt):
+        for kind in (ConnectionRefusedError, hansard.errors.NotDone, TypeError, hansard.InDoubt):
             with pytest.raises(kind):
                 await program(record, "bob")
         assert errors == []

@@ -55,7 +55,7 @@ async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
         for bad in (object(), float("nan"), 2**64, b"x"):
             with pytest.raises(hansard.BadValue, match="parameter"):
                 await record.sql("SELECT ?", bad)
-        with pytest.raises(hansard.NotAllowed, match="parameters have"):
+        with pytest.raises(hansard.errors.NotAllowed, match="parameters have"):
             await record.sql("SELECT ?", "x" * 200_000)
 
 
@@ -64,9 +64,9 @@ async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
 async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
     """What DuckDB says of a statement, and that one which writes is none."""
     async with lab.connect() as record:
-        with pytest.raises(hansard.QueryFailed, match="nowhere"):
+        with pytest.raises(hansard.errors.QueryFailed, match="nowhere"):
             await record.sql("SELECT * FROM nowhere")
-        with pytest.raises(hansard.SqlError):
+        with pytest.raises(hansard.errors.SqlError):
             await record.sql("DROP TABLE events")
         assert (await record.sql("SELECT 1 AS one")).rows == [(1,)]
 
@@ -80,7 +80,9 @@ async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
         found = await record.sql("SELECT * FROM range(10_001)")
         assert (len(found.rows), found.cut) == (10_000, "rows")
         for form in (found.arrow, found.df, found.pl):
-            with pytest.warns(hansard.AnswerCut, match="the first 10,000 rows, and there are more"):
+            with pytest.warns(
+                hansard.errors.AnswerCut, match="the first 10,000 rows, and there are more"
+            ):
                 assert form().shape == (10_000, 1)
 
 
@@ -132,8 +134,8 @@ async def test_an_empty_answer_has_its_columns(lab: Lab):
 
 def test_an_answer_that_was_only_told_is_a_table_too():
     """As a restricted agent has it: the types are those of the values."""
-    told = hansard.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
-    with pytest.warns(hansard.AnswerCut):
+    told = hansard.types.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
+    with pytest.warns(hansard.errors.AnswerCut):
         table = told.arrow()
     assert [str(field.type) for field in table.schema] == ["int64", "string"]
     assert table.schema.metadata[b"hansard.cut"] == b"rows"
@@ -146,8 +148,10 @@ def test_an_answer_that_was_only_told_is_a_table_too():
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
     """With what to install, and what needs nothing."""
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(hansard.NotInstalled, match="pip install polars, or take arrow") as raised:
-        hansard.SqlAnswer(["n"], [(1,)], 9).pl()
+    with pytest.raises(
+        hansard.errors.NotInstalled, match="pip install polars, or take arrow"
+    ) as raised:
+        hansard.types.SqlAnswer(["n"], [(1,)], 9).pl()
     assert raised.value.package == "polars"
 
 
@@ -186,5 +190,8 @@ async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):
 
 def test_a_record_in_memory_has_no_tables():
     """It says what has."""
-    with testing.record() as record, pytest.raises(hansard.Refused, match="connect to a workspace"):
+    with (
+        testing.record() as record,
+        pytest.raises(hansard.errors.Refused, match="connect to a workspace"),
+    ):
         record.sql("SELECT 1")

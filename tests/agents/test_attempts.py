@@ -71,7 +71,7 @@ async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
 async def test_once_is_tried_again_only_when_it_surely_did_not_happen(lab: Lab):
     """A tool with effects is retried after NotDone or a declared safe error, after nothing else."""
     async with lab.connect() as record, record.run() as session:
-        errors = [hansard.NotDone("busy"), LookupError("no route"), ValueError("half done")]
+        errors = [hansard.errors.NotDone("busy"), LookupError("no route"), ValueError("half done")]
 
         @session.tool(effects="once", attempts=5, wait=AT_ONCE, safe_errors=(LookupError,))
         async def send() -> str:

@@ -60,9 +60,9 @@ async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
         await _three(record, ran, chain="full")
         assert (await record.state("r")).life.chain == "full"
         await _three(record, ran, chain="full")
-        with pytest.raises(hansard.Refused, match="run r has chain='full', not 'result'"):
+        with pytest.raises(hansard.errors.Refused, match="run r has chain='full', not 'result'"):
             await _three(record, ran, chain="result")
-        with pytest.raises(hansard.Refused, match="has chain='full'"):
+        with pytest.raises(hansard.errors.Refused, match="has chain='full'"):
             async with record.run(run="r", agent="bob", chain="result"):
                 pass
         fork = await record.fork("r", at="ada@5")
@@ -71,7 +71,7 @@ async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
         assert (await record.state(fork)).life.chain == "full"
         assert sorted(ran) == sorted(["a!", "b", "c", "left", "right", "last"])
         await _three(record, ran, run="old")
-        with pytest.raises(hansard.Refused, match="has chain='result', not 'full'"):
+        with pytest.raises(hansard.errors.Refused, match="has chain='result', not 'full'"):
             await _three(record, ran, run="old", chain="full")
 
 

@@ -165,7 +165,7 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
         await session.message("system", "be kind")
         await _talk(session, *"ab")
         with pytest.raises(
-            hansard.Refused, match=r"nothing to compact: of the 3 messages .* keep=2"
+            hansard.errors.Refused, match=r"nothing to compact: of the 3 messages .* keep=2"
         ):
             await session.compact(brief, keep=2)
         with pytest.raises(hansard.BadValue, match="nobody counted the tokens of 1 of the 3"):
@@ -188,7 +188,7 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
         assert _said(await session.window()) == ["be kind", *_full(*"ab")]
         made = await session.compact(brief, keep=0)
         assert _said(made.window) == ["be kind", "2 earlier"]
-        with pytest.raises(hansard.Refused, match="nothing to compact"):
+        with pytest.raises(hansard.errors.Refused, match="nothing to compact"):
             await session.compact(brief, keep=0)
 
 
@@ -207,7 +207,7 @@ async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
             record.run(run="two", agent="bob") as bob,
         ):
             await ada.compact(brief, keep=1)
-            with pytest.raises(hansard.Refused, match="'ada' compacted 2 of these messages"):
+            with pytest.raises(hansard.errors.Refused, match="'ada' compacted 2 of these messages"):
                 await bob.compact(brief, keep=0)
         found = await record.conversation("c")
         assert _said(found.window) == ["2 earlier", *_full("c")]

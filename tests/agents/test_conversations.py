@@ -68,7 +68,7 @@ async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
     """
     async with lab.connect() as record:
         await _turn(record, "hi", "hello", run="r")
-        with pytest.raises(hansard.Refused, match="conversation"):
+        with pytest.raises(hansard.errors.Refused, match="conversation"):
             await _turn(record, "hi", "hello", conversation="other", run="r")
         assert (await record.conversation("other")).runs == []
         assert (await record.conversation("c")).runs == ["r"]
@@ -76,7 +76,7 @@ async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
             pass
         async with record.run(run="plain"):
             pass
-        with pytest.raises(hansard.Refused, match="conversation"):
+        with pytest.raises(hansard.errors.Refused, match="conversation"):
             await _turn(record, "hi", "hello", run="plain")
 
 
@@ -85,7 +85,7 @@ async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
 async def test_a_conversation_s_name_is_a_name(lab: Lab, name):
     """A name that cannot be carried is refused before anything is written."""
     async with lab.connect() as record:
-        with pytest.raises(hansard.BadName):
+        with pytest.raises(hansard.errors.BadName):
             await _turn(record, "hi", "hello", conversation=name)
         assert await record.runs() == []
 

@@ -122,11 +122,11 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
 @pytest.mark.parametrize(
     ("step", "verdict", "error"),
     [
-        ("1", "reuse", hansard.Refused),
-        ("1", "run_again", hansard.Refused),
-        ("9", "happened", hansard.BusError),
-        ("bob#1", "happened", hansard.BusError),
-        ("one", "happened", hansard.BadName),
+        ("1", "reuse", hansard.errors.Refused),
+        ("1", "run_again", hansard.errors.Refused),
+        ("9", "happened", hansard.errors.BusError),
+        ("bob#1", "happened", hansard.errors.BusError),
+        ("one", "happened", hansard.errors.BadName),
         ("#1", "happened", None),
         ("1", "perhaps", hansard.BadValue),
     ],
@@ -143,7 +143,7 @@ async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, e
             return
         with pytest.raises(error):
             await record.settle("r", step, verdict)
-        with pytest.raises(hansard.BusError):
+        with pytest.raises(hansard.errors.BusError):
             await record.settle("no such run", "1", "happened")
         with pytest.raises(hansard.BadValue):
             await record.settle("r", "1", "happened", result=object())
@@ -271,7 +271,7 @@ async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
 
                 await send()
 
-        with pytest.raises(hansard.Fenced, match="resumed elsewhere"):
+        with pytest.raises(hansard.errors.Fenced, match="resumed elsewhere"):
             await work(record)
         assert inside == ["requested"]
         [step] = await record.steps("r")
@@ -283,7 +283,7 @@ async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
 async def test_a_settlement_fences_a_session_at_work(lab: Lab):
     """Settling takes the next epoch: who still works on the run is told, and adds nothing."""
     async with lab.connect() as record, lab.connect() as elsewhere:
-        with pytest.raises(hansard.Fenced):
+        with pytest.raises(hansard.errors.Fenced):
             async with record.run(run="r") as session:
 
                 @session.tool(effects="once")
@@ -322,7 +322,7 @@ async def test_a_result_that_cannot_be_recorded_completes_its_step(lab: Lab, eff
 
                 found.clear()
                 for which in range(len(given)):
-                    with pytest.warns(hansard.ResultInexact, match="cannot be recorded"):
+                    with pytest.warns(hansard.errors.ResultInexact, match="cannot be recorded"):
                         found.append(await send(which))
                 if not again:
                     assert all(one is other for one, other in zip(found, given, strict=True))
@@ -477,13 +477,13 @@ async def test_what_surely_did_not_happen_runs_after_an_edit(lab: Lab):
                 async def send() -> str:
                     ran.append(before)
                     if before == "a":
-                        raise hansard.NotDone
+                        raise hansard.errors.NotDone
                     return "sent"
 
                 await earlier(before)
                 try:
                     await send()
-                except hansard.NotDone:
+                except hansard.errors.NotDone:
                     assert before == "a"
         assert ran == ["a", "edited"]
 

@@ -195,7 +195,7 @@ def _outcome(world: World, program: Callable[[], Any]) -> str:
     """What an edited program came to."""
     runs = world.runs
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", hansard.ToolChanged)
+        warnings.simplefilter("ignore", hansard.errors.ToolChanged)
         try:
             program()
         except hansard.HansardError as error:
@@ -388,7 +388,7 @@ def test_the_warning_says_what_will_happen(record: Record):
         world, run = World(), f"warning-{policy}"
         with record.run("edited", run=run) as session:
             recorded(session, policy, world)
-        with pytest.warns(hansard.ToolChanged, match=rest):
+        with pytest.warns(hansard.errors.ToolChanged, match=rest):
             _session(record, run, partial(body_changed, policy=policy, world=world))()
 
 

@@ -312,13 +312,13 @@ def test_what_cannot_be_restored_is_of_both_classes():
     error = RateLimited("slow", retry_after=7)
     error.lock = threading.Lock()  # type: ignore[attr-defined] # what a client's error may hold
     found: Any = _recorded(error)
-    assert {RateLimited, hansard.RecordedFailure} <= set(type(found).__mro__)
+    assert {RateLimited, hansard.errors.RecordedFailure} <= set(type(found).__mro__)
     assert (str(found), found.retry_after, found.type_name) == ("slow", 7, "RateLimited")
     with pytest.raises(AttributeError, match="lock is not recorded"):
         _ = found.lock
     found = _recorded(ValueError(object()))
     assert isinstance(found, ValueError)
-    assert isinstance(found, hansard.RecordedFailure)
+    assert isinstance(found, hansard.errors.RecordedFailure)
 
 
 def test_a_class_that_is_nowhere_is_a_recorded_failure():
@@ -335,7 +335,7 @@ def test_a_class_that_is_nowhere_is_a_recorded_failure():
     with memory() as record:
         for options, raises, expected in (
             ({}, (), cls),
-            ({"mode": "strict"}, (), hansard.RecordedFailure),
+            ({"mode": "strict"}, (), hansard.errors.RecordedFailure),
             ({"mode": "strict"}, (cls,), cls),
         ):
             with record.run(None if options else "w", run="r", **options) as session:

@@ -103,7 +103,9 @@ async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects)
     async with lab.connect() as record:
         await _work(record, world, run="r")
         child = await record.fork("r")
-        with pytest.raises(hansard.ShadowedEffect, match="declare shadow= on the tool, or fork"):
+        with pytest.raises(
+            hansard.errors.ShadowedEffect, match="declare shadow= on the tool, or fork"
+        ):
             await _work(record, world, "abcx", run=child, effects=policy)
         assert world.effects == ["a", "b", "c"]
         alive = await record.fork("r", effects="live")
@@ -121,7 +123,7 @@ async def test_a_withheld_effect_is_an_event(lab: Lab):
     async with lab.connect() as record:
         await _work(record, world, "a", run="r")
         child = await record.fork("r", at="ada@1")
-        with pytest.raises(hansard.ShadowedEffect):
+        with pytest.raises(hansard.errors.ShadowedEffect):
             await _work(record, world, "ax", run=child)
         first, second = await record.steps(child)
         assert (first.withheld, first.status, first.reused) == ("outcome", "completed", 1)
@@ -130,10 +132,12 @@ async def test_a_withheld_effect_is_an_event(lab: Lab):
         assert bytes(second.arguments) == b'{"to":"x"}'
         assert "declare shadow= on the tool" in second.error.message
         for mode in ("strict", "offline"):
-            with pytest.raises(hansard.ShadowedEffect, match="send has effects"):
+            with pytest.raises(hansard.errors.ShadowedEffect, match="send has effects"):
                 await _work(record, world, "ax", run=child, mode=mode)
         before = await _events(record, child)
-        with pytest.raises(hansard.ShadowedEffect):  # refused again: nothing new is on record
+        with pytest.raises(
+            hansard.errors.ShadowedEffect
+        ):  # refused again: nothing new is on record
             await _work(record, world, "ax", run=child)
         assert await _events(record, child) == before
         await _work(record, world, "ax", run=child, shadow=_shadow)
@@ -202,7 +206,7 @@ async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
 
             try:
                 return await send("x")
-            except hansard.ShadowedEffect:
+            except hansard.errors.ShadowedEffect:
                 return await note("not sent")
 
     async with lab.connect() as record:
@@ -364,16 +368,16 @@ async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
 async def test_what_cannot_be_forked_says_why(lab: Lab):
     """A run that is not there, or a point before its beginning, cannot be forked."""
     async with lab.connect() as record:
-        with pytest.raises(hansard.BusError, match="was not found"):
+        with pytest.raises(hansard.errors.BusError, match="was not found"):
             await record.fork("nowhere")
         async with record.run(run="r"):
             pass
         points: list[object] = [0, "2001-01-01", "ada@99", "nobody@1"]
         for at in points:
-            with pytest.raises(hansard.BusError, match="was not found"):
+            with pytest.raises(hansard.errors.BusError, match="was not found"):
                 await record.fork("r", at=at)
         for at in ["yesterday", 1.5, True, "ada@x", ""]:
-            with pytest.raises(hansard.BadName, match="point"):
+            with pytest.raises(hansard.errors.BadName, match="point"):
                 await record.fork("r", at=at)
         with pytest.raises(hansard.BadValue, match="perhaps"):
             await record.fork("r", effects="perhaps")
@@ -391,5 +395,5 @@ async def test_an_agent_that_joins_only_the_fork_starts_there(lab: Lab):
         view = await record.state(child)
         assert view.life.roster == {"ada": "writer", "bob": "reader"}
         assert list(view.agent("bob").steps) == [1]
-        with pytest.raises(hansard.Refused, match="has role 'writer'"):
+        with pytest.raises(hansard.errors.Refused, match="has role 'writer'"):
             await _work(record, world, run=child, role="reader")

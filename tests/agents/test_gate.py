@@ -129,7 +129,7 @@ async def _spend(record, names, *rules, cost=None, fail=(), effects="once", atte
             if cost is not None:
                 session.raw.usage(cost=cost, input_tokens=10, output_tokens=5)
             if name in fail:
-                raise hansard.NotDone
+                raise hansard.errors.NotDone
             return name
 
         for name in names:
@@ -137,7 +137,7 @@ async def _spend(record, names, *rules, cost=None, fail=(), effects="once", atte
                 await work(name)
             except hansard.Blocked as stop:
                 return "".join(ran), stop.rule
-            except hansard.NotDone:
+            except hansard.errors.NotDone:
                 continue
     return "".join(ran), None
 

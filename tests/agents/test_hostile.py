@@ -89,7 +89,7 @@ async def test_a_name_is_carried_exactly(lab: Lab, name):
         view = await record.state(name)
         assert list(view.agents) == [name]
         assert [step.tool for step in view.agent(name).steps.values()] == [name]
-        with pytest.raises(hansard.BusError):
+        with pytest.raises(hansard.errors.BusError):
             await record.state(name + "x")
         child = await record.fork(name)
         assert (await record.state(child)).life.forked.parent == name
@@ -123,7 +123,7 @@ async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
     async with lab.connect() as record, record.run(run="r") as session:
         if name in (None, ""):  # not given: the function's own name
             return
-        with pytest.raises((hansard.BadName, hansard.ToolError)):
+        with pytest.raises((hansard.errors.BadName, hansard.ToolError)):
 
             @session.tool(effects="pure", name=name)
             async def call() -> None: ...

@@ -118,7 +118,7 @@ async def test_a_run_ends_once(race: Race):
         return await runs.cancel(workspace, "q")
 
     assert await race.lose(finish) is False
-    assert await race.lose(cancel, lambda each: runs.finish(each, "q")) is hansard.Refused
+    assert await race.lose(cancel, lambda each: runs.finish(each, "q")) is hansard.errors.Refused
 
 
 async def test_a_step_is_settled_once(race: Race):
@@ -194,7 +194,7 @@ async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
     async def lower(workspace: Workspace) -> Any:
         return await labels.declassify(workspace, run, labels.Lowering(**which, **WHY))
 
-    assert await race.lose(lower) is hansard.Refused
+    assert await race.lose(lower) is hansard.errors.Refused
 
 
 async def test_a_principal_is_shown_something_once(race: Race):
@@ -278,7 +278,7 @@ async def test_a_question_is_answered_once(race: Race):
     async def grant(workspace: Workspace) -> None:
         await approvals.answer(workspace, approval, granted=True, by="bob")
 
-    assert await race.lose(deny, grant) is hansard.Refused
+    assert await race.lose(deny, grant) is hansard.errors.Refused
     assert await race.tags(approvals.stream_of("r")) == [
         "approval.requested.v1",
         "approval.granted.v1",

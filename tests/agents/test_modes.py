@@ -51,7 +51,7 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await _three(session, ran)
-        with pytest.raises(hansard.Miss) as miss:
+        with pytest.raises(hansard.errors.Miss) as miss:
             async with record.run(run="r", mode=mode) as session:
                 await _three(session, ran, edits=("b",))
     assert ran == ["a", "b", "c"]
@@ -80,15 +80,15 @@ async def test_a_miss_past_the_end_says_so(lab: Lab):
 
             await step(0)
             if mode:
-                with pytest.raises(hansard.Miss, match="nothing more in scope"):
+                with pytest.raises(hansard.errors.Miss, match="nothing more in scope"):
                     await step(1)
-                with pytest.raises(hansard.Miss, match="checkpoint"):
+                with pytest.raises(hansard.errors.Miss, match="checkpoint"):
                     await session.checkpoint("never")
 
     async with lab.connect() as record:
         await one_more(record)
         await one_more(record, "offline")
-        with pytest.raises(hansard.ReplayDiffers, match="1 call made besides") as differs:
+        with pytest.raises(hansard.errors.ReplayDiffers, match="1 call made besides") as differs:
             await one_more(record, "strict")
         assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
 
@@ -119,7 +119,9 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
         await some(record, 6)
         before = await record.commits("r")
         await some(record, 6, "strict")
-        with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made") as differs:
+        with pytest.raises(
+            hansard.errors.ReplayDiffers, match="1 call on record not made"
+        ) as differs:
             await some(record, 5, "strict")
         assert differs.value.not_made == ['step 6: step {"i":5} -> completed']
         assert [line[:10] for line in str(differs.value).splitlines()[1:5]] == [
@@ -128,7 +130,7 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
             "  = step 5",
             "  - step 6",
         ]
-        with pytest.raises(hansard.Miss, match="6 calls on record not made"):
+        with pytest.raises(hansard.errors.Miss, match="6 calls on record not made"):
             await some(record, 0, "strict")
         own = ZeroDivisionError("mine")
         with pytest.raises(ZeroDivisionError) as kept:
@@ -158,22 +160,22 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
         await go()
         await go(edits=("b", "same"))  # a, b! and, since the result is equal, the old c
         await go("strict", edits=("b", "same"))
-        with pytest.raises(hansard.ReplayDiffers) as differs:
+        with pytest.raises(hansard.errors.ReplayDiffers) as differs:
             await go("strict")
         assert differs.value.not_made == ['step 4: step {"name":"b!"} -> completed']
         assert differs.value.made_besides == ['step 2: step {"name":"b"} -> completed']
         assert await go() == ["A", "B", "C"]  # taken back: answered, and that is told
         await go("strict")
-        with pytest.raises(hansard.ReplayDiffers):
+        with pytest.raises(hansard.errors.ReplayDiffers):
             await go("strict", edits=("b", "same"))
         with pytest.raises(ZeroDivisionError):
             async with record.run(run="r"):
                 raise ZeroDivisionError
         await go("strict")
         both = r'(?s)1 call on record not made, 1 call made besides.*\+ step \{"name":"c!"\}'
-        with pytest.raises(hansard.ReplayDiffers, match=both):
+        with pytest.raises(hansard.errors.ReplayDiffers, match=both):
             async with record.run(run="r", mode="strict") as session:
-                with pytest.raises(hansard.Miss):
+                with pytest.raises(hansard.errors.Miss):
                     await _three(session, ran, edits=("c",))
     assert ran == ["a", "b", "c", "b!"]
 
@@ -214,13 +216,15 @@ async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered
         # Four items; then all six, the composite and its two calls.
         assert [each.answered for each in left] == [None, ((1, 4),), ((1, 9),)]
         await go("r", "strict")
-        with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made") as differs:
+        with pytest.raises(
+            hansard.errors.ReplayDiffers, match="1 call on record not made"
+        ) as differs:
             await go("r", "strict", compose=False)
         assert differs.value.not_made[0].startswith("step 7: both")
         fork = await record.fork("r", at="ada@6")
         await go(fork)
         await go(fork, "strict")
-        with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made"):
+        with pytest.raises(hansard.errors.ReplayDiffers, match="1 call on record not made"):
             await go(fork, "strict", compose=False)
 
 
@@ -345,17 +349,19 @@ async def test_what_cannot_be_opened_says_why(lab: Lab):
                 async with record.run(workflow, **options):
                     raise AssertionError
 
-        await opens(None, hansard.BusError, "was not found", run="r", mode="resume")
-        await opens(None, hansard.BusError, "was not found", run="r", mode="strict")
-        await opens(None, hansard.AgentError, "name of its workflow")
+        await opens(None, hansard.errors.BusError, "was not found", run="r", mode="resume")
+        await opens(None, hansard.errors.BusError, "was not found", run="r", mode="strict")
+        await opens(None, hansard.errors.AgentError, "name of its workflow")
         await opens("w", hansard.BadValue, "never", mode="never")
-        await opens("w", hansard.BadOption, "no option 'colour'", colour="red")
+        await opens("w", hansard.errors.BadOption, "no option 'colour'", colour="red")
         assert await record.runs() == []
         async with record.run("w", run="r"):
             pass
-        await opens("v", hansard.Refused, "of workflow 'w', not 'v'", run="r")
-        await opens(None, hansard.Refused, "has role 'writer'", run="r", role="reader")
-        await opens(None, hansard.BusError, "was not found", run="r", agent="bob", mode="strict")
+        await opens("v", hansard.errors.Refused, "of workflow 'w', not 'v'", run="r")
+        await opens(None, hansard.errors.Refused, "has role 'writer'", run="r", role="reader")
+        await opens(
+            None, hansard.errors.BusError, "was not found", run="r", agent="bob", mode="strict"
+        )
 
 
 @pytest.mark.fast(cases=99)
@@ -407,12 +413,14 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
             assert await tool(session, 2)(1) == 2
         async with record.run(run="r") as session:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", hansard.ToolChanged)
+                warnings.simplefilter("ignore", hansard.errors.ToolChanged)
                 times = tool(session, 3)
                 assert [await times(1), await times(2)] == [2, 6]
         for factor in (3, 2):
             async with record.run(run="r") as session:
-                with pytest.warns(hansard.ToolChanged, match="source of times has changed") as told:
+                with pytest.warns(
+                    hansard.errors.ToolChanged, match="source of times has changed"
+                ) as told:
                     assert await tool(session, factor)(1) == 2
                 assert len(told) == 1
         async with record.run(run="r") as session:
@@ -450,14 +458,14 @@ async def test_a_changed_tool_is_told_of(lab: Lab):
 
                 return [await answer(), await answer() if version else None]
 
-        with pytest.warns(hansard.ToolChanged, match="source of answer has changed") as told:
+        with pytest.warns(hansard.errors.ToolChanged, match="source of answer has changed") as told:
             assert await edited() == [41, None]
         assert len(told) == 1
-        with pytest.raises(hansard.Miss, match="other source"):
+        with pytest.raises(hansard.errors.Miss, match="other source"):
             await edited(mode="strict")
         assert await edited(mode="offline") == [41, None]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", hansard.ToolChanged)
+            warnings.simplefilter("ignore", hansard.errors.ToolChanged)
             assert await edited("2") == [42, 42]
-        with pytest.raises(hansard.Miss):
+        with pytest.raises(hansard.errors.Miss):
             await edited("3", mode="offline")

@@ -90,7 +90,7 @@ SAYING: dict[str, Callable[[Any], Awaitable[Any]]] = {
 """What a session says by a name."""
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
-PLAN = hansard.plan(arms=["a", "b"], metrics=["m"])
+PLAN = hansard.experiments.plan(arms=["a", "b"], metrics=["m"])
 
 
 async def _evaluated(record: Any) -> None:
@@ -101,8 +101,12 @@ async def _evaluated(record: Any) -> None:
 WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "plan": lambda record: record.register(NAME, PLAN),
     "plan's author": lambda record: record.register("e", PLAN, by=NAME),
-    "plan's arm": lambda r: r.register("e", hansard.plan(arms=[NAME, "b"], metrics=["m"])),
-    "plan's metric": lambda r: r.register("e", hansard.plan(arms=["a", "b"], metrics=[NAME])),
+    "plan's arm": lambda r: r.register(
+        "e", hansard.experiments.plan(arms=[NAME, "b"], metrics=["m"])
+    ),
+    "plan's metric": lambda r: r.register(
+        "e", hansard.experiments.plan(arms=["a", "b"], metrics=[NAME])
+    ),
     "plan's end": lambda record: record.stop("e", by=NAME),
     "judge": lambda record: record.score("r", {"m": 1.0}, by=NAME),
     "metric": lambda record: record.score("r", {NAME: 1.0}, by="me"),

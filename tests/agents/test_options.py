@@ -31,7 +31,9 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize(("where", "given"), [(name, *case[:1]) for name, case in OPTIONS.items()])
 def test_an_option_that_there_is_not_names_the_right_one(where: str, given: Callable[[], Any]):
     """It is a TypeError as Python's own, and an error of ours."""
-    with pytest.raises(hansard.BadOption, match=f"did you mean '{OPTIONS[where][1]}'") as told:
+    with pytest.raises(
+        hansard.errors.BadOption, match=f"did you mean '{OPTIONS[where][1]}'"
+    ) as told:
         given()
     assert where in str(told.value)
     assert isinstance(told.value, TypeError)
@@ -39,7 +41,9 @@ def test_an_option_that_there_is_not_names_the_right_one(where: str, given: Call
 
 def test_an_option_that_is_like_none_lists_all():
     """Nothing is guessed."""
-    with pytest.raises(hansard.BadOption, match="has no option 'qqq': It has: role, where, unless"):
+    with pytest.raises(
+        hansard.errors.BadOption, match="has no option 'qqq': It has: role, where, unless"
+    ):
         hansard.allow("x", qqq=1)  # type: ignore[call-arg] # see above
 
 
@@ -47,7 +51,7 @@ def test_an_option_that_is_like_none_lists_all():
 async def test_a_run_is_opened_with_options_that_there_are(lab: Lab):
     """A misspelt one opens nothing; so does a mode that is none."""
     async with lab.connect() as record:
-        with pytest.raises(hansard.BadOption, match="did you mean 'conversation'"):
+        with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
             async with record.run("w", conversatoin="c"):
                 pass
         with pytest.raises(hansard.BadValue, match=r"did you mean 'strict'.*live, resume"):

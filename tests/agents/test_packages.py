@@ -338,7 +338,7 @@ async def test_models_that_cannot_be_found_by_name_need_a_tag(lab: Lab):
     async with lab.connect() as record:
         async with record.run(run="before") as session:
             tool = session.raw.tool(effects="once")(ask)
-            with pytest.warns(hansard.ResultInexact, match=r"hansard\.value_type"):
+            with pytest.warns(hansard.errors.ResultInexact, match=r"hansard\.value_type"):
                 found = await come(tool(0))
             assert found == ask(0)
         for cls in (Yes, No):

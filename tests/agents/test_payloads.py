@@ -199,5 +199,5 @@ async def test_a_value_beyond_every_bound_is_refused_before_the_call(lab: Lab, m
         with pytest.raises(hansard.BadValue, match="bytes of JSON"):
             await echo("x" * 400_000)
         assert session.state.steps == {}
-        with pytest.warns(hansard.ResultInexact, match="bytes of JSON"):
+        with pytest.warns(hansard.errors.ResultInexact, match="bytes of JSON"):
             assert await echo("big") == "x" * 400_000

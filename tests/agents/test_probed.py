@@ -190,7 +190,7 @@ async def test_a_model_that_is_asked_something_else_is_not_answered(alone: Lab):
         program.ran.clear()
         child = await _forked(record, "r", "male")
         for _ in range(2):
-            with pytest.raises(hansard.NotAnswered, match="no such call"):
+            with pytest.raises(hansard.errors.NotAnswered, match="no such call"):
                 await program.run(record, run=child)
         view = await record.state(child)
         [refused] = [s for s in view.agent("ada").steps.values() if s.kind == "model"]
@@ -216,7 +216,7 @@ async def test_the_full_chain_answers_a_model_by_its_fingerprint(alone: Lab, cha
         if chain == "result":
             assert await program.run(record, run=other) == "approve"
         else:
-            with pytest.raises(hansard.NotAnswered):
+            with pytest.raises(hansard.errors.NotAnswered):
                 await program.run(record, run=other)
 
 

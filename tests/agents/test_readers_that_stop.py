@@ -93,6 +93,6 @@ def test_a_tool_that_gives_other_items_the_second_time_is_found_out(world):
 def test_strict_replay_never_runs_the_rest(world):
     """A reader that wants more than is on record is told so."""
     run = world.stopped()
-    with pytest.raises(hansard.Miss, match="wants more"):
+    with pytest.raises(hansard.errors.Miss, match="wants more"):
         world.resumed(run, mode="strict")
     assert world.made == []

@@ -187,7 +187,9 @@ async def test_without_a_provider_nothing_runs(lab: Lab, provider, stream):
             assert key is None
             yield key
 
-        with pytest.raises(hansard.SecretUnavailable, match="needs the secret 'key'") as error:
+        with pytest.raises(
+            hansard.errors.SecretUnavailable, match="needs the secret 'key'"
+        ) as error:
             if stream:
                 _ = [item async for item in items(Secret("key"))]
             else:

@@ -301,14 +301,14 @@ def test_a_class_that_changed_is_an_error_that_says_what(make, fields, what):
     """
     before = make(cents=(int, ...))
     given = before(cents=5)
-    with pytest.raises(hansard.ResultMismatch) as caught:
+    with pytest.raises(hansard.errors.ResultMismatch) as caught:
         _replayed(before, given, make(**fields))
     said = str(caught.value)
     assert "agent#1 (buy)" in said
     assert what in said
     assert "change version= of buy" in said
     assert (caught.value.run, caught.value.step.number) == ("r", 1)
-    with pytest.raises(hansard.ResultMismatch):
+    with pytest.raises(hansard.errors.ResultMismatch):
         _replayed(
             types.GenericAlias(list, (before,)),
             [given],
@@ -328,10 +328,10 @@ def test_an_enum_value_that_is_gone_is_an_error():
     """So is one in a field."""
     before: Any = enum.Enum("Shade", [("RED", "red"), ("BLUE", "blue")])  # type: ignore[misc] # two of one name
     after: Any = enum.Enum("Shade", [("RED", "red")])  # type: ignore[misc] # two of one name
-    with pytest.raises(hansard.ResultMismatch, match="'blue'"):
+    with pytest.raises(hansard.errors.ResultMismatch, match="'blue'"):
         _replayed(before, before.BLUE, after)
     holds = _dataclass(colour=(before, ...))
-    with pytest.raises(hansard.ResultMismatch, match="'blue'"):
+    with pytest.raises(hansard.errors.ResultMismatch, match="'blue'"):
         _replayed(holds, holds(before.BLUE), _dataclass(colour=(after, ...)))
 
 
@@ -351,7 +351,7 @@ def test_a_changed_class_does_not_run_its_tool_again():
                 tool = session.tool(effects="once")(buy)
                 for _ in range(2 if cls is after else 1):
                     if cls is after:
-                        with pytest.raises(hansard.ResultMismatch):
+                        with pytest.raises(hansard.errors.ResultMismatch):
                             tool()
                     else:
                         tool()
@@ -385,7 +385,7 @@ def test_a_shared_structure_is_bounded(monkeypatch):
         def ask():
             return given
 
-        with pytest.warns(hansard.ResultInexact, match="once it is written out"):
+        with pytest.warns(hansard.errors.ResultInexact, match="once it is written out"):
             assert ask() is given
         [step] = session.state.steps.values()
         assert step.status == "completed"
@@ -410,7 +410,7 @@ def test_a_result_that_its_annotation_denies_is_recorded():
                     ran.append(1)
                     return {"cents": 5}  # type: ignore[return-value] # what it should not
 
-                with pytest.warns(hansard.ResultInexact):
+                with pytest.warns(hansard.errors.ResultInexact):
                     found: Any = ask()
                 assert found == {"cents": 5}
     assert ran == [1]

@@ -196,7 +196,7 @@ async def test_a_fact_that_could_not_be_read_back_is_refused(lab: Lab, fact):
     """
     async with lab.connect() as record:
         async with record.run(run="r") as session:
-            with pytest.raises((hansard.BadValue, hansard.TooLarge)):
+            with pytest.raises((hansard.BadValue, hansard.errors.TooLarge)):
                 await fact(session)
             await session.checkpoint("after")
         assert (await record.tags("r"))[1:] == ["checkpoint.saved.v1", "agent.left.v1"]
@@ -238,7 +238,7 @@ async def test_a_tool_s_kind_is_recordable(lab: Lab):
 async def test_a_run_s_options_are_what_they_should_be(lab: Lab, options):
     """An option of a wrong type is refused: it would make the list of runs unreadable."""
     async with lab.connect() as record:
-        with pytest.raises((hansard.BadValue, hansard.BadName, hansard.AgentError)):
+        with pytest.raises((hansard.BadValue, hansard.errors.BadName, hansard.errors.AgentError)):
             async with record.run(run="r", **options):
                 raise AssertionError
         assert await record.runs() == []
@@ -425,9 +425,9 @@ async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
 
                 @session.tool(effects="once", attempts=attempts, wait=wait_none())
                 async def send() -> None:
-                    raise hansard.NotDone
+                    raise hansard.errors.NotDone
 
-                with pytest.raises((hansard.NotDone, hansard.Blocked)):
+                with pytest.raises((hansard.errors.NotDone, hansard.Blocked)):
                     await send()
         [step] = await record.steps("r")
         assert (step.status, step.attempt) == ("blocked", 3)
@@ -554,7 +554,7 @@ def test_a_stream_begun_in_a_running_loop_leaves_no_trace(record):
         items = read()
 
         async def inside():
-            with pytest.raises(hansard.BusError, match="running event loop"):
+            with pytest.raises(hansard.errors.BusError, match="running event loop"):
                 next(items)
 
         asyncio.run(inside())
@@ -571,7 +571,7 @@ def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
 
     async def main():
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-            with pytest.raises(hansard.AppendUnknown):
+            with pytest.raises(hansard.errors.AppendUnknown):
                 async with record.run("w", run="r") as session:
 
                     @session.tool(effects="once")
@@ -588,7 +588,7 @@ def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
                     call.cancel()
                     done, _ = await asyncio.wait({call}, timeout=10)
                     assert done == {call}
-                    assert isinstance(call.exception(), hansard.AppendUnknown)
+                    assert isinstance(call.exception(), hansard.errors.AppendUnknown)
 
     asyncio.run(main())
 

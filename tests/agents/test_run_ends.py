@@ -155,7 +155,7 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
             [word] = [each for each in told if each.commit.actor.agent == "paula"]
             assert b"enough" in word.body
             assert (await ends(record, run))[-1] == "run.agent_left"
-        with pytest.raises(hansard.BusError, match="run never was not found"):
+        with pytest.raises(hansard.errors.BusError, match="run never was not found"):
             await record.finish("never")
 
 

@@ -163,7 +163,7 @@ async def test_a_line_of_forks_has_an_end(data_dir: Path, workspace: str):
 async def test_runs_are_found_by_what_they_are(lab: Lab):
     """Each filter alone, and all together."""
     async with lab.connect() as record:
-        await record.register("e", hansard.plan(arms=["a", "b"], metrics=["m"]))
+        await record.register("e", hansard.experiments.plan(arms=["a", "b"], metrics=["m"]))
         async with record.run("v", run="one", agent="ada", role="writer"):
             pass
         async with record.run("w", run="two", agent="bob", role="writer", experiment="e", task="t"):
@@ -207,7 +207,7 @@ async def test_runs_are_found_by_what_they_are(lab: Lab):
 )
 def test_what_cannot_be_asked_for(wanted: dict[str, object], told: str):
     """Wrong options name the right one, wrong values their choices."""
-    with pytest.raises((hansard.BadValue, hansard.BadOption), match=told):
+    with pytest.raises((hansard.BadValue, hansard.errors.BadOption), match=told):
         RunFilter.of(wanted)
 
 

@@ -63,8 +63,8 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
         assert (len(answer), answer[0]) == (1, answer.rows[0])
         [found] = answer
         assert (found.of, found.sessions, found.sessions_unknown) == ("r", 1, 0)
-        assert {name: getattr(found, name) for name in hansard.Saved.__struct_fields__} == {
-            name: getattr(saved, name) for name in hansard.Saved.__struct_fields__
+        assert {name: getattr(found, name) for name in hansard.types.Saved.__struct_fields__} == {
+            name: getattr(saved, name) for name in hansard.types.Saved.__struct_fields__
         } | {"seconds": pytest.approx(saved.seconds)}
         amounts = {"input_tokens": 1.0, "output_tokens": 3.0}
         await record.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
@@ -82,7 +82,7 @@ def test_writes_to_the_record_are_no_effects(tmp_path: Path):
     """A replayed write to the board and a message to the team count as calls; only an effect
     outside the record counts as one that was not repeated, in the session and in the tables.
     """
-    saved = hansard.Saved()
+    saved = hansard.types.Saved()
     with hansard.connect(data_dir=tmp_path) as record:
         for _ in range(2):
             with record.run("w", run="r", agent="a", role="r") as session:

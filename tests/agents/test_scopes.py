@@ -226,7 +226,7 @@ def test_a_call_from_nowhere_is_refused_while_others_are_open(record):
         assert pool.submit(quick).result() == "quick"
         thread = session.thread(slow)
         begun.wait(5)
-        with pytest.raises(hansard.NoScope, match=r"session\.gather"):
+        with pytest.raises(hansard.errors.NoScope, match=r"session\.gather"):
             pool.submit(quick).result()
         go_on.set()
         assert thread.result() == "slow"

@@ -101,11 +101,11 @@ async def test_a_run_is_resumed_and_replayed_from_outside(
         assert (entered.raw.run, entered.raw.mode) == ("r1", hansard.Mode.RESUME)
         assert await _doubled(lab, 1) == 2
     monkeypatch.setenv("HANSARD_MODE", "strict")
-    with pytest.raises(hansard.Miss):
+    with pytest.raises(hansard.errors.Miss):
         async with lab.begun(lab.session()):
             assert await _doubled(lab, 1) == 2
             await _doubled(lab, 2)
-    with pytest.raises(hansard.Refused, match="is of workflow 'digest', not 'other'"):
+    with pytest.raises(hansard.errors.Refused, match="is of workflow 'digest', not 'other'"):
         async with lab.begun(lab.session("other")):
             pass
     async with lab.connect(mode="live") as record:
@@ -118,28 +118,28 @@ async def test_before_and_after_its_block_it_says_so(lab: Lab):
     session = lab.session("w")
     assert repr(session) == f"{type(session).__name__}(workflow='w', status='not begun')"
     for name in ("run", "agent", "mode", "board", "team", "tool", "state", "label", "arm"):
-        with pytest.raises(hansard.NotBegun, match=r"inside 'with hansard\.Session"):
+        with pytest.raises(hansard.errors.NotBegun, match=r"inside 'with hansard\.Session"):
             getattr(session, name)
     assert not hasattr(session, "nothing_like_it")
     for use in (lambda: session.usage(tokens=1), lambda: session.use().__enter__()):
-        with pytest.raises(hansard.NotBegun):
+        with pytest.raises(hansard.errors.NotBegun):
             use()
     for call in (session.checkpoint, session.close):
-        with pytest.raises(hansard.NotBegun):
+        with pytest.raises(hansard.errors.NotBegun):
             found = call("x") if call == session.checkpoint else call()
             await found if inspect.isawaitable(found) else None
     async with lab.begun(session) as entered:
-        with pytest.raises(hansard.Refused, match="is open already"):
+        with pytest.raises(hansard.errors.Refused, match="is open already"):
             async with lab.begun(session):
                 pass
-    with pytest.raises(hansard.SessionEnded):
+    with pytest.raises(hansard.errors.SessionEnded):
         await entered.checkpoint("late")
-    with pytest.raises(hansard.SessionEnded):
+    with pytest.raises(hansard.errors.SessionEnded):
         async with lab.begun(session):
             pass
     async with lab.connect() as record, record.run() as opened:
         assert isinstance(opened.raw, type(session))
-        with pytest.raises(hansard.Refused, match="is open already"):
+        with pytest.raises(hansard.errors.Refused, match="is open already"):
             async with lab.begun(opened.raw):
                 pass
         await opened.checkpoint("goes on")
@@ -153,7 +153,7 @@ async def test_what_it_opened_is_closed_however_it_ends(lab: Lab):
         async with lab.begun(lab.session(run="r")):
             raise KeyError("wrong")
     _check_at_work(lab, before)
-    with pytest.raises(hansard.Refused, match="has role 'agent' in this run"):
+    with pytest.raises(hansard.errors.Refused, match="has role 'agent' in this run"):
         async with lab.begun(lab.session(run="r", role="other")):
             pass
     _check_at_work(lab, before)
@@ -177,10 +177,10 @@ def _check_at_work(lab: Lab, before: set[asyncio.Task[object]]) -> None:
 @twins
 async def test_what_cannot_be_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A misspelt option where it is given; a restricted agent's credentials where it begins."""
-    with pytest.raises(hansard.BadOption, match="did you mean 'conversation'"):
+    with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
         lab.session(conversatoin="c")
     monkeypatch.setenv("HANSARD_CREDENTIALS", str(tmp_path / "eva.json"))
-    with pytest.raises(hansard.NotOffered, match=r"record.run\(...\) of hansard.connect"):
+    with pytest.raises(hansard.errors.NotOffered, match=r"record.run\(...\) of hansard.connect"):
         async with lab.begun(lab.session()):
             pass
     monkeypatch.delenv("HANSARD_CREDENTIALS")

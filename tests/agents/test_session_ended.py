@@ -144,7 +144,7 @@ async def test_a_session_that_only_reads_or_was_fenced_ends_as_well(lab: Lab):
             await session.checkpoint("a")
         with pytest.raises(SessionEnded):
             await session.checkpoint("a")
-        with pytest.raises(hansard.Fenced):
+        with pytest.raises(hansard.errors.Fenced):
             await _fenced(record)
         with pytest.raises(SessionEnded):
             await FENCED.pop().checkpoint("c")
@@ -271,10 +271,10 @@ def test_what_comes_late_from_a_running_body_is_recorded_as_that(record, effects
 
 def test_a_late_failure_is_not_tried_again(record):
     """A body that would be retried is not, once the session has ended."""
-    held = Held(raises=hansard.NotDone("busy"))
+    held = Held(raises=hansard.errors.NotDone("busy"))
     with record.run("w", run="r", agent="ada", role="writer") as session:
         held.call(session.tool(attempts=5, name="send")(held.body))
-    assert isinstance(held.end(), hansard.NotDone)
+    assert isinstance(held.end(), hansard.errors.NotDone)
     [step] = record.state("r").agent("ada").steps.values()
     assert (step.status, step.late, step.safe, held.calls) == (StepStatus.FAILED, True, True, 1)
 

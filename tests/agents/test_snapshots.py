@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard import Moment
 from hansard.agents.steps import payloads
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
+from hansard.types import Moment
 from tests.agents.twins import Lab, TwinRecord, twins
 
 pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]

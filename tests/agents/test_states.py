@@ -103,9 +103,9 @@ async def test_what_no_point_is_found_at_says_why(lab: Lab):
     async with lab.connect() as record:
         await _busy(record)
         view = await record.state("r")
-        with pytest.raises(hansard.BusError, match="its agents at this point are: ada"):
+        with pytest.raises(hansard.errors.BusError, match="its agents at this point are: ada"):
             view.agent("bob")
-        with pytest.raises(hansard.BusError, match="was not found"):
+        with pytest.raises(hansard.errors.BusError, match="was not found"):
             await record.state("never")
 
 
@@ -158,7 +158,9 @@ async def test_a_second_role_for_an_agent_is_refused(lab: Lab):
     """Another role is another agent: refused whichever connection asks, with nothing written."""
     async with lab.connect() as record, lab.connect() as other, record.run(run="r") as session:
         before = await record.commits("r")
-        with pytest.raises(hansard.Refused, match="has role 'writer' in this run, not 'reader'"):
+        with pytest.raises(
+            hansard.errors.Refused, match="has role 'writer' in this run, not 'reader'"
+        ):
             async with other.run(run="r", role="reader"):
                 raise AssertionError
         assert await record.commits("r") == before

@@ -97,7 +97,7 @@ async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
                 assert await _take(read(), 3) == [0, 1, 2]
                 assert await after() == 1
         assert closed == [None]
-        with pytest.raises(hansard.Miss, match="who stopped after 3 items"):
+        with pytest.raises(hansard.errors.Miss, match="who stopped after 3 items"):
             async with record.run(run="r", mode="strict") as session:
 
                 @session.tool(effects="pure")
@@ -233,7 +233,7 @@ async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, eff
                     yield 1
                     yield object()
 
-                with pytest.warns(hansard.ResultInexact, match="item 2: result: a builtins"):
+                with pytest.warns(hansard.errors.ResultInexact, match="item 2: result: a builtins"):
                     found = [item async for item in read()]
                 assert (found[0], type(found[1])) == (1, str if again else object)
         [step] = await record.steps("r")

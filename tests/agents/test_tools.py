@@ -134,7 +134,7 @@ def test_both_clients_take_both_kinds_of_function(data_dir, workspace):
             def here(x: int) -> int:
                 return x + 2
 
-            with pytest.warns(hansard.ToolChanged):
+            with pytest.warns(hansard.errors.ToolChanged):
                 one = await at_once(1)  # type: ignore[misc] # the async client awaits every tool
             return one, await here(1)  # type: ignore[misc] # as the line above
 
@@ -222,7 +222,7 @@ async def test_exceptions_come_back_as_they_were(lab: Lab):
         Custom(7),
         ZeroDivisionError(),
         RuntimeError("a", {"b": (1, 2)}),
-        hansard.NotDone("nothing sent"),
+        hansard.errors.NotDone("nothing sent"),
     ]
     async with lab.connect() as record:
         run = None
@@ -380,7 +380,7 @@ def test_the_sync_client_is_refused_inside_a_loop(record):
     """Inside a running loop the sync client would block it: refused with the remedy."""
 
     async def inside() -> None:
-        with pytest.raises(hansard.BusError, match="connect_async"):
+        with pytest.raises(hansard.errors.BusError, match="connect_async"):
             record.runs()
 
     asyncio.run(inside())

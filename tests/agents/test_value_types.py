@@ -314,7 +314,7 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
     async with lab.connect(redact={"key": secret}) as record:
         found: Any = None
         for kind in (Receipt, str):
-            with pytest.warns(hansard.ResultInexact, match=r"hansard\.value_type"):
+            with pytest.warns(hansard.errors.ResultInexact, match=r"hansard\.value_type"):
                 async with record.run(run="r") as session:
                     found = await tool(session)(100)
             assert type(found) is kind

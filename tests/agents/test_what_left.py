@@ -7,7 +7,7 @@ import hansard
 
 def test_a_call_that_is_under_way_may_have_left(record: hansard.Record):
     """Who is killed there leaves it so: nobody knows whether the mail went out."""
-    seen: list[hansard.SentOut] = []
+    seen: list[hansard.types.SentOut] = []
     with record.run("w", agent="a", role="r") as session:
 
         @session.tool(effects="once")

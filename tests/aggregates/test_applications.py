@@ -233,7 +233,7 @@ async def test_the_async_client_s_applications_are_called_in_threads(
     """In the loop a call says so; in a thread it is done. After its record is closed it is over."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         app = record.application(Book)
-        with pytest.raises(hansard.SyncInLoop):
+        with pytest.raises(hansard.errors.SyncInLoop):
             app.open("ada")
         named = await asyncio.to_thread(app.open, "ada")
         async with record.run("w", agent="ada", role="writer") as session:

@@ -46,7 +46,9 @@ async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarat
         del declarations["order"]
         told: dict[str, Any] = {"name": "order", "events": {"order-placed.v3": "Placed"}}
         hansard.aggregate_type(LaterOrder, **told)
-        with pytest.raises(hansard.UndeclaredEvent, match=r"order-placed\.v1.*declare") as error:
+        with pytest.raises(
+            hansard.errors.UndeclaredEvent, match=r"order-placed\.v1.*declare"
+        ) as error:
             await session.get(LaterOrder, order.id)
         stored = await record.io(record.raw.workspace.log.read_kind("aggregate"))
         assert (error.value.tag, error.value.position) == ("order-placed.v1", stored[0].position)

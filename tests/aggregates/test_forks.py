@@ -29,7 +29,7 @@ async def test_a_fork_that_shadows_effects_saves_nothing(lab: Lab):
             account.credit(Decimal(5))
             assert await session.save(account) == [2]
             account.credit(Decimal(6))
-            with pytest.raises(hansard.ShadowedEffect):
+            with pytest.raises(hansard.errors.ShadowedEffect):
                 await session.save(account)
             assert (await session.get(Account, account.id)).balance == 5
         assert await changes(record, account.id) == before

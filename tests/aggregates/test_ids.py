@@ -79,7 +79,7 @@ async def test_any_text_is_an_id(lab: Lab):
             await session.save(dog)
             found = await session.get(Dog, name)
             assert (found.id, found.tricks, found.version) == (name, ["sit"], 2)
-        with pytest.raises(hansard.BadName):
+        with pytest.raises(hansard.errors.BadName):
             await session.get(Dog, "")
 
 

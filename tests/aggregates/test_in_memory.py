@@ -21,14 +21,14 @@ def test_the_log_in_memory_has_them_too():
             account.credit(Decimal(5))
             session.save(account)
             late.credit(Decimal(6))
-            with pytest.raises(hansard.AggregateConflict):
+            with pytest.raises(hansard.errors.AggregateConflict):
                 session.save(late)
             assert session.get(Account, account.id, version=2) == account
         with record.application(Book) as app:
             assert app.repository.get(account.id) == account
             assert tags(app) == ["Opened", "Credited"]
     with (
-        pytest.raises(hansard.ReplayDiffers),  # it ends before the race
+        pytest.raises(hansard.errors.ReplayDiffers),  # it ends before the race
         memory.record(mode="strict") as record,
         record.run("w", run="r", agent="ada", role="writer") as session,
     ):

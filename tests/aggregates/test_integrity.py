@@ -87,7 +87,7 @@ def test_what_sessions_wrote_is_clean(record: Record, call: Call):
         session.save(account)
         late = session.get(Account, account.id, version=1)
         late.credit(Decimal(1))
-        with pytest.raises(hansard.AggregateConflict):
+        with pytest.raises(hansard.errors.AggregateConflict):
             session.save(late)
     done = call("check")
     assert done.code == 0, done.out

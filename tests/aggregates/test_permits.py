@@ -46,11 +46,11 @@ async def test_a_role_saves_and_gets_what_it_sees_whole(lab: Lab):
         await record.apply_role("writer", rules(SEES + MAY))
         async with record.run(run="r") as session:
             account, order = Account("ada"), Order("SYN", 1, Decimal(1))
-            with pytest.raises(hansard.RoleRefused, match=r"aggregates = \[\\?\"order/\*"):
+            with pytest.raises(hansard.errors.RoleRefused, match=r"aggregates = \[\\?\"order/\*"):
                 await session.save(account, order)
             assert not await changes(record, account.id)
             assert await session.save(account) == [1]
-            with pytest.raises(hansard.RoleRefused, match="order"):
+            with pytest.raises(hansard.errors.RoleRefused, match="order"):
                 await session.get(Order, order.id)
             assert await session.get(Account, account.id) == account
         assert (await record.tags("r")).count("agent.refused.v1") == 2

@@ -164,7 +164,7 @@ async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
                     theirs = await rival.get(Account, account.id)
                     theirs.pay(Decimal(70), account.id)
                     await rival.save(theirs)
-            with pytest.raises(hansard.AggregateConflict) as conflict:
+            with pytest.raises(hansard.errors.AggregateConflict) as conflict:
                 await session.save(account, other)
             account = await session.get(Account, account.id)
             account.credit(Decimal(5))
@@ -211,7 +211,7 @@ async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
             await session.save(account)
         with pytest.raises(hansard.BadValue, match="declared"):
             await session.get(dict, "x")
-        with pytest.raises(hansard.BadName, match="UUID"):
+        with pytest.raises(hansard.errors.BadName, match="UUID"):
             await session.get(Account, "x")
         assert not session.raw.state.steps
         assert not await changes(record, account.id)
@@ -235,6 +235,6 @@ async def test_a_version_that_never_stood_is_not_written(lab: Lab):
         account = Account("ada")
         account.collect_events()
         account.credit(Decimal(1))
-        with pytest.raises(hansard.AggregateConflict, match="at version 0, not 1"):
+        with pytest.raises(hansard.errors.AggregateConflict, match="at version 0, not 1"):
             await session.save(account)
         assert not await changes(record, account.id)

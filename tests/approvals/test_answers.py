@@ -84,7 +84,7 @@ def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspac
                 deed = mine.approve if number % 2 else mine.deny
                 deed(question.approval.id, by=f"p{number}")
                 told.append("heard")
-            except hansard.Refused as error:
+            except hansard.errors.Refused as error:
                 told.append(str(error))
 
     people = [threading.Thread(target=answer, args=(number,)) for number in range(6)]
@@ -135,7 +135,7 @@ async def test_who_may_answer(lab: Lab):
                         with pytest.raises(hansard.Blocked) as refused:
                             other.approve(name, by=by, role=role)
                         told.append(str(refused.value))
-                    with pytest.raises(hansard.Refused, match="may not answer it"):
+                    with pytest.raises(hansard.errors.Refused, match="may not answer it"):
                         other.approve(name, by="ada")
                     other.approve(name, by="chris")
 
@@ -224,7 +224,7 @@ def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
             asked = functools.partial(_asked, two)
             await waiting.until(two.workspace.log, asked, lambda _: True, 20)
             assert await newer(two) == "sent to x"
-            with pytest.raises(hansard.Fenced):
+            with pytest.raises(hansard.errors.Fenced):
                 await waits
 
     asyncio.run(main())

@@ -78,7 +78,7 @@ async def test_nobody_answers_in_time(lab: Lab):
         [first] = await questions(record)
         assert first.standing is ApprovalStatus.EXPIRED
         assert first.approval.answered_at >= first.approval.expires
-        with pytest.raises(hansard.Refused, match="is expired already: it is answered once"):
+        with pytest.raises(hansard.errors.Refused, match="is expired already: it is answered once"):
             await record.approve(first.approval.id, by="eva")
         async with record.run(run="r", gate=ASK) as session:
             with person(lab, True):
@@ -109,10 +109,10 @@ async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
             await send_mail("bob")
 
     async with lab.connect() as record:
-        with person(lab, True), pytest.raises(hansard.NotDone):
-            await story(record, hansard.NotDone)
-        with pytest.raises(hansard.NotDone):
-            await story(record, hansard.NotDone)
+        with person(lab, True), pytest.raises(hansard.errors.NotDone):
+            await story(record, hansard.errors.NotDone)
+        with pytest.raises(hansard.errors.NotDone):
+            await story(record, hansard.errors.NotDone)
         assert len(await questions(record)) == 1
         with pytest.raises(ValueError, match="ended run r"):
             await story(record, ValueError)

@@ -69,7 +69,7 @@ async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
             async with record.run(run="r", mode=mode) as session:
                 board = board_of(session)
                 for name, given, options, words in REFUSED:
-                    with pytest.raises((hansard.BadValue, hansard.BadName), match=words):
+                    with pytest.raises((hansard.BadValue, hansard.errors.BadName), match=words):
                         await getattr(board, name)(*given, **options)
                 assert await board.add("after") == 1
         assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
@@ -85,7 +85,7 @@ async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
         for name, given, options, words in REFUSED:
             if "resolve" in options:
                 continue
-            with pytest.raises((hansard.BadValue, hansard.BadName), match=words):
+            with pytest.raises((hansard.BadValue, hansard.errors.BadName), match=words):
                 await _one(board, name, given, options)
         assert await tags_of(record, "r", KeyStream) == []
 

@@ -282,7 +282,7 @@ async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
     """Bad keys, amounts, labels, times and items; nothing of them is written."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
-        with pytest.raises(hansard.BadName, match="hold the run's budgets"):
+        with pytest.raises(hansard.errors.BadName, match="hold the run's budgets"):
             await board.put("budget calls", 1)
         with pytest.raises(hansard.BadValue, match="whole numbers"):
             await board.add("n", 0.5)
@@ -299,7 +299,7 @@ async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
         with pytest.raises(hansard.BadValue, match="for whatever stands"):
             await board.put("k", 1, expected="whatever")
         await board.add("n")
-        with pytest.raises(hansard.Refused, match="holds a counter, not a list"):
+        with pytest.raises(hansard.errors.Refused, match="holds a counter, not a list"):
             await board.append("n", 1)
         assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 

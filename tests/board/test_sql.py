@@ -159,7 +159,7 @@ def _history(found: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any
         now = messages.all[-1].stamp if messages.all else 0
         try:
             events = decide(key, states[key], wanted, now)
-        except (BoardConflict, hansard.Refused, hansard.BadValue):
+        except (BoardConflict, hansard.errors.Refused, hansard.BadValue):
             continue
         if not events:
             continue

@@ -130,7 +130,7 @@ async def test_a_rolled_back_transaction_is_on_record_and_wrote_nothing(lab: Lab
                 async with board.transaction() as tx:
                     tx.add("n", 1)
                     await tx.roll_back("not now")
-                    with pytest.raises(hansard.Refused, match="the transaction is over"):
+                    with pytest.raises(hansard.errors.Refused, match="the transaction is over"):
                         tx.add("n", 1)
                 assert await board.keys() == []
         assert await tags_of(record, "r", KeyStream) == []
@@ -153,12 +153,12 @@ async def test_what_a_key_cannot_take_is_refused_at_once(lab: Lab):
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         await board.add("n", 1)
-        with pytest.raises(hansard.Refused, match="holds a counter, not a list"):
+        with pytest.raises(hansard.errors.Refused, match="holds a counter, not a list"):
             await _read_and_append(board)
-        with pytest.raises(hansard.Refused, match="holds a counter, not a list"):
+        with pytest.raises(hansard.errors.Refused, match="holds a counter, not a list"):
             async with board.transaction() as tx:
                 tx.append("n", "x")
-        with pytest.raises(hansard.BadName, match="budgets"):
+        with pytest.raises(hansard.errors.BadName, match="budgets"):
             async with board.transaction() as tx:
                 tx.add("budget calls", 1)
         assert await board.get("n") == 1

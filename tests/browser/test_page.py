@@ -396,7 +396,7 @@ def _withholding(record: hansard.Record) -> str:
             """Send a mail."""
             raise AssertionError(to)
 
-        with pytest.raises(hansard.ShadowedEffect):
+        with pytest.raises(hansard.errors.ShadowedEffect):
             send("x")
     return fork
 

@@ -57,5 +57,7 @@ def test_a_monotonic_clock_that_is_mocked_is_refused_by_name(
 ) -> None:
     """Waits for a broker would never end, or at once: the error says what to do."""
     monkeypatch.setattr(time, "monotonic", lambda: 1_577_836_800.0)
-    with pytest.raises(hansard.MockedClock, match="open the record before the clock is frozen"):
+    with pytest.raises(
+        hansard.errors.MockedClock, match="open the record before the clock is frozen"
+    ):
         hansard.connect(data_dir=data_dir)

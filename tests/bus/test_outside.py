@@ -103,7 +103,7 @@ def test_a_server_over_tls_with_an_nkey(outside, request):
 @pytest.mark.slow(cases=0)
 def test_a_server_whose_certificate_is_not_trusted_is_refused(outside):
     """Without its authority's certificate nothing is sent; the error names the server."""
-    with pytest.raises(hansard.BusError, match=r"127\.0\.0\.1") as caught:
+    with pytest.raises(hansard.errors.BusError, match=r"127\.0\.0\.1") as caught:
         hansard.connect(workspace="lab", nats=outside.url, nats_nkey=str(outside.seed))
     assert ssl.SSLError.__name__ in repr(caught.value) or "certificate" in str(caught.value)
 
@@ -113,7 +113,7 @@ def test_a_server_whose_certificate_is_not_trusted_is_refused(outside):
 def test_a_login_that_is_refused_is_said_at_once(outside):
     """A wrong password is the caller's to mend: no retry, no long wait."""
     begin = time.monotonic()
-    with pytest.raises(hansard.BusError, match=r"(?i)auth"):
+    with pytest.raises(hansard.errors.BusError, match=r"(?i)auth"):
         hansard.connect(
             workspace="lab",
             nats=outside.url,

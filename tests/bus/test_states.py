@@ -225,7 +225,7 @@ async def test_an_unknown_run_or_point_is_named(told):
     with pytest.raises(hansard.NotFound, match="99999"):
         await told.record.state(told.runs[0], "a@99999")
     for nonsense in ("a@", "yesterday", "", True, 1.5):
-        with pytest.raises(hansard.BadName, match="agent@version"):
+        with pytest.raises(hansard.errors.BadName, match="agent@version"):
             await told.record.state(told.runs[0], nonsense)
 
 

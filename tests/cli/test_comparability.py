@@ -47,7 +47,7 @@ class Program:
             for number in range(mails):
                 try:
                     mail(f"{number}@example.org")
-                except hansard.ShadowedEffect:
+                except hansard.errors.ShadowedEffect:
                     continue
             return session.run
 

@@ -253,7 +253,7 @@ def test_a_look_says_whether_the_planned_size_is_reached(
     data_dir: Path, workspace: str, call: Call
 ):
     """A trial that lacks is an early look; past the planned size is said, too."""
-    plan = hansard.plan(
+    plan = hansard.experiments.plan(
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=1, trials=2
     )
     with hansard.connect(workspace, data_dir=data_dir) as record:
@@ -278,7 +278,7 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(
     """Two tasks, each tried twice under each arm: an arm without runs, a task that lacks and a
     trial that lacks are early looks; past it is said, too.
     """
-    plan = hansard.plan(
+    plan = hansard.experiments.plan(
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
     )
     with hansard.connect(workspace, data_dir=data_dir) as record:
@@ -306,7 +306,7 @@ def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str
     """Of a metric without one there is a difference and no verdict, until it is said; a metric that
     the catalogue knows has its direction from there.
     """
-    plan = hansard.plan(arms=["a", "b"], metrics=["wow", "cost"])
+    plan = hansard.experiments.plan(arms=["a", "b"], metrics=["wow", "cost"])
     with hansard.connect(workspace, data_dir=data_dir) as record:
         record.register("open", plan)
         for n in range(12):

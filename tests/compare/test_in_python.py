@@ -17,7 +17,9 @@ from tests.agents.twins import Lab, TwinRecord, at_once, twins
 pytestmark = pytest.mark.slow
 
 HOSTILE = "<b>bold</b> \x1b[31m"
-PLAN = hansard.plan(arms=["plain", "bold"], metrics=[{"name": "solved", "better": "higher"}])
+PLAN = hansard.experiments.plan(
+    arms=["plain", "bold"], metrics=[{"name": "solved", "better": "higher"}]
+)
 
 
 def printed(made: Any) -> str:
@@ -56,19 +58,19 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
         made = record.compare("e", metric="solved", baseline="bold")
-        assert isinstance(made, hansard.ComparisonReport)
+        assert isinstance(made, hansard.experiments.ComparisonReport)
         [part] = made.report.judged
         [row] = [each for each in part.comparisons if each["default"]]
         assert (row["arm"], row["difference"], row["losses"]) == ("plain", -1, 2)
         listed = record.why("bold-t1")
-        assert isinstance(listed, hansard.DecisionList)
+        assert isinstance(listed, hansard.types.DecisionList)
         [decision] = listed.rows
         why = record.why(decision["decision"])
-        assert isinstance(why, hansard.DecisionReport)
+        assert isinstance(why, hansard.types.DecisionReport)
         page = why._repr_html_()
         assert ("&lt;b&gt;bold" in page, "<b>bold" in page) == (True, False)
         audited = record.audit(kinds="thresholds", severity="low")
-        assert isinstance(audited, hansard.AuditReport)
+        assert isinstance(audited, hansard.types.AuditReport)
         assert [len(group.found) for group in audited.groups()] == [4]
         commands: dict[tuple[str, ...], Any] = {
             ("compare", "e", "--metric", "solved", "--baseline", "bold"): made,
@@ -81,15 +83,17 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
             told = call(*command, "--json")
             assert told.code == (0 if answer is not audited else 1), told.err
             assert told.lines == as_told(answer.lines()), command
-        with pytest.raises(hansard.CallerError, match=r"no experiment 'f': known are e"):
+        with pytest.raises(hansard.errors.CallerError, match=r"no experiment 'f': known are e"):
             record.compare("f")
-        with pytest.raises(hansard.BadOption, match="metric"):
+        with pytest.raises(hansard.errors.BadOption, match="metric"):
             record.compare("e", metrc="solved")  # type: ignore[call-arg] # it is misspelt
         with pytest.raises(hansard.BadValue, match="missing"):
             record.compare("e", missing="maybe")
         with pytest.raises(hansard.BadValue, match="flip"):
             record.audit(flip=-1)
-        with pytest.raises(hansard.CallerError, match="no kind of finding is called 'thresh'"):
+        with pytest.raises(
+            hansard.errors.CallerError, match="no kind of finding is called 'thresh'"
+        ):
             record.audit(kinds="thresh")
         for ask in (record.why, record.audit):
             with pytest.raises(hansard.NotFound):
@@ -131,7 +135,7 @@ def test_a_comparison_is_a_frame_a_picture_and_a_page(data_dir: Path, workspace:
     """
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
-        with pytest.raises(hansard.CallerError, match="'intervals' of metric 'solved'"):
+        with pytest.raises(hansard.errors.CallerError, match="'intervals' of metric 'solved'"):
             record.compare("e").plot()  # two equal differences have no interval
         for arm in ("plain", "bold"):
             with record.run("w", run=f"{arm}-t2", experiment="e", arm=arm, task="t2"):
@@ -147,9 +151,9 @@ def test_a_comparison_is_a_frame_a_picture_and_a_page(data_dir: Path, workspace:
         figure = made.plot()
         assert "difference of solved to plain" in figure.axes[0].get_xlabel()
         assert made.plot("pairs", metric="solved").axes
-        with pytest.raises(hansard.CallerError, match=r"no metric 'spead'.*solved"):
+        with pytest.raises(hansard.errors.CallerError, match=r"no metric 'spead'.*solved"):
             made.plot(metric="spead")
-        with pytest.raises(hansard.CallerError, match=r"lines.*intervals"):
+        with pytest.raises(hansard.errors.CallerError, match=r"lines.*intervals"):
             made.plot("lines")
         page = made.to_html()
         assert page.startswith("<!doctype html>")
@@ -173,6 +177,6 @@ async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(
         def slowly(reader: Reader) -> Any:
             return asyncio.run(read(reader, lambda again: again.all(ENDLESS), 0.2))
 
-        with pytest.raises(hansard.TooCostly, match=r"0\.2 s"):
+        with pytest.raises(hansard.errors.TooCostly, match=r"0\.2 s"):
             await tables.read(slowly)
         assert (await record.audit()).found == []

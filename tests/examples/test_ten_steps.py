@@ -51,7 +51,7 @@ def ran(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
-def steps(workspace: str, data_dir: Path) -> dict[str, hansard.Step]:
+def steps(workspace: str, data_dir: Path) -> dict[str, hansard.types.Step]:
     """What is on record of the run, by tool."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         found = record.state("digest").agents["agent"].steps.values()

@@ -50,7 +50,7 @@ class Student:
     """Names the line of a page that is nearest to what is asked."""
 
     def __init__(self) -> None:
-        self._vectors = hansard.StaticVectors()
+        self._vectors = hansard.memory.StaticVectors()
         self.asked = 0
         """How often it was asked since that was last set to 0."""
         self.named: set[str | None] = set()
@@ -136,7 +136,7 @@ async def tried(
             elif fitting:
                 session.browser(page, timeout_s=2.0)
                 model = fresh(student)
-                taught = hansard.teach(student=model, teacher=key)
+                taught = hansard.actions.teach(student=model, teacher=key)
                 told = await session.run_experience(
                     fitting[0],
                     task=query,
@@ -173,7 +173,7 @@ async def compared(folder: Path, tasks: tuple[str, ...], seeds: range, data_dir:
     ):
         browser = await player.chromium.launch(executable_path=program(), args=list(ARGUMENTS))
         page = await browser.new_page()
-        plan = hansard.plan(
+        plan = hansard.experiments.plan(
             question="Does an experience make a small model do more tasks?",
             arms=list(ARMS),
             metrics=[{"name": "reward", "better": "higher"}],

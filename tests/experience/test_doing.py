@@ -41,25 +41,25 @@ async def steps(record, run, tool):
     return [json.loads(each[0]) if isinstance(each[0], str) else each[0] for each in rows.rows]
 
 
-@hansard.check_function("argument")
+@hansard.actions.check_function("argument")
 def raises(step):
     """Raises at the field."""
     return str(1 // 0) if step.method == "fill" else None
 
 
-@hansard.check_function("precondition")
+@hansard.actions.check_function("precondition")
 def no_barbara(step):
     """Says why."""
     return f"{step.params['invite']} is not invited" if step.node == "n2" else ""
 
 
-@hansard.check_function("invariant", name="for ever")
+@hansard.actions.check_function("invariant", name="for ever")
 def loops(step):
     """Gives no answer."""
     time.sleep(60)
 
 
-@hansard.check_function("flow")
+@hansard.actions.check_function("flow")
 def number(step):
     """Gives what is no answer."""
     return 7
@@ -102,11 +102,11 @@ async def test_checks_in_python_stay_in_the_workspace(taught, tmp_path):
     assert read.checks == experience.checks
     assert "`no_barbara`" in (tmp_path / "party" / "SKILL.md").read_text()
     with pytest.raises(BadValue, match="two checks are called 'flow'"):
-        experience.confirmed(hansard.check_function("flow", name="flow")(lambda step: None))
+        experience.confirmed(hansard.actions.check_function("flow", name="flow")(lambda step: None))
     with pytest.raises(BadValue, match="is no check function"):
         experience.confirmed(msgspec.structs.replace)
     with pytest.raises(BadValue, match="use precondition"):
-        hansard.check_function("before")  # type: ignore[arg-type]  # what is refused
+        hansard.actions.check_function("before")  # type: ignore[arg-type]  # what is refused
 
 
 async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, site, taught):
@@ -119,7 +119,7 @@ async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, 
         names = {each.action.instruction: each.name for each in experience.procedure.nodes}
         close = names["close the notice"]
 
-        @hansard.check_function("precondition")
+        @hansard.actions.check_function("precondition")
         def leave_it(step):
             return step.node != close
 
@@ -143,7 +143,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
     confirmed.
     """
 
-    @hansard.check_function("argument")
+    @hansard.actions.check_function("argument")
     def no_booking(step):
         return step.method != "book"
 
@@ -222,7 +222,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
         async with record.run("invite", run="failed", agent="host", role="host") as session:
             await session.message("user", 'Invite "Eve" to dinner.')
             browser = session.browser(page, timeout_s=0.5)
-            with pytest.raises(hansard.ElementNotFound):
+            with pytest.raises(hansard.errors.ElementNotFound):
                 await browser.act("press the bell", at="#bell", effects="idempotent")
         ada = await learned(record, page, address, GUESTS[:3])
 
@@ -230,17 +230,17 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
             good = next(run for run in told.runs if run.success)
             bad = next(run for run in told.runs if not run.success)
             return [
-                hansard.Lesson(says="Enter the guest.", rests_on=(good.steps[0].ref,)),
-                hansard.Lesson(says="Press the bell.", rests_on=(bad.steps[0].ref,)),
-                hansard.Lesson(says="Believe me.", rests_on=()),
+                hansard.actions.Lesson(says="Enter the guest.", rests_on=(good.steps[0].ref,)),
+                hansard.actions.Lesson(says="Press the bell.", rests_on=(bad.steps[0].ref,)),
+                hansard.actions.Lesson(says="Believe me.", rests_on=()),
             ]
 
         async def lessons(told):
             bad = next(run for run in told.runs if not run.success)
             assert "has no element" in bad.steps[0].error
             return [
-                hansard.Lesson(says="There is no bell.", rests_on=(bad.steps[0].ref,)),
-                hansard.Lesson(says="Seen elsewhere.", rests_on=("another/host#1",)),
+                hansard.actions.Lesson(says="There is no bell.", rests_on=(bad.steps[0].ref,)),
+                hansard.actions.Lesson(says="Seen elsewhere.", rests_on=("another/host#1",)),
             ]
 
         runs = [*ada.sources, "failed"]
@@ -273,7 +273,7 @@ async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         experience = taught.confirmed()
         changed = site(twice, "twice.html")
-        models = hansard.teach(teacher=teacher, student=student)
+        models = hansard.actions.teach(teacher=teacher, student=student)
         run, told = await done(record, page, changed, experience, fallback=models)
         assert told.success, told.error
         assert told.model_calls == 2
@@ -285,7 +285,7 @@ async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
         )
         assert (await record.sql(query, run)).rows == [("teach.student", 1), ("teach.teacher", 1)]
     with pytest.raises(BadValue, match="student: None cannot be called"):
-        hansard.teach(teacher=teacher, student=None)  # type: ignore[arg-type]  # what is refused
+        hansard.actions.teach(teacher=teacher, student=None)  # type: ignore[arg-type]  # what is refused
 
 
 def _line(question: str, says: str, *, last: bool = False) -> str:
@@ -309,7 +309,7 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
         booked.append((city, seats))
         return "booked"
 
-    @hansard.check_function("argument")
+    @hansard.actions.check_function("argument")
     def few_seats(step):
         return step.method != "book" or int(step.params["book_seats"]) < 5
 
@@ -416,7 +416,7 @@ async def test_a_page_that_is_gone_ends_a_doing(page, site, taught):
         async with record.run("again", agent="host", role="host") as session:
             session.browser(page, timeout_s=1.0)
             await page.close()
-            with pytest.raises(hansard.PageGone):
+            with pytest.raises(hansard.errors.PageGone):
                 await session.run_experience(experience, task=TASK, once="allow")
 
 
@@ -445,12 +445,12 @@ async def test_checks_after_an_action_and_at_the_end_see_where_it_led(page, site
     """Its element may be gone, and is not told."""
     seen = []
 
-    @hansard.check_function("postcondition")
+    @hansard.actions.check_function("postcondition")
     def thanked(step):
         seen.append((step.url.rpartition("/")[2], step.element, step.matches))
         return step.method == "fill" or step.url.endswith("/thanks.html")
 
-    @hansard.check_function("complete")
+    @hansard.actions.check_function("complete")
     def at_thanks(step):
         return step.url.endswith("/thanks.html")
 

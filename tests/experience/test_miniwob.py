@@ -104,7 +104,7 @@ async def done(
         began = time.perf_counter()
         try:
             asked = await _by(session, query, learnt, way)
-        except (hansard.PageGone, TimeoutError) as gone:
+        except (hansard.errors.PageGone, TimeoutError) as gone:
             warnings.warn(f"{way}, seed {seed}: {gone}", stacklevel=1)
             asked = 0
         seconds = time.perf_counter() - began

@@ -101,7 +101,7 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
         assert await changes(record) == ["distilled", "confirmed", "replayed", "distilled"]
         found = await record.kept_experience(name, 3)
         assert (found.sources, found.checks) == (told.learned.sources, ())
-        with pytest.raises(hansard.Refused, match="may guide, not act"):
+        with pytest.raises(hansard.errors.Refused, match="may guide, not act"):
             await done(record, page, moved, name)
         assert await record.confirm_experience(name) == 4
 
@@ -121,7 +121,7 @@ async def test_what_ends_in_an_error_is_a_replay_that_failed(
             session.browser(page, timeout_s=1.0)
             await page.close()
             again = functools.partial(session.run_experience, "invite-a-guest", task=TASK)
-            with pytest.raises(hansard.PageGone):
+            with pytest.raises(hansard.errors.PageGone):
                 await again(once="allow")
         found = (await record.experience_log("invite-a-guest")).changes[-1]
         assert (found.change, found.success) == ("replayed", False)

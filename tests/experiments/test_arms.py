@@ -17,14 +17,14 @@ ARMS = [
     "plain",
     {"name": "bold", "prompt": "greeting 4", "model": "m-1", "parameters": {"t": 0.5, "n": (1, 2)}},
 ]
-PLAIN = hansard.Arm("plain")
-BOLD = hansard.Arm("bold", "greeting 4", "m-1", {"t": 0.5, "n": (1, 2)})
+PLAIN = hansard.experiments.Arm("plain")
+BOLD = hansard.experiments.Arm("bold", "greeting 4", "m-1", {"t": 0.5, "n": (1, 2)})
 BY_NAME = {"plain": PLAIN, "bold": BOLD}
 
 
 def plan(**fields):
     """A plan of two arms."""
-    return hansard.plan(arms=ARMS, metrics=["reward"], **fields)
+    return hansard.experiments.plan(arms=ARMS, metrics=["reward"], **fields)
 
 
 async def assigned(record, run):
@@ -41,7 +41,7 @@ async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
     made = plan()
     async with lab.connect() as record:
         await record.register("greeting", made)
-        seen: dict[str, hansard.Arm] = {}
+        seen: dict[str, hansard.experiments.Arm] = {}
         for task in [f"t-{n}" for n in range(12)] * 2:
             async with record.run(experiment="greeting", task=task, trial=len(seen)) as session:
                 arm = session.arm
@@ -113,7 +113,7 @@ async def test_the_caller_may_choose_the_arm(lab: Lab):
             told = await assigned(record, session.run)
             assert (told.arm, told.chosen, told.unit) == (arm, "caller", "")
         async with record.run(experiment="else", arm="any") as session:
-            assert session.arm == hansard.Arm("any")
+            assert session.arm == hansard.experiments.Arm("any")
         async with record.run(task="t", trial=0) as session:  # of no experiment
             assert session.arm is None
         told = await assigned(record, session.run)
@@ -149,7 +149,9 @@ async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab
         await record.register("stopped", plan())
         assert await record.stop("stopped", because="enough")
         for options, said in REFUSED:
-            with pytest.raises((hansard.Refused, hansard.BadName, hansard.BadValue)) as refusal:
+            with pytest.raises(
+                (hansard.errors.Refused, hansard.errors.BadName, hansard.BadValue)
+            ) as refusal:
                 async with record.run(**options):
                     pass
             assert said in str(refusal.value), options
@@ -200,7 +202,7 @@ async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
         ):
             for mode in (None, "strict"):
                 before = await record.commits(which)
-                with pytest.raises(hansard.Refused) as refusal:
+                with pytest.raises(hansard.errors.Refused) as refusal:
                     async with record.run(None, run=which, mode=mode, **more):
                         pass
                 assert said in str(refusal.value)
@@ -220,7 +222,7 @@ async def test_a_fork_inherits_the_arm(lab: Lab):
             async with record.run(None, run=fork, task="t-2") as session:
                 assert session.arm == arm
             assert "run.assigned.v1" not in await record.tags(fork, None)
-            with pytest.raises(hansard.Refused, match="its arm"):
+            with pytest.raises(hansard.errors.Refused, match="its arm"):
                 async with record.run(None, run=fork, experiment="greeting", arm="other"):
                     pass
 
@@ -230,10 +232,10 @@ async def test_a_plan_that_came_later_does_not_change_what_a_run_saw(lab: Lab):
     """A run that began without a plan has its arm's name alone for ever: replay shows the same."""
     async with lab.connect() as record:
         async with record.run(experiment="greeting", arm="bold") as session:
-            assert session.arm == hansard.Arm("bold")
+            assert session.arm == hansard.experiments.Arm("bold")
         await record.register("greeting", plan())
         for mode in ("strict", "resume"):
             async with record.run(None, run=session.run, mode=mode) as again:
-                assert again.arm == hansard.Arm("bold")
+                assert again.arm == hansard.experiments.Arm("bold")
         async with record.run(experiment="greeting", arm="bold") as session:
             assert session.arm == BOLD

@@ -301,7 +301,7 @@ def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     name, plan = from_file(path)
     assert name == "greeting"
     code = next(block.text for block in blocks(page) if block.language == "python")
-    call = code[code.index("hansard.plan(") : code.index("record.register")].strip()
+    call = code[code.index("hansard.experiments.plan(") : code.index("record.register")].strip()
     assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page
 
 

@@ -9,7 +9,7 @@ from hansard.domain.experiment import arm_of
 def plan(**fields):
     """A plan of two arms."""
     arms = ["plain", {"name": "bold", "parameters": {"t": 0.5}}]
-    return hansard.plan(arms=arms, metrics=["reward"], **fields)
+    return hansard.experiments.plan(arms=arms, metrics=["reward"], **fields)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_plan_goes_along(call, there, runs, tmp_path, data_dir, workspace):
                 seen = session.arm
             assert (seen.name if seen is not None else None) == arm
             if run == runs[1]:
-                assert seen == hansard.Arm("bold", parameters={"t": 0.5})
+                assert seen == hansard.experiments.Arm("bold", parameters={"t": 0.5})
 
 
 def test_one_run_takes_only_its_own_plan(call, runs, tmp_path):

@@ -77,9 +77,9 @@ async def test_what_is_no_score_is_refused(lab: Lab):
             {},
             {f"m{n}": 1 for n in range(1_001)},
         ):
-            with pytest.raises((hansard.BadValue, hansard.BadName)):
+            with pytest.raises((hansard.BadValue, hansard.errors.BadName)):
                 await record.score(run, metrics, by="ada")
-        with pytest.raises(hansard.BadName):
+        with pytest.raises(hansard.errors.BadName):
             await record.score(run, {"reward": 1}, by="")
         with pytest.raises(hansard.BadValue):
             await record.score(run, {"reward": 1}, by="ada", because=1)

@@ -17,7 +17,7 @@ from tests.faults._held import HeldLog
 
 def plan(**fields):
     """A plan of two arms."""
-    return hansard.plan(**{"arms": ["plain", "bold"], "metrics": ["reward"], **fields})
+    return hansard.experiments.plan(**{"arms": ["plain", "bold"], "metrics": ["reward"], **fields})
 
 
 async def on_record(record, name):
@@ -39,12 +39,12 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
         assert await record.register("greeting", plan(arms=["plain", named]), by="ada") is True
         named = {"parameters": {"b": 0.5, "a": 1.0}, "name": "bold", "weight": 1}
         assert await record.register("greeting", plan(arms=["plain", named])) is False
-        with pytest.raises(hansard.Refused) as refusal:
+        with pytest.raises(hansard.errors.Refused) as refusal:
             await record.register("greeting", plan(arms=["plain", "bold"], alpha=0.01))
         assert "experiment 'greeting'" in str(refusal.value)
         assert """parameters of arm 'bold' {"a":1,"b":0.5}, not null""" in str(refusal.value)
         assert "alpha 0.05, not 0.01" in str(refusal.value)
-        with pytest.raises(hansard.Refused, match="register it first"):
+        with pytest.raises(hansard.errors.Refused, match="register it first"):
             await record.stop("else")
         assert await record.stop("greeting", because="enough", by="bob") is True
         assert await record.stop("greeting", because="again") is False
@@ -54,7 +54,7 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
             ("experiment.registered.v1", "ada"),
             ("experiment.stopped.v1", "bob"),
         ]
-        with pytest.raises(hansard.BadName):
+        with pytest.raises(hansard.errors.BadName):
             await record.register("a\nb", plan())
 
 
@@ -64,10 +64,10 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
     and what has a run is not replaced, and says why.
     """
     async with lab.connect() as record:
-        with pytest.raises(hansard.Refused, match="'greeting': it is not registered"):
+        with pytest.raises(hansard.errors.Refused, match="'greeting': it is not registered"):
             await record.register("greeting", plan(), replace=True)
         await record.register("greeting", plan(planned=6), by="ada")
-        with pytest.raises(hansard.Refused, match=r"planned 6, not 60.*replace it"):
+        with pytest.raises(hansard.errors.Refused, match=r"planned 6, not 60.*replace it"):
             await record.register("greeting", plan(planned=60))
         with pytest.raises(hansard.BadValue, match="nothing is replaced"):
             await record.register("greeting", plan(), because="why not")
@@ -89,11 +89,11 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         ]
         async with record.run("w", run="first", experiment="greeting", task="t"):
             pass
-        with pytest.raises(hansard.Refused, match=r"1 run of it began already \(first\)"):
+        with pytest.raises(hansard.errors.Refused, match=r"1 run of it began already \(first\)"):
             await record.register("greeting", plan(planned=7), replace=True)
         await record.register("late", plan())
         await record.stop("late")
-        with pytest.raises(hansard.Refused, match="it is stopped"):
+        with pytest.raises(hansard.errors.Refused, match="it is stopped"):
             await record.register("late", plan(planned=1), replace=True)
 
 
@@ -192,7 +192,7 @@ def test_who_registers_second_sees_who_was_first(data_dir, workspace, same):
             if same:
                 assert await task is False
             else:
-                with pytest.raises(hansard.Refused, match=r"alpha 0\.05, not 0\.01"):
+                with pytest.raises(hansard.errors.Refused, match=r"alpha 0\.05, not 0\.01"):
                     await task
             assert (await early.experiment("greeting")).version == 1
 
@@ -222,7 +222,7 @@ def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace
                 if experiment == "other":
                     assert await task is True
                 else:
-                    with pytest.raises(hansard.Refused, match=r"began already \(greeting\)"):
+                    with pytest.raises(hansard.errors.Refused, match=r"began already \(greeting\)"):
                         await task
             found = await early.experiment("greeting")
             assert found.plan is not None
@@ -260,10 +260,10 @@ def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, regis
                 await early.register("greeting", plan(arms=arms))
             held.release.set()
             if registered:
-                with pytest.raises(hansard.Refused, match="stopped"):
+                with pytest.raises(hansard.errors.Refused, match="stopped"):
                     await task
                 assert await early.runs() == []
             else:
-                assert await task == hansard.Arm("bold", "p 2")
+                assert await task == hansard.experiments.Arm("bold", "p 2")
 
     asyncio.run(race())

@@ -308,6 +308,6 @@ def run_program(main: Callable[[Inside], Any]) -> None:
     except (hansard.HansardError, KeyboardInterrupt, OSError) as error:
         report["error"] = type(error).__name__
         report["message"] = str(error)
-        if isinstance(error, hansard.NeedsSettling):
+        if isinstance(error, hansard.errors.NeedsSettling):
             report["step"] = error.step.number
     print(json.dumps(report), flush=True)  # noqa: T201 -- whoever started it reads this

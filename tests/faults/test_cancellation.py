@@ -200,7 +200,7 @@ async def test_between_attempts_the_effect_surely_did_not_happen(record, world):
         @session.tool(attempts=2, wait=wait_fixed(60))
         async def act(word: str) -> str:
             if not works:
-                raise hansard.NotDone(word)
+                raise hansard.errors.NotDone(word)
             world.effect("act", word)
             return f"did {word}"
 

@@ -96,14 +96,14 @@ def test_a_record_of_another_event_loop_is_refused(server, workspace):
 
     async def elsewhere(record: hansard.AsyncRecord, session: Any, send: Any) -> None:
         async with asyncio.timeout(5):
-            with pytest.raises(hansard.OtherLoop, match="opened in one event loop"):
+            with pytest.raises(hansard.errors.OtherLoop, match="opened in one event loop"):
                 await record.runs()
-            with pytest.raises(hansard.OtherLoop):
+            with pytest.raises(hansard.errors.OtherLoop):
                 await record.open("other")
             if session is not None:
-                with pytest.raises(hansard.OtherLoop):
+                with pytest.raises(hansard.errors.OtherLoop):
                     await send("letter")
-                with pytest.raises(hansard.OtherLoop):
+                with pytest.raises(hansard.errors.OtherLoop):
                     await session.checkpoint("here")
 
     async def first() -> hansard.AsyncRecord:

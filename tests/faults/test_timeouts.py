@@ -203,7 +203,7 @@ def test_of_an_async_body_in_the_sync_client(stage):
         pytest.param(ConnectionResetError("cut"), StepStatus.IN_DOUBT, False, 1, id="connection"),
         pytest.param(EOFError("cut"), StepStatus.IN_DOUBT, False, 1, id="end of file"),
         pytest.param(ConnectionRefusedError("no"), StepStatus.FAILED, True, 2, id="declared safe"),
-        pytest.param(hansard.NotDone("no"), StepStatus.FAILED, True, 2, id="NotDone"),
+        pytest.param(hansard.errors.NotDone("no"), StepStatus.FAILED, True, 2, id="NotDone"),
         pytest.param(ValueError("bad"), StepStatus.FAILED, False, 1, id="another error"),
     ],
 )

@@ -88,7 +88,9 @@ def experiments(record: hansard.Record) -> None:
     bold = {"name": "bold", "prompt": "greeting 4", "parameters": {"t": 0.5, "n": (1, 2)}}
     metrics = ["reward", {"name": "cost", "better": "lower", "smallest": 0.5}]
     for name in ("greeting", "stopped"):
-        plan = hansard.plan(arms=["plain", bold], metrics=metrics, planned=6, question="does it?")
+        plan = hansard.experiments.plan(
+            arms=["plain", bold], metrics=metrics, planned=6, question="does it?"
+        )
         record.register(name, plan, by="ada")
     record.stop("stopped", because="enough was seen", by="bob")
     record.price(
@@ -150,7 +152,7 @@ def shared_state(ada: hansard.Session, bob: hansard.Session) -> None:
     found = bob.board.entry("plan")
     assert found is not None
     bob.board.put("plan", {"v": 2})
-    with contextlib.suppress(hansard.BoardConflict):
+    with contextlib.suppress(hansard.errors.BoardConflict):
         ada.board.put("plan", {"v": 3}, expected=found.version)
     for number, session in enumerate((ada, bob, ada)):
         session.board.append("notes", {"n": number})

@@ -62,7 +62,7 @@ def test_a_session_at_work_is_fenced(shown):
             shown.declassify("r", agent="ada", **WHY)
             ada.decide("so?", selected="yes")
 
-    with pytest.raises(hansard.Fenced):
+    with pytest.raises(hansard.errors.Fenced):
         work()
 
 

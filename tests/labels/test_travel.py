@@ -99,7 +99,7 @@ def test_a_lower_declaration_lowers_nothing(record):
         def read(about):
             return {"about": about}
 
-        with pytest.warns(hansard.ToolChanged):
+        with pytest.warns(hansard.errors.ToolChanged):
             told = read("plans")
         assert told["text"] == "the plan"
         again.decide("so?", selected="yes", inputs=[])
@@ -217,7 +217,7 @@ def test_a_conflict_has_shown_what_stands(record):
     ):
         read_secret(ada)
         ada.board.put("k", "plan")
-        with pytest.raises(hansard.BoardConflict, match="plan"):
+        with pytest.raises(hansard.errors.BoardConflict, match="plan"):
             bob.board.put("k", "mine")
         assert str(bob.label) == SECRET
 

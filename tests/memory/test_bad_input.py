@@ -57,7 +57,7 @@ LINKS = {
     "nowhere": ("nothing.md", r"link\.dangling: 'nothing\.md'.*that is there"),
 }
 
-REFUSED = (hansard.BadValue, hansard.MemoryInvalid)
+REFUSED = (hansard.BadValue, hansard.errors.MemoryInvalid)
 
 
 @pytest.fixture

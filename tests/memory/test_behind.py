@@ -43,7 +43,7 @@ def test_what_is_acknowledged_is_read_at_once_and_stands_in_the_log_once_flushed
     assert (tmp_path / "agent=2Fada.journal").stat().st_size == 0
     with pytest.raises(hansard.BadValue, match="not at all"):
         space.edit("AGENTS.md", "never", "x", by="ada")
-    with pytest.raises(hansard.Refused, match="another process"):
+    with pytest.raises(hansard.errors.Refused, match="another process"):
         record.memory(SPACE).behind(tmp_path)
     with pytest.raises(hansard.BadValue, match="journal already"):
         space.behind(tmp_path / "other")
@@ -63,7 +63,7 @@ def test_what_cannot_be_made_any_more_is_kept_and_told_once(record: Record, tmp_
     while space.pending:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    with pytest.raises(hansard.Refused, match="2 changes of agent/ada could not be made"):
+    with pytest.raises(hansard.errors.Refused, match="2 changes of agent/ada could not be made"):
         space.flush()
     space.flush()
     assert b'"old":"1"' in (tmp_path / "agent=2Fada.refused").read_bytes()

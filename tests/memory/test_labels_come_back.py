@@ -118,7 +118,7 @@ def test_a_conflict_tells_nothing_of_what_would_come_back(org: Record):
         cyd.memory.create("plans.md", "none\n", space="org")
         with pytest.raises(hansard.NotFound):
             cyd.memory.revert(change, space="org")
-    with pytest.raises(hansard.MemoryConflict) as told:
+    with pytest.raises(hansard.errors.MemoryConflict) as told:
         org.memory("org").revert(change, by="ann")
     assert told.value.mine == SECRET
 

@@ -44,7 +44,7 @@ async def test_what_was_remembered_is_there_in_the_next_run(lab: Lab):
         async with record.run(run="r1") as session:
             memory = Twin(session.raw.memory, is_async=record.is_async)
             await memory.remember("Use bullets.", sources=["e1"])
-            with pytest.raises(hansard.MemoryInvalid, match=r"SKILL\.md:2: skill\.name"):
+            with pytest.raises(hansard.errors.MemoryInvalid, match=r"SKILL\.md:2: skill\.name"):
                 await memory.create("skills/billing/SKILL.md", SKILL.replace("billing", "B"))
             if record.is_async:
                 async with session.raw.memory.change("two files") as change:
@@ -143,7 +143,7 @@ def test_a_change_goes_by_what_its_session_saw(session: Session, ada: Record):
     ada.memory(ADA).create("a.md", "theirs\n", by="eve")
     ada.memory(ADA).create("b.md", "other\n", by="eve")
     session.memory.create("c.md", "commutes\n")
-    with pytest.raises(hansard.MemoryConflict) as lost:
+    with pytest.raises(hansard.errors.MemoryConflict) as lost:
         session.memory.create("a.md", "mine\n")
     assert (lost.value.mine, lost.value.theirs, lost.value.author) == ("mine\n", "theirs\n", "eve")
     assert session.memory.view("a.md") == "theirs\n"
@@ -157,7 +157,7 @@ def test_an_item_that_is_added_goes_by_no_text_and_shows_none(session: Session, 
     ada.memory(ADA).remember("theirs", by="eve")
     session.memory.remember("mine too")
     assert ada.memory(ADA).view("AGENTS.md") == "- mine\n- theirs\n- mine too\n"
-    with pytest.raises(hansard.MemoryConflict, match="is not what was read"):
+    with pytest.raises(hansard.errors.MemoryConflict, match="is not what was read"):
         session.memory.create("AGENTS.md", "- mine\n")
     before = session.memory.entry("AGENTS.md")
     assert before.created_at < before.changed_at == session.memory.history("AGENTS.md")[-1].at
@@ -170,7 +170,7 @@ def test_a_part_of_a_file_that_was_never_seen_shows_it_to_nobody(session: Sessio
     """An edit of it goes by the part that it names; the whole may not be written over then."""
     ada.memory(ADA).create("a.md", "one\ntwo\n", by="eve")
     session.memory.edit("a.md", "one", "1")
-    with pytest.raises(hansard.MemoryConflict, match="was not read before"):
+    with pytest.raises(hansard.errors.MemoryConflict, match="was not read before"):
         session.memory.create("a.md", "mine\n")
     assert session.memory.view("a.md") == "1\ntwo\n"
     session.memory.rename("a.md", "b.md")
@@ -181,13 +181,13 @@ def test_a_part_of_a_file_that_was_never_seen_shows_it_to_nobody(session: Sessio
 def test_refusals_are_on_record_and_the_third_in_a_row_says_to_ask(session: Session, ada: Record):
     """Nothing of them is committed; one that is valid ends the row."""
     for number in (1, 2, 3):
-        with pytest.raises(hansard.MemoryInvalid) as refused:
+        with pytest.raises(hansard.errors.MemoryInvalid) as refused:
             session.memory.create("skills/x/SKILL.md", f"no front matter {number}")
         assert ("ask the user" in str(refused.value)) == (number == 3)
         assert refused.value.problems[0].path == "skills/x/SKILL.md"
     assert session.memory.ls() == []
     session.memory.create("skills/billing/SKILL.md", SKILL)
-    with pytest.raises(hansard.MemoryInvalid) as refused:
+    with pytest.raises(hansard.errors.MemoryInvalid) as refused:
         session.memory.create("skills/x/SKILL.md", "no")
     assert "in a row" not in str(refused.value)
     stored = ada._portal.run(ada.workspace.log.read(WorkspaceStream("memory", ADA)))
@@ -199,7 +199,7 @@ def test_a_secret_is_written_nowhere(ada: Record):
     """The refusal says in which line it stood, and not what."""
     redact = {"key": "s3cr3t-value"}
     with ada.run("w", agent="ada", run="r", redact=redact) as session:
-        with pytest.raises(hansard.MemoryInvalid, match=r"a\.md:2: memory\.secret"):
+        with pytest.raises(hansard.errors.MemoryInvalid, match=r"a\.md:2: memory\.secret"):
             session.memory.create("a.md", "the key is\ns3cr3t-value\n")
         assert session.memory.ls() == []
     head = ada._portal.run(ada.workspace.log.head())
@@ -212,10 +212,10 @@ def test_a_secret_is_written_nowhere(ada: Record):
 )
 def test_an_agent_writes_nothing_that_configures_its_harness(session: Session, path: str):
     """Neither a new file nor a moved one; a person may."""
-    with pytest.raises(hansard.MemoryInvalid, match=r"path\.settings"):
+    with pytest.raises(hansard.errors.MemoryInvalid, match=r"path\.settings"):
         session.memory.create(path, "{}\n")
     session.memory.create("notes.md", "{}\n")
-    with pytest.raises(hansard.MemoryInvalid, match=r"path\.settings"):
+    with pytest.raises(hansard.errors.MemoryInvalid, match=r"path\.settings"):
         session.memory.rename("notes.md", path)
     assert session.memory.ls() == ["notes.md"]
 
@@ -267,7 +267,7 @@ def test_a_change_waits_for_a_person_who_is_shown_the_diff(record: Record):
 def test_nobody_is_asked_about_an_invalid_change(record: Record, path: str, content: str):
     """The errors return to the caller at once; no question and no version of a file is recorded."""
     with record.run("w", agent="ada", run="r", redact={"key": "s3cr3t-value"}) as session:
-        with pytest.raises((hansard.MemoryInvalid, hansard.BadValue)):
+        with pytest.raises((hansard.errors.MemoryInvalid, hansard.BadValue)):
             session.memory.create(path, content)
         assert session.memory.ls() == []
     assert record._portal.run(listed(record.workspace)) == []
@@ -287,7 +287,7 @@ def test_a_grant_is_good_for_that_text_on_that_version_alone(record: Record):
 
         other = threading.Thread(target=meddle)
         other.start()
-        with pytest.raises(hansard.MemoryConflict):
+        with pytest.raises(hansard.errors.MemoryConflict):
             session.memory.create("AGENTS.md", "- use bullets\n")
         other.join()
     assert record.memory(ADA).view("AGENTS.md") == "swapped\n"
@@ -339,7 +339,7 @@ def test_a_change_undone_leaves_what_came_after_it(ada: Record):
     assert space.view("a.md") == "one\ntwo\n3\n"
     fifth = space.edit("a.md", "two", "2", by="eve")
     space.edit("a.md", "2", "zwei", by="eve")
-    with pytest.raises(hansard.MemoryConflict):
+    with pytest.raises(hansard.errors.MemoryConflict):
         space.revert(f"@{fifth}", by="eve")
     assert space.view("a.md", at="@2") == "one\ntwo\nthree\n"
 
@@ -389,7 +389,7 @@ paths = ["org/notes/*"]
             with pytest.raises(hansard.NotFound) as absent:
                 memory.view(path)
             errors.append(str(absent.value).replace(path, "X"))
-            with pytest.raises(hansard.RoleRefused) as refused:
+            with pytest.raises(hansard.errors.RoleRefused) as refused:
                 memory.create(path, "x", space="org")
             errors.append(str(refused.value).replace(path, "X"))
         assert errors[:2] == errors[2:]
@@ -499,7 +499,7 @@ def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
         assert session.memory.view("AGENTS.md") == "- one\n"
         session.memory.remember("mine")
         assert session.memory.view("AGENTS.md") == "- two\n"
-        with pytest.raises(hansard.ShadowedEffect):
+        with pytest.raises(hansard.errors.ShadowedEffect):
             session.memory.remember("of the fork")
     assert space.view("AGENTS.md") == "- two\n"
     assert len(space.history()) == stood

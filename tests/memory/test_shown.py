@@ -34,7 +34,7 @@ def _changed(record: Record) -> Record:
         memory.remember("Use bullets.")
         memory.create("old.md", "x\n")
         memory.rename("old.md", "docs/new.md")
-        with pytest.raises(hansard.MemoryInvalid):
+        with pytest.raises(hansard.errors.MemoryInvalid):
             memory.create("skills/x/SKILL.md", "nothing")
 
         @session.tool(effects="pure", gives="untrusted")

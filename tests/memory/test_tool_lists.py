@@ -44,7 +44,9 @@ def test_only_tools_that_the_server_has_are_named(record: Record):
         record, "one", [{"tools": [{"name": "a"}], "nextCursor": "1"}, {"tools": [{"name": "b"}]}]
     )
     space.create("tools.json", named("a", "b"), by="ann")
-    with pytest.raises(hansard.MemoryInvalid, match=r"tools\.offered: 'anything'") as refused:
+    with pytest.raises(
+        hansard.errors.MemoryInvalid, match=r"tools\.offered: 'anything'"
+    ) as refused:
         space.create("subagents/x/tools.json", named("a", "anything"), by="ann")
     [problem] = refused.value.problems
     assert (problem.path, problem.line) == ("subagents/x/tools.json", 8)
@@ -54,6 +56,6 @@ def test_only_tools_that_the_server_has_are_named(record: Record):
     listed(record, "three", [{"tools": [{"name": "c"}]}])
     record.memory("agent/ada").set_policy("off", by="ann")
     with record.run("w", agent="ada") as session:
-        with pytest.raises(hansard.MemoryInvalid, match="has: c"):
+        with pytest.raises(hansard.errors.MemoryInvalid, match="has: c"):
             session.memory.create("tools.json", named("a"), space="agent/ada")
         session.memory.create("tools.json", named("c"), space="agent/ada")

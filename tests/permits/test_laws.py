@@ -116,7 +116,7 @@ def test_nothing_that_is_refused_is_on_record(record, given, operations):
                     operate(session)
                 except hansard.Blocked:
                     event(f"{name.partition(' ')[0]} refused")
-                except (hansard.BoardConflict, hansard.Refused):
+                except (hansard.errors.BoardConflict, hansard.errors.Refused):
                     pass
     for stored in record._portal.run(record.workspace.log.read_run(run)):
         if stored.commit.actor.agent == "ada":

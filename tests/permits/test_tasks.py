@@ -54,13 +54,13 @@ async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any],
             {"title": "t", "waits_for": [f"{SECRET}0"]},
             {"title": "t", "waits_for": ["never added"]},
         ):
-            with pytest.raises(hansard.Refused) as refused:
+            with pytest.raises(hansard.errors.Refused) as refused:
                 await team.add(**wrong)
             found.append(str(refused.value).replace(f"{SECRET}0", "never added"))
         found.append(await team.wait_for(task=f"{SECRET}0", timeout_s=0.05))
         task = await team.claim()
         found.append(_plain(task))
-        with pytest.raises(hansard.ClaimLost) as lost:
+        with pytest.raises(hansard.errors.ClaimLost) as lost:
             await team.complete(type(task)(f"{SECRET}1", "", 1))
         found.append(str(lost.value))
         await team.complete(task, "done")
@@ -131,12 +131,12 @@ async def test_a_circle_names_no_task_of_others(lab: Lab):
             record.run(run="r") as session,
         ):
             await team_of(boss).add("x", role="clerk", waits_for_roles=["writer"], task=SECRET)
-            with pytest.raises(hansard.Refused, match="would wait for itself") as refused:
+            with pytest.raises(hansard.errors.Refused, match="would wait for itself") as refused:
                 await team_of(session).add(
                     "y", role="writer", waits_for_roles=["clerk"], task="mine"
                 )
             assert SECRET not in str(refused.value)
-            with pytest.raises(hansard.Refused, match="cannot be added under this id"):
+            with pytest.raises(hansard.errors.Refused, match="cannot be added under this id"):
                 await team_of(session).add("y", role="writer", task=SECRET)
 
 
@@ -156,7 +156,7 @@ async def test_a_task_that_went_to_others_is_gone(lab: Lab):
             slow = await team_of(session).claim()
             await team_of(other).tasks()
             await team_of(session).hand_off(slow, role="boss")
-            with pytest.raises(hansard.ClaimLost, match="task 'x' is not yours") as lost:
+            with pytest.raises(hansard.errors.ClaimLost, match="task 'x' is not yours") as lost:
                 await team_of(session).complete(slow)
             assert lost.value.holder == ""
             assert await team_of(session).tasks() == []

@@ -243,7 +243,7 @@ class Place:
 
 def _plan(**more: Any) -> Any:
     metrics = [{"name": "m", "better": "higher"}]
-    return hansard.plan(arms=["a", "b"], metrics=metrics, **more)
+    return hansard.experiments.plan(arms=["a", "b"], metrics=metrics, **more)
 
 
 def _cache(instruction: str = "press it") -> ActionCache:

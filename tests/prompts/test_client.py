@@ -104,9 +104,17 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
         await record.add_prompt("rag", "Now {query}.")
         for reference, error, said in (
             ("nope", hansard.NotFound, "hansard prompt list"),
-            ("rag@3", hansard.Refused, "prompt 'rag': there is no version 3: its newest is 2"),
-            ("rag@production", hansard.Refused, "no alias 'production': its aliases are none"),
-            ("rag@", hansard.BadName, "behind '@'"),
+            (
+                "rag@3",
+                hansard.errors.Refused,
+                "prompt 'rag': there is no version 3: its newest is 2",
+            ),
+            (
+                "rag@production",
+                hansard.errors.Refused,
+                "no alias 'production': its aliases are none",
+            ),
+            ("rag@", hansard.errors.BadName, "behind '@'"),
         ):
             with pytest.raises(error, match=said):
                 await record.prompt(reference)
@@ -116,19 +124,19 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
         with pytest.raises(hansard.BadValue, match="variable 'k': the prompt does not have it"):
             first.format(query="q", context="c", k="?")
         assert await record.retire_prompt("rag@1", because="old") is True
-        with pytest.raises(hansard.Refused, match=r"rag@1 is retired \(old\)"):
+        with pytest.raises(hansard.errors.Refused, match=r"rag@1 is retired \(old\)"):
             (await record.prompt("rag@1")).format(query="q", context="c")
-        with pytest.raises(hansard.Refused, match="version 1 is retired"):
+        with pytest.raises(hansard.errors.Refused, match="version 1 is retired"):
             await record.alias_prompt("rag@1", "production")
         for text in ("", " \n", 7, "x" * 70_000):
             with pytest.raises(hansard.BadValue):
                 await record.add_prompt("rag", text)
         for name in ("a@b", "", " a", "a\nb", "x" * 1_001):
-            with pytest.raises(hansard.BadName):
+            with pytest.raises(hansard.errors.BadName):
                 await record.add_prompt(name, TEXT)
         with pytest.raises(hansard.NotFound, match="run 'no'"):
             await record.give_feedback("rag@2", "nice", run="no")
-        with pytest.raises(hansard.BadOption):
+        with pytest.raises(hansard.errors.BadOption):
             await record.add_prompt("rag", "x", parent=1)
         assert (await record.prompt("rag")).version == 2
 
@@ -170,20 +178,20 @@ async def test_an_arm_names_a_prompt_that_there_is(lab: Lab):
     async with lab.connect() as record:
 
         def plan(prompt):
-            return hansard.plan(arms=[{"name": "a", "prompt": prompt}], metrics=["m"])
+            return hansard.experiments.plan(arms=[{"name": "a", "prompt": prompt}], metrics=["m"])
 
         with pytest.raises(hansard.NotFound, match="prompt 'rag'"):
             await record.register("e", plan("rag@1"))
         await record.add_prompt("rag", TEXT)
-        with pytest.raises(hansard.Refused, match="no version 2"):
+        with pytest.raises(hansard.errors.Refused, match="no version 2"):
             await record.register("e", plan("rag@2"))
         assert await record.register("e", plan("rag@1"))
         assert await record.register("words", plan("be exact"))
-        with pytest.raises(hansard.Refused, match="no alias 'next'"):
+        with pytest.raises(hansard.errors.Refused, match="no alias 'next'"):
             await record.register("e", plan("rag@next"), replace=True)
         await record.retire_prompt("rag@1")
         assert await record.register("e", plan("rag@1")) is False
-        with pytest.raises(hansard.Refused, match="rag@1 is retired"):
+        with pytest.raises(hansard.errors.Refused, match="rag@1 is retired"):
             await record.register("other", plan("rag@1"))
 
 
@@ -205,12 +213,12 @@ def test_of_two_that_move_an_alias_one_wins(data_dir, workspace):
             assert await early.alias_prompt("p@3", "production")
             held.release.set()
             with pytest.raises(
-                hansard.PromptConflict, match="names version 3, not version 1"
+                hansard.errors.PromptConflict, match="names version 3, not version 1"
             ) as lost:
                 await task
             assert (lost.value.found, lost.value.wanted) == (3, 2)
             assert (await early.prompt("p@production")).version == 3
-            with pytest.raises(hansard.PromptConflict):
+            with pytest.raises(hansard.errors.PromptConflict):
                 await early.alias_prompt("p@1", "production", expected=2)
             assert await early.alias_prompt("p@1", "production", expected=3)
 

@@ -113,7 +113,7 @@ def test_what_is_not_better_is_not_promoted(record):
         "p@2", TASKS, evaluate=is_worse, propose=propose, alias="next", budget=90
     )
     assert (cannot.promoted, cannot.best) == (False, cannot.base)
-    with pytest.raises(hansard.Refused, match="no alias 'next'"):
+    with pytest.raises(hansard.errors.Refused, match="no alias 'next'"):
         record.prompt("p@next")
 
 

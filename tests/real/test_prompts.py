@@ -67,7 +67,9 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
                 record.add_prompt(name, told[arm]["prompt"])
             arms = [{"name": arm, "prompt": f"{name}@{n}"} for n, arm in enumerate(ARMS, 1)]
             metrics = [{"name": "correct", "better": "higher"}]
-            record.register(name, hansard.plan(arms=arms, metrics=metrics, unit="trial"))
+            record.register(
+                name, hansard.experiments.plan(arms=arms, metrics=metrics, unit="trial")
+            )
         place.imported("chat-jsonl", chats(tmp_path / "runs.jsonl", rows, name), name)
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
             found = [each for each in record.prompt_report(name).rows if each.metric == "correct"]
@@ -88,7 +90,7 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
             assert [verdict for _, verdict in beside] == VERDICTS[name]
             record.alias_prompt(f"{name}@2", "production", because="to be compared")
             if name == "emotion":
-                with pytest.raises(hansard.Refused, match="cannot tell"):
+                with pytest.raises(hansard.errors.Refused, match="cannot tell"):
                     record.promote(f"{name}@3", "production")
             else:
                 record.promote(f"{name}@3", "production")
@@ -106,7 +108,7 @@ def test_the_report_counts_what_was_right(real_data, tmp_path):
             for arm in ARMS:
                 record.add_prompt("emotion", f"{arm}: {{text}}")
             arms = [{"name": arm, "prompt": f"emotion@{n}"} for n, arm in enumerate(ARMS, 1)]
-            record.register("emotion", hansard.plan(arms=arms, metrics=["correct"]))
+            record.register("emotion", hansard.experiments.plan(arms=arms, metrics=["correct"]))
         place.imported("chat-jsonl", chats(tmp_path / "r.jsonl", rows, "emotion"), "emotion")
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
             found = record.prompt_report("emotion").rows
@@ -143,7 +145,7 @@ def test_a_tree_is_imported_once(record, call, real_data):
     [made] = call("prompt", "import", merge, "--name", "merged", "--json").lines
     merges = [each for each in record.prompt_log("merged").versions if len(each.parents) == 2]
     assert len(merges) == made["merges"] > 0
-    with pytest.raises(hansard.Refused, match="does not tell it"):
+    with pytest.raises(hansard.errors.Refused, match="does not tell it"):
         record.prompt("hotpot@14").format()
 
 

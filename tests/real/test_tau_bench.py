@@ -152,7 +152,7 @@ def _program(session, chat, ran):
         tool.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in arguments])  # type: ignore[attr-defined] # inspect looks for it
         try:
             came.append(session.tool(tool)(**arguments))
-        except hansard.RecordedFailure as failed:  # by the convention of its tools
+        except hansard.errors.RecordedFailure as failed:  # by the convention of its tools
             came.append(failed.message)
     return came
 

@@ -39,7 +39,7 @@ async def test_the_same_rules_again_change_nothing(lab: Lab):
         assert await record.apply_role("writer", rules("run.*", about=f"no {SECRET}")) is True
         with pytest.raises(hansard.BadValue, match=r"rule 'r': 'step\.x' is no kind"):
             await record.apply_role("writer", rules("step.x"))
-        with pytest.raises(hansard.BadName, match="role name"):
+        with pytest.raises(hansard.errors.BadName, match="role name"):
             await record.apply_role("", rules("step.*"))
         stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("role", "writer")))
         assert [item.commit.actor.agent for item in stored] == ["ada", OS_USER]
@@ -89,7 +89,7 @@ async def test_what_a_role_could_see_at_a_position_has_an_answer(lab: Lab):
             for each in points
         ]
         assert found == [None, rules("step.*"), rules("run.*"), None]
-        with pytest.raises(hansard.Refused, match="role 'else': it is not defined"):
+        with pytest.raises(hansard.errors.Refused, match="role 'else': it is not defined"):
             await record.io(roles.withdraw(workspace, "else"))
 
 

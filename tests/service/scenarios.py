@@ -89,7 +89,7 @@ async def failures(session: TwinSession, told: list[Any]) -> None:
     async def later() -> int:
         tries.append(1)
         if len(tries) < 3:
-            raise hansard.NotDone("not yet")
+            raise hansard.errors.NotDone("not yet")
         return len(tries)
 
     @session.tool(effects="idempotent", attempts=2, wait=wait_none())

@@ -151,7 +151,7 @@ def test_other_names(house: House) -> None:
             for subject in subjects:
                 try:
                     found.append(await said(requests, subject, asked(bob)))
-                except hansard.BusError:  # the broker's refusal, told at once
+                except hansard.errors.BusError:  # the broker's refusal, told at once
                     found.append(None)
             return found
 
@@ -332,7 +332,7 @@ def test_deep_and_large(house: House) -> None:
     async def work(tried: Tried) -> None:
         deep = msgspec.Raw(b'{"operation":' + MESSAGE % (b"[" * 200 + b"]" * 200) + b"}")
         assert "nested deeper" in await tried.fails("do", deep)
-        with pytest.raises(hansard.TooLarge, match="split it"):
+        with pytest.raises(hansard.errors.TooLarge, match="split it"):
             await tried.session.ask(*do("facts.message", "user", "x" * 2**21, None, {}))
         answer = await tried.session.ask(*do("facts.context"))
         assert isinstance(answer, wire.Value)
@@ -549,7 +549,7 @@ def test_answer_too_large(house: House) -> None:
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
         eve.board.put("large", "x" * 2**21)
     with house.connect() as record, record.run(run="r1") as session:
-        with pytest.raises(hansard.TooLarge, match="by reference"):
+        with pytest.raises(hansard.errors.TooLarge, match="by reference"):
             session.board.get("large")
         session.message("user", "goes on")
 
@@ -562,7 +562,7 @@ def test_answer_too_large(house: House) -> None:
             return "x" * 2**21
 
         for call in (look, send):
-            with pytest.warns(hansard.ResultInexact):
+            with pytest.warns(hansard.errors.ResultInexact):
                 assert call() == "x" * 2**21
 
 
@@ -620,9 +620,9 @@ def test_forged_claim(house: House) -> None:
         held = eve.team.claim()
         with house.connect() as restricted, restricted.run(run="r1") as ada:
             for say in (ada.team.complete, ada.team.extend, ada.team.release):
-                with pytest.raises(hansard.Refused, match="not of this session"):
+                with pytest.raises(hansard.errors.Refused, match="not of this session"):
                     say(held)
-            with pytest.raises(hansard.Refused, match="not of this session"):
+            with pytest.raises(hansard.errors.Refused, match="not of this session"):
                 ada.team.hand_off(Task("no such task", "", 1), role="writer")
         assert [each.holder for each in eve.team.tasks()] == ["eve"]
 

@@ -48,7 +48,7 @@ def test_secrets_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
         session.board.put("k", {"v": SECRET})
         with pytest.raises(hansard.BadValue, match="secret"):
             session.board.put(f"key {SECRET}", 1)
-        with pytest.raises(hansard.SecretUnavailable):
+        with pytest.raises(hansard.errors.SecretUnavailable):
             call(hansard.Secret("other"), "")
     assert got == [SECRET, SECRET]
     assert sent
@@ -256,11 +256,11 @@ def test_modes(house: House) -> None:
 
     assert play() == 1
     assert play(mode="offline") == 1
-    with pytest.warns(hansard.ToolChanged, match="look"):
+    with pytest.warns(hansard.errors.ToolChanged, match="look"):
         assert play("changed") == 1
-    with pytest.raises(hansard.Miss):
+    with pytest.raises(hansard.errors.Miss):
         play("changed", mode="strict")
-    with warnings.catch_warnings(), pytest.raises(hansard.Miss, match="not on record"):
+    with warnings.catch_warnings(), pytest.raises(hansard.errors.Miss, match="not on record"):
         warnings.simplefilter("ignore")
         play("miss", mode="offline")
 
@@ -286,7 +286,7 @@ def test_module_tools_and_threads(house: House) -> None:
         def alone() -> None:
             try:
                 bare()
-            except hansard.AgentError as error:
+            except hansard.errors.AgentError as error:
                 errors.append(error)
 
         other = session.thread(look, 4)
@@ -294,7 +294,7 @@ def test_module_tools_and_threads(house: House) -> None:
         thread.start()
         thread.join()
         assert other.result() == 4
-    assert [type(each) for each in errors] == [hansard.NoScope]
+    assert [type(each) for each in errors] == [hansard.errors.NoScope]
 
 
 def test_no_service(other: House) -> None:

@@ -69,7 +69,7 @@ class SlowTables:
         del asker, parameters, tables
         if statement == ENDLESS:
             await asyncio.Event().wait()
-        return hansard.SqlAnswer(["one"], [(1,)], 1)
+        return hansard.types.SqlAnswer(["one"], [(1,)], 1)
 
     async def read(self, asker: workspace_requests.Asker, asked: str, reads: Any) -> Any:  # noqa: D102 -- see RoleTables
         del asker, asked, reads
@@ -195,7 +195,7 @@ def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
             assert house.service is not None
             held = len(house.service.sessions)
             for each in sessions:
-                each.lose(hansard.SessionEnded("r", "ada"))
+                each.lose(hansard.errors.SessionEnded("r", "ada"))
             return len(sessions), len(busy), held
 
     opened, busy, held = run(work())

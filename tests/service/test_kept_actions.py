@@ -61,7 +61,7 @@ def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_pa
             found = record.actions_log("form").versions
             assert [each.change for each in found] == ["saved", "saved", "reverted"]
             assert {each.author for each in found} == {"ada"}
-            with pytest.raises(hansard.Refused, match="no version 9"):
+            with pytest.raises(hansard.errors.Refused, match="no version 9"):
                 record.kept_actions("form", 9)
             with pytest.raises(BadValue, match="one stepIndex"):
                 record.keep_actions("form", cache(entry(0), entry(0)))
@@ -79,12 +79,12 @@ def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_pa
                 (lambda: record.look_at_actions("form"), r"actions\.looked_at"),
                 (record.action_caches, "query"),
             ):
-                with pytest.raises(hansard.RoleRefused, match=needs):
+                with pytest.raises(hansard.errors.RoleRefused, match=needs):
                     refused()
         with house.connect("eve", "few") as record:
             for name in ("form", "none"):
                 with pytest.raises(
-                    hansard.RoleRefused, match=r"does not see all of actions\.healed"
+                    hansard.errors.RoleRefused, match=r"does not see all of actions\.healed"
                 ):
                     record.kept_actions(name)
         with house.trusted() as record:

@@ -167,13 +167,17 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(
             (lambda: reader.confirm_experience("plan"), r"experience\.confirmed"),
             (lambda: reader.retire_experience("plan"), r"experience\.retired"),
         ):
-            with pytest.raises(hansard.RoleRefused, match=needs):
+            with pytest.raises(hansard.errors.RoleRefused, match=needs):
                 asked()
     with house.connect("eve", "few") as few:
         for name in ("journey", "none"):
-            with pytest.raises(hansard.RoleRefused, match=r"does not see all of experience\."):
+            with pytest.raises(
+                hansard.errors.RoleRefused, match=r"does not see all of experience\."
+            ):
                 few.confirm_experience(name)
-            with pytest.raises(hansard.RoleRefused, match=r"does not see all of experience\."):
+            with pytest.raises(
+                hansard.errors.RoleRefused, match=r"does not see all of experience\."
+            ):
                 few.kept_experience(name)
     with house.trusted() as record:
         log = record.experience_log("journey").changes
@@ -207,5 +211,8 @@ def test_what_left_a_run_is_told_by_what_the_role_sees(
         found = masked.what_left(public)
         assert [each.tool for each in found] == ["search", "book"]
         assert "Ulm" not in str(found)
-    with house.connect("eve", "few") as few, pytest.raises(hansard.RoleRefused, match="query"):
+    with (
+        house.connect("eve", "few") as few,
+        pytest.raises(hansard.errors.RoleRefused, match="query"),
+    ):
         few.what_left(public)

@@ -103,9 +103,9 @@ def test_a_live_session_leaks_nothing_of_what_its_role_does_not_see(filled: Hous
             told(lambda: org.diff(before="2020-01-01T00:00:00Z")),
             told(lambda: org.create("notes/secret.md", "mine\n", by="rita")),
         ]
-        with pytest.raises(hansard.RoleRefused):
+        with pytest.raises(hansard.errors.RoleRefused):
             org.create("pay/b.md", "mine\n", by="rita")
-        with pytest.raises(hansard.NotOffered):
+        with pytest.raises(hansard.errors.NotOffered):
             org.create("notes/x.md", "mine\n", by="eve")
     for each in answers:
         clean(each.replace("../pay.md", ""))
@@ -127,7 +127,7 @@ def test_a_link_leads_nobody_past_the_rules(filled: House) -> None:
             session.memory.view("notes/way.md", space="org")
         with pytest.raises(hansard.NotFound):
             session.memory.edit("notes/way.md", "Zebras", "Ants", space="org")
-        with pytest.raises(hansard.RoleRefused):
+        with pytest.raises(hansard.errors.RoleRefused):
             session.memory.create("notes/way.md", "mine\n", space="org")
     with filled.trusted() as record:
         assert record.memory("org").view("pay.md") == "Zebras of Zanzibar\n"

@@ -30,7 +30,7 @@ BUDGETS = [
     *(hansard.budget("items", 5.5, unit="items", reserve=0, tool="count"),),
     *(hansard.budget("much", math.inf), hansard.budget("of others", -math.inf, role="boss")),
 ]
-PLAN = hansard.plan(
+PLAN = hansard.experiments.plan(
     arms=[
         "plain",
         {"name": "bold", "prompt": "p 4", "model": "m", "parameters": {"t": 0.5, "of": (1, b"x")}},
@@ -199,7 +199,7 @@ def test_what_each_session_is(lab: Lab) -> None:
     that have all else.
     """
     trusted: Any = hansard.AsyncSession if lab.is_async else hansard.Session
-    common: Any = hansard.AsyncCommonSession if lab.is_async else hansard.CommonSession
+    common: Any = hansard.types.AsyncCommonSession if lab.is_async else hansard.types.CommonSession
 
     async def scenario() -> None:
         async with lab.connect() as record, record.run("w") as session:

@@ -152,7 +152,7 @@ def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
 
 @pytest.mark.fast(cases=2)
 @pytest.mark.slow(cases=1)
-@pytest.mark.filterwarnings("ignore::hansard.ToolChanged")
+@pytest.mark.filterwarnings("ignore::hansard.errors.ToolChanged")
 def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
     """A parameter with a default that was added changes nothing; a renamed tool stops, unless it
     says the name that it had. So for a restricted agent as for a trusted one.

@@ -36,7 +36,7 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
             assert record.add_prompt("rag", "Answer {query}.", parameters={"t": (1, 2)}) == 1
             assert record.add_prompt("rag", "Answer {query} now.", because="faster") == 2
             assert record.alias_prompt("rag@1", "production", expected=None) is True
-            with pytest.raises(hansard.PromptConflict) as lost:
+            with pytest.raises(hansard.errors.PromptConflict) as lost:
                 record.alias_prompt("rag@2", "production", expected=2)
             assert (lost.value.found, lost.value.wanted) == (1, 2)
             found = record.prompt("rag@production")
@@ -46,14 +46,14 @@ def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) 
         with house.connect("bob", "reader") as record:
             assert record.prompt("rag@2").text == "Answer {query} now."
             assert [each.reference for each in record.prompts()] == ["rag@2"]
-            with pytest.raises(hansard.RoleRefused, match=r"prompt\.version_added"):
+            with pytest.raises(hansard.errors.RoleRefused, match=r"prompt\.version_added"):
                 record.add_prompt("rag", "mine")
             with pytest.raises(hansard.NotFound):
                 record.prompt("none")
         with house.connect("eve", "few") as record:
             for reference in ("rag", "none"):
                 with pytest.raises(
-                    hansard.RoleRefused, match=r"does not see all of prompt\.aliased"
+                    hansard.errors.RoleRefused, match=r"does not see all of prompt\.aliased"
                 ):
                     record.prompt(reference)
 
@@ -80,7 +80,7 @@ def test_a_role_evolves_prompts_and_is_told_how_they_did(data_dir: Path, tmp_pat
             assert record.add_prompt("rag", "Answer {query}.", parameters={"t": (1, 2)}) == 1
             assert record.add_prompt("rag", "Answer {query} now.", because="faster") == 2
             assert record.alias_prompt("rag@1", "production", expected=None) is True
-            with pytest.raises(hansard.PromptConflict) as lost:
+            with pytest.raises(hansard.errors.PromptConflict) as lost:
                 record.alias_prompt("rag@2", "production", expected=2)
             assert (lost.value.found, lost.value.wanted) == (1, 2)
             assert record.give_feedback("rag@2", "good", rating=1) == 2
@@ -96,7 +96,7 @@ def test_a_role_evolves_prompts_and_is_told_how_they_did(data_dir: Path, tmp_pat
             evolved = record.evolve("rag@2", ["too_verbose", "missing_context"], because="both")
             assert (evolved.version, evolved.parents) == (3, (2,))
             assert record.evolve("rag@3", "briefer", using=lambda it, _: it.text).version == 3
-            with pytest.raises(hansard.Refused, match="no experiment has both"):
+            with pytest.raises(hansard.errors.Refused, match="no experiment has both"):
                 record.promote("rag@3")
             assert record.promote("rag@3", because="it is shorter") is None
             assert record.prompt("rag@production").version == 3
@@ -106,17 +106,17 @@ def test_a_role_evolves_prompts_and_is_told_how_they_did(data_dir: Path, tmp_pat
             assert record.retire_prompt("rag@1", because="old") is True
         with house.connect("bob", "reader") as record:
             assert record.prompt("rag@2").text == "Answer {query} now."
-            with pytest.raises(hansard.RoleRefused, match="query"):
+            with pytest.raises(hansard.errors.RoleRefused, match="query"):
                 record.prompt_report("rag")
             assert [each.reference for each in record.prompts()] == ["rag@3"]
-            with pytest.raises(hansard.RoleRefused, match=r"prompt\.version_added"):
+            with pytest.raises(hansard.errors.RoleRefused, match=r"prompt\.version_added"):
                 record.add_prompt("rag", "mine")
             with pytest.raises(hansard.NotFound):
                 record.prompt("none")
         with house.connect("eve", "few") as record:
             for reference in ("rag", "none"):
                 with pytest.raises(
-                    hansard.RoleRefused, match=r"does not see all of prompt\.aliased"
+                    hansard.errors.RoleRefused, match=r"does not see all of prompt\.aliased"
                 ):
                     record.prompt(reference)
         with house.trusted() as record:

@@ -21,7 +21,9 @@ def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: L
             await works(record, 3)
             await works(record, 2)
             await works(record, 2, mode="strict")
-            with pytest.raises(hansard.ReplayDiffers, match="1 call on record not made") as error:
+            with pytest.raises(
+                hansard.errors.ReplayDiffers, match="1 call on record not made"
+            ) as error:
                 await works(record, 1, mode="strict")
             assert error.value.not_made == ['step 2: step {"i":1} -> completed']
             own = ValueError("mine")
@@ -74,7 +76,7 @@ def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: P
             assert [row["selected"] for row in record.why("r").rows] == ["this"]
         with house.connect("eve", "idle") as record:
             for ask in (record.savings, record.compare, record.why, record.audit):
-                with pytest.raises(hansard.RoleRefused):
+                with pytest.raises(hansard.errors.RoleRefused):
                     ask("r")
     finally:
         house.end()

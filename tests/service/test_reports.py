@@ -48,12 +48,12 @@ def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> N
             [decision] = record.why("bold").rows
             assert decision["selected"] == why.rows[0]["selected"] == "this"
             explained = record.why(decision["decision"])
-            assert isinstance(explained, hansard.DecisionReport)
+            assert isinstance(explained, hansard.types.DecisionReport)
             assert {row["part"] for row in explained.rows} >= {"decision", "outcome"}
             audited = record.audit(flip=0.2)
             assert audited.groups()[0].found == audited.found
             assert audited.summary.looked == whole.summary.looked
-            with pytest.raises(hansard.CallerError, match="known are e"):
+            with pytest.raises(hansard.errors.CallerError, match="known are e"):
                 record.compare("f")
         with house.connect("bob", "few") as record:
             assert record.compare("e").report.judged == mine.report.judged
@@ -62,7 +62,7 @@ def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> N
                 record.why(decision["decision"])
         with house.connect("eve", "idle") as record:
             for ask in (record.compare, record.why, record.audit):
-                with pytest.raises(hansard.RoleRefused):
+                with pytest.raises(hansard.errors.RoleRefused):
                     ask("e")
         with house.trusted() as record:
             [[count]] = record.sql(

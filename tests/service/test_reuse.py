@@ -44,7 +44,7 @@ def test_a_restricted_agent_is_given_what_its_role_sees(data_dir: Path, tmp_path
         with house.connect("eve", "few") as record:
             ask(record, "few-1")
             ask(record, "few-2")  # it may not offer
-            with pytest.raises(hansard.RoleRefused, match=r"reuse\.invalidated"):
+            with pytest.raises(hansard.errors.RoleRefused, match=r"reuse\.invalidated"):
                 record.invalidate(tool="search")
         with house.connect("ada", "writer") as record:
             ask(record, "ada-1")

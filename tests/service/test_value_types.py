@@ -96,7 +96,7 @@ def test_what_can_never_be_recorded_is_refused_when_declared(house: House) -> No
             if paid:
                 assert pay() == "Odd(42)"
             else:
-                with pytest.warns(hansard.ResultInexact, match="Odd cannot be recorded"):
+                with pytest.warns(hansard.errors.ResultInexact, match="Odd cannot be recorded"):
                     assert type(pay()) is Odd
     assert paid == [1]
 

@@ -70,7 +70,7 @@ async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
         two = "SELECT $1 || a.x || b.x FROM a, b"
         tables = {"a": [{"x": "1"}], "b": [{"x": "2"}]}
         assert (await record.sql(two, "0", tables=tables)).rows == [("012",)]
-        with pytest.raises(hansard.QueryFailed, match="mine does not exist"):
+        with pytest.raises(hansard.errors.QueryFailed, match="mine does not exist"):
             await record.sql(JOINED)
 
 
@@ -116,9 +116,9 @@ async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
     async with lab.connect() as record:
         for sql in (f"FROM '{path}', mine", f"FROM read_parquet('{path}'), mine", "FROM frame"):
             frame = [{"a": 1}]
-            with pytest.raises(hansard.QueryFailed):
+            with pytest.raises(hansard.errors.QueryFailed):
                 await record.sql(sql, tables={"mine": frame})
-        with pytest.raises(hansard.NotAllowed):
+        with pytest.raises(hansard.errors.NotAllowed):
             await record.sql("DROP VIEW mine", tables={"mine": ROWS})
 
 

@@ -167,7 +167,7 @@ with hansard.connect("w") as record:
     for ask in (found.arrow, lambda: record.sql("SELECT 1", tables={"t": [{"a": 1}]})):
         try:
             ask()
-        except hansard.NotInstalled as error:
+        except hansard.errors.NotInstalled as error:
             print(error)
 """
     written = tmp_path / "x.csv"

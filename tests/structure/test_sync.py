@@ -6,17 +6,17 @@ import hansard
 from hansard.integrations.memory import anthropic_tool
 
 TWINS = [
-    (hansard.AsyncBoard, hansard.Board),
-    (hansard.AsyncTransaction, hansard.Transaction),
-    (hansard.AsyncTeam, hansard.Team),
-    (hansard.AsyncMemory, hansard.Memory),
-    (hansard.AsyncMemorySpace, hansard.MemorySpace),
-    (hansard.AsyncCommonRecord, hansard.CommonRecord),
+    (hansard.types.AsyncBoard, hansard.types.Board),
+    (hansard.types.AsyncTransaction, hansard.types.Transaction),
+    (hansard.types.AsyncTeam, hansard.types.Team),
+    (hansard.memory.AsyncMemory, hansard.memory.Memory),
+    (hansard.memory.AsyncMemorySpace, hansard.memory.MemorySpace),
+    (hansard.types.AsyncCommonRecord, hansard.types.CommonRecord),
     (hansard.AsyncRecord, hansard.Record),
     (hansard.AsyncSession, hansard.Session),
-    (hansard.AsyncResumable, hansard.Resumable),
-    (hansard.AsyncRestrictedRecord, hansard.RestrictedRecord),
-    (hansard.AsyncRestrictedSession, hansard.RestrictedSession),
+    (hansard.types.AsyncResumable, hansard.types.Resumable),
+    (hansard.roles.AsyncRestrictedRecord, hansard.roles.RestrictedRecord),
+    (hansard.roles.AsyncRestrictedSession, hansard.roles.RestrictedSession),
     (anthropic_tool.AsyncMemoryTool, anthropic_tool.MemoryTool),
 ]
 

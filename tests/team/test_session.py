@@ -86,7 +86,7 @@ async def _everything(record, **options):
         told.append(await team.add("three", role="nobody"))
         try:
             await team.add("four", waits_for=["never"])
-        except hansard.Refused as refused:
+        except hansard.errors.Refused as refused:
             told.append(str(refused))
         task = await team.claim()
         told.append((task.id, task.number, task.what))
@@ -319,7 +319,7 @@ async def test_what_cannot_be_taken_is_refused_before_anything_is_written(lab: L
         for timeout in (-1, float("inf"), "soon", True):
             with pytest.raises(hansard.HansardError):
                 await team.claim(timeout_s=timeout)
-        with pytest.raises(hansard.BadName, match="budgets, tasks"):
+        with pytest.raises(hansard.errors.BadName, match="budgets, tasks"):
             session.raw.board.put(
                 "team tasks", 1
             ) if not session.is_async else await session.raw.board.put("team tasks", 1)

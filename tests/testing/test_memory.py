@@ -81,13 +81,13 @@ async def test_both_clients_share_a_memory():
 
 async def test_inside_a_loop_the_sync_client_says_what_to_do():
     """As `connect` does."""
-    with pytest.raises(hansard.BusError, match="inside a running event loop"):
+    with pytest.raises(hansard.errors.BusError, match="inside a running event loop"):
         testing.record()
 
 
 def test_an_option_of_a_broker_is_refused():
     """There is no data directory here, and the message says what there is."""
-    with pytest.raises(hansard.BadOption, match="gate, redact, secrets, settle, run, mode"):
+    with pytest.raises(hansard.errors.BadOption, match="gate, redact, secrets, settle, run, mode"):
         testing.record(data_dir="x")  # type: ignore[call-arg] # there is none
 
 

@@ -192,8 +192,10 @@ def test_what_connect_takes_is_taken():
     given(report).when(report, gate=rules).then(
         answered("search"), answered("read"), answered("send")
     )
-    given(search_only).when(report, mode="strict").then_raises(hansard.Miss, answered("search"))
-    with pytest.raises(hansard.BadOption, match="gate"):
+    given(search_only).when(report, mode="strict").then_raises(
+        hansard.errors.Miss, answered("search")
+    )
+    with pytest.raises(hansard.errors.BadOption, match="gate"):
         given().when(report, gates=rules)  # type: ignore[call-arg] # misspelt on purpose
 
 
@@ -220,7 +222,7 @@ async def test_inside_a_loop_it_is_awaited():
     for program in (report, report_async):
         then = await given(program).killed_at("2").when_async(program)
         then.then(answered("search"), ran("read"), ran("send")).then_returns(18)
-    with pytest.raises(hansard.BusError, match="inside a running event loop"):
+    with pytest.raises(hansard.errors.BusError, match="inside a running event loop"):
         given().when(report)
 
 
@@ -299,7 +301,7 @@ def test_an_error_nobody_expected_is_told_with_its_cause():
 
 def test_a_kind_that_there_is_not_is_named():
     """A test that names no kind of event expects nothing, and would hold for ever."""
-    with pytest.raises(hansard.BadName, match=r"did you mean 'step\.completed'"):
+    with pytest.raises(hansard.errors.BadName, match=r"did you mean 'step\.completed'"):
         given().when(report).then("step.complete")
     with pytest.raises(hansard.NotFound, match="step 9"):
         given(report).killed_at("writer#9").when(report)

@@ -179,7 +179,7 @@ def test_prompts_and_experiments_are_compared(record: hansard.Record, call: Any)
     assert record.prompt("摘要@生产").text == "请用十个字总结{文本}。"
     metric = {"name": "正确", "better": "higher"}
     arms = [{"name": "长", "prompt": "摘要@1"}, {"name": "短", "prompt": "摘要@2"}]
-    record.register("提示词实验", hansard.plan(arms=arms, metrics=[metric]))
+    record.register("提示词实验", hansard.experiments.plan(arms=arms, metrics=[metric]))
     for task in ("甲", "乙", "丙"):
         for arm in ("长", "短"):
             with record.run("问答", experiment="提示词实验", task=task, arm=arm) as session:

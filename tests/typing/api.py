@@ -41,7 +41,7 @@ def sync_side() -> None:
         assert_type(record, hansard.Record)
         with record.run("w", agent="a", role="r") as session:
             assert_type(session, hansard.Session)
-            assert_type(session.arm, hansard.Arm | None)
+            assert_type(session.arm, hansard.experiments.Arm | None)
             assert_type(once("x"), int)
             assert_type(pure("x", times=3), list[str])
             assert_type(items(3), Iterator[int])
@@ -55,7 +55,7 @@ def sync_side() -> None:
             for item in session.resumable(["a", "b"], every=2):
                 assert_type(item, str)
         assert_type(record.state(session.run, at="a@3"), RunView)
-        assert_type(record.register("e", hansard.plan(arms=["a"], metrics=["m"])), bool)
+        assert_type(record.register("e", hansard.experiments.plan(arms=["a"], metrics=["m"])), bool)
         assert_type(record.score(session.run, {"reward": 1.0}, by="judge"), bool)
         assert_type(record.fork(session.run), str)
         assert_type(record.approve("a", by="eva", because="read it"), None)
@@ -90,46 +90,46 @@ async def one_line_awaited() -> None:
         assert_type(await session.context(), list[dict[str, Any]])
 
 
-def whoever_asks(record: hansard.CommonRecord) -> None:
+def whoever_asks(record: hansard.types.CommonRecord) -> None:
     """What a trusted program's record and a restricted agent's have in common."""
-    assert_type(record.sql("SELECT ?", 1), hansard.SqlAnswer)
-    assert_type(record.compare("e", metric="m"), hansard.ComparisonReport)
-    assert_type(record.audit(severity="high"), hansard.AuditReport)
-    assert_type(record.why("r"), hansard.DecisionReport | hansard.DecisionList)
-    assert_type(record.view("r"), hansard.View)
+    assert_type(record.sql("SELECT ?", 1), hansard.types.SqlAnswer)
+    assert_type(record.compare("e", metric="m"), hansard.experiments.ComparisonReport)
+    assert_type(record.audit(severity="high"), hansard.types.AuditReport)
+    assert_type(record.why("r"), hansard.types.DecisionReport | hansard.types.DecisionList)
+    assert_type(record.view("r"), hansard.roles.View)
     assert_type(record.finish("r", because="it is done"), bool)
 
 
-async def whoever_awaits(record: hansard.AsyncCommonRecord) -> None:
+async def whoever_awaits(record: hansard.types.AsyncCommonRecord) -> None:
     """The same of the async client."""
-    assert_type(await record.sql("SELECT 1"), hansard.SqlAnswer)
+    assert_type(await record.sql("SELECT 1"), hansard.types.SqlAnswer)
     async with record.run("w") as session:
-        assert_type(session, hansard.AsyncCommonSession)
+        assert_type(session, hansard.types.AsyncCommonSession)
 
 
-def whoever_works(session: hansard.CommonSession) -> None:
+def whoever_works(session: hansard.types.CommonSession) -> None:
     """What their sessions have in common."""
     assert_type(session.context(), list[dict[str, Any]])
-    assert_type(session.view(), hansard.View)
+    assert_type(session.view(), hansard.roles.View)
 
 
 async def both() -> None:
     """Each of the two classes is one; who gives credentials gets the restricted one."""
     with hansard.connect() as trusted, hansard.connect(credentials="ada.json") as restricted:
-        assert_type(restricted, hansard.RestrictedRecord)
+        assert_type(restricted, hansard.roles.RestrictedRecord)
         whoever_asks(trusted)
         whoever_asks(restricted)
         with trusted.run("w") as whole, restricted.run("w") as part:
-            assert_type(part, hansard.RestrictedSession)
+            assert_type(part, hansard.roles.RestrictedSession)
             whoever_works(whole)
             whoever_works(part)
-            assert_type(whole.state, hansard.AgentState)
+            assert_type(whole.state, hansard.types.AgentState)
     async with hansard.connect_async() as mine, hansard.connect_async(credentials="a") as theirs:
-        assert_type(theirs, hansard.AsyncRestrictedRecord)
+        assert_type(theirs, hansard.roles.AsyncRestrictedRecord)
         await whoever_awaits(mine)
         await whoever_awaits(theirs)
         session = await theirs.open("w")
-        assert_type(session, hansard.AsyncRestrictedSession)
+        assert_type(session, hansard.roles.AsyncRestrictedSession)
 
 
 async def async_side() -> None:
@@ -143,7 +143,7 @@ async def async_side() -> None:
                 task = group.create_task(reconciled("y"))
             assert_type(task.result(), str)
             progress = session.resumable([1, 2])
-            assert_type(progress, hansard.AsyncResumable[int])
+            assert_type(progress, hansard.types.AsyncResumable[int])
 
 
 def refused() -> None:
@@ -155,9 +155,9 @@ def refused() -> None:
 
 
 def lacking(
-    record: hansard.RestrictedRecord,
-    session: hansard.RestrictedSession,
-    other: hansard.AsyncRestrictedSession,
+    record: hansard.roles.RestrictedRecord,
+    session: hansard.roles.RestrictedSession,
+    other: hansard.roles.AsyncRestrictedSession,
 ) -> None:
     """What a restricted agent lacks is an error, and so is its session in a trusted one's place."""
     record.fork("r")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
@@ -170,7 +170,7 @@ def lacking(
 
 def current() -> None:
     """The current session has the type that its caller names."""
-    assert_type(hansard.current_session(), hansard.CommonSession)
+    assert_type(hansard.current_session(), hansard.types.CommonSession)
     assert_type(hansard.current_session(hansard.AsyncSession), hansard.AsyncSession)
 
 

@@ -22,13 +22,11 @@ from contextvars import copy_context
 from typing import (
     Any,
     Concatenate,
-    Generic,
     ParamSpec,
     Protocol,
     Self,
     TypeVar,
     assert_never,
-    overload,
 )
 from weakref import WeakSet
 
@@ -41,7 +39,7 @@ from hansard.bus.own_tasks import own_task
 from hansard.bus.portal import Portal, demand_loop
 
 P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
@@ -337,74 +335,54 @@ async def _run_body_async(op: Body) -> tuple[Any, float]:
     return result, (time.perf_counter() - begin) * 1_000
 
 
-class Method(Generic[P, R_co]):
-    """A method with the signature of an async one, for type checkers."""
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, instance: object, owner: type) -> Callable[P, R_co]: ...
-    def __get__(self, instance: object, owner: type) -> object:
-        """Bind it."""
-        raise NotImplementedError
-
-    def __call__(self, instance: Any, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call it as a function."""
-        raise NotImplementedError
-
-
-def sync(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]) -> Method[P, R_co]:
+def sync(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
     """Return a method that runs an async one in the calling thread. All that it awaits must be done
     in place, as by a drive of `in_place`.
     """
 
     @functools.wraps(method)
-    def call(self: Any, /, *args: Any, **kwargs: Any) -> R_co:
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> R:
         return done(method(self, *args, **kwargs))
 
-    made: Any = call
-    found: Method[P, R_co] = made
-    return found
+    return call
 
 
-def on_portal(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R_co]]) -> Method[P, R_co]:
+def on_portal(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
     """Return a method that runs an async one on the loop of `self._portal`, and waits for it."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self._portal.run(method(self, *args, **kwargs))
 
-    made: Any = call
-    found: Method[P, R_co] = made
-    return found
+    return call
 
 
 def sync_block(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[V_co]],
-) -> Method[P, AbstractContextManager[V_co]]:
+) -> Callable[Concatenate[Any, P], AbstractContextManager[V_co]]:
     """Return a block of the sync client for one of the async client, run as by `sync`."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> AbstractContextManager[V_co]:
         return _Block(method(self, *args, **kwargs), done)
 
-    made: Any = call
-    found: Method[P, AbstractContextManager[V_co]] = made
-    return found
+    return call
 
 
 def portal_block(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[V_co]],
-) -> Method[P, AbstractContextManager[V_co]]:
+) -> Callable[Concatenate[Any, P], AbstractContextManager[V_co]]:
     """Return a block of the sync client for one of the async client, run as by `on_portal`."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> AbstractContextManager[V_co]:
         return _Block(method(self, *args, **kwargs), self._portal.run)
 
-    made: Any = call
-    found: Method[P, AbstractContextManager[V_co]] = made
-    return found
+    return call
 
 
 class _Block(AbstractContextManager[V_co]):

@@ -611,7 +611,7 @@ class AsyncRecord(OnLoop):
             tasks: What was asked for, by run; else the first message of a user in it.
             description: What it is for.
             plan: A function of yours, with a model or without, that is given a
-                `hansard.LearnedFrom` and gives `hansard.Lesson`s: what is done. One that rests on
+                `actions.LearnedFrom` and gives `actions.Lesson`s: what is done. One that rests on
                 no step of a run that succeeded is dropped, and counted.
             lessons: The same, of what to do and to avoid; they may rest on runs that failed.
             parent: What is learned further: its runs are learned from, too, and this is its next

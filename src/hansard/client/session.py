@@ -383,10 +383,10 @@ class _Replaying(_Session):
                 no step, request or file.
             task: In the place of `params`: the task's text, from which they are read.
             once: `allow`, or the number of each node that is done once and may be done in this run.
-            checks: Functions of `hansard.check_function`, asked beside the experience's own.
+            checks: Functions of `actions.check_function`, asked beside the experience's own.
             fallback: A model that is asked for an element where no recorded way finds one, or
-                `hansard.teach(...)`. What it names must pass every check, too.
-            free: Goes on where no level can: it is given a `hansard.FreeGuide`, acts as it likes
+                `hansard.actions.teach(...)`. What it names must pass every check, too.
+            free: Goes on where no level can: it is given a `actions.FreeGuide`, acts as it likes
                 through this session, and gives False where the task was not done.
             learn: Whether what `free` did is learned from: the result has the next version. With
                 `keep` the record keeps it, too: as it is, unconfirmed, it may guide and not act.
@@ -649,8 +649,8 @@ class OnPortal(_Replaying):
         )
         raise Refused(message)
 
-    run_actions = sync(_Replaying.run_actions)  # type: ignore[assignment]  # not awaited
-    run_experience = sync(_Replaying.run_experience)  # type: ignore[assignment]  # not awaited
+    run_actions = sync(_Replaying.run_actions)  # type: ignore[arg-type]  # that of the base is awaited
+    run_experience = sync(_Replaying.run_experience)  # type: ignore[arg-type]  # that of the base is awaited
 
     def thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> SessionThread[T]:
         """Run a function in a thread with a scope of its own; `.result()` joins it."""

@@ -178,8 +178,8 @@ async def _said(what: str, asked: Sentences | None, material: LearnedFrom) -> li
     said = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     for each in said:
         if not isinstance(each, Lesson):
-            fact = f"it gave a {type(each).__name__}, not a hansard.Lesson"
-            raise BadValue(what, fact, "give hansard.Lesson(says=..., rests_on=(step.ref, ...))")
+            fact = f"it gave a {type(each).__name__}, not a hansard.actions.Lesson"
+            raise BadValue(what, fact, "give actions.Lesson(says=..., rests_on=(step.ref, ...))")
     return said
 
 

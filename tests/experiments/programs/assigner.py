@@ -12,7 +12,9 @@ def main(inside: Inside) -> list[str]:
     arms = []
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside)
-        record.register("greeting", hansard.plan(arms=["plain", "bold"], metrics=["reward"]))
+        record.register(
+            "greeting", hansard.experiments.plan(arms=["plain", "bold"], metrics=["reward"])
+        )
         inside.world.note("registered")
         for n in range(inside.job.settings["runs"]):
             place: dict[str, Any] = {"experiment": "greeting", "task": f"t-{n}", "trial": 0}

@@ -10,7 +10,9 @@ from tests.faults._inside import Inside, run_program
 def main(inside: Inside) -> dict[str, str]:
     """What became of each name."""
     settings = inside.job.settings
-    plan = hansard.plan(arms=["plain", "bold"], metrics=["reward"], alpha=settings["alpha"])
+    plan = hansard.experiments.plan(
+        arms=["plain", "bold"], metrics=["reward"], alpha=settings["alpha"]
+    )
     told = {}
     with hansard.connect(workspace=inside.job.workspace) as record:
         Path(inside.job.marker).touch()
@@ -19,7 +21,7 @@ def main(inside: Inside) -> dict[str, str]:
         for n in range(settings["count"]):
             try:
                 is_new = record.register(f"e-{n}", plan, by=settings["name"])
-            except hansard.Refused as refusal:
+            except hansard.errors.Refused as refusal:
                 told[f"e-{n}"] = "refused" if "alpha" in str(refusal) else str(refusal)
             else:
                 told[f"e-{n}"] = "registered" if is_new else "stood"

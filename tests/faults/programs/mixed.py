@@ -50,7 +50,7 @@ def main(inside: Inside) -> dict[str, Any]:
         def moody(word: str) -> str:
             if not world.read("moods", word=word):
                 world.note("moods", word=word)
-                raise hansard.NotDone(word)
+                raise hansard.errors.NotDone(word)
             world.effect("send", word)
             return f"sent {word} at last"
 

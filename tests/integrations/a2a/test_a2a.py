@@ -215,7 +215,7 @@ async def test_what_a_hostile_agent_answers_is_told(setup: Setup, kind: str):
         record.run("asking", run="asked") as session,
         RecordedClient(await create_client(card), session, "papers") as agent,
     ):
-        with pytest.raises((A2AError, hansard.NotDone)):
+        with pytest.raises((A2AError, hansard.errors.NotDone)):
             _ = [each async for each in agent.send_message(asked)]
         (step,) = (await record.state("asked")).agents[session.agent].steps.values()
     assert step.status.value == status

@@ -48,9 +48,9 @@ def main() -> None:
                 with session.memory.change("a race", space=SPACE) as change:
                     for _ in range(chance.choice((1, 1, 2))):
                         draw(chance, change)
-            except hansard.MemoryInvalid:
+            except hansard.errors.MemoryInvalid:
                 told = "refused"
-            except (hansard.BadValue, hansard.NotFound, hansard.MemoryConflict):
+            except (hansard.BadValue, hansard.NotFound, hansard.errors.MemoryConflict):
                 told = "lost"
                 for path in TEXTS:  # what stands is looked at, so that the next may go by it
                     see(session, path)

@@ -131,7 +131,7 @@ def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
         by_words = session.memory.search("office closed")
         assert session.memory.search("office closed", kind="procedural").hits == []
         both = session.memory.search(
-            "vacation of the workplace", embedder=hansard.StaticVectors(), limit=1
+            "vacation of the workplace", embedder=hansard.memory.StaticVectors(), limit=1
         )
         return by_words, both
 

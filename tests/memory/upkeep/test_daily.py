@@ -56,7 +56,7 @@ def test_a_time_of_day_is_due_once_a_day():
         Settings(reflect_at="noon"),
         Settings(reflect_at="03:00", reflect_spaces="nobody"),
     ):
-        with pytest.raises((hansard.BadValue, hansard.BadName)):
+        with pytest.raises((hansard.BadValue, hansard.errors.BadName)):
             daily(settings)
 
 

@@ -26,7 +26,7 @@ def main() -> None:
         record.add_prompt("p", "x")
         try:
             record.prompt("p@production")
-        except hansard.Refused:
+        except hansard.errors.Refused:
             record.alias_prompt("p@1", "production", because="the first one")
         if not record.runs(workflow="optimize prompt p", status="completed"):
             record.optimize("p@1", TASKS, evaluate=evaluate, propose=propose, budget=60)

@@ -237,7 +237,7 @@ class AsyncMemory(OfAgent):
 
         Args:
             question: Words in any order, or a sentence.
-            embedder: What is asked for vectors, such as `hansard.StaticVectors()`.
+            embedder: What is asked for vectors, such as `hansard.memory.StaticVectors()`.
             **options: See `SearchOptions`.
 
         Raises:

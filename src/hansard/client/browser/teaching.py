@@ -9,7 +9,7 @@ from hansard.domain.errors import BadValue
 
 
 class Teaching:
-    """Two models for `run_experience(fallback=...)`. Made by `hansard.teach`.
+    """Two models for `run_experience(fallback=...)`. Made by `hansard.actions.teach`.
 
     What each is asked stands below a step of its own, `teach.student` or `teach.teacher`: their
     calls, tokens and cost are told apart in SQL.

@@ -104,7 +104,7 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def confirmed(self, *names: str | CheckFunction) -> Experience:
         """It with the checks that a person says are right: all that are proposed, or those named.
-        Functions of `hansard.check_function` are asked beside them, in this workspace alone.
+        Functions of `actions.check_function` are asked beside them, in this workspace alone.
 
         Raises:
             BadValue: No proposed check has that name, or two are called the same.

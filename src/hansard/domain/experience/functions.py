@@ -64,7 +64,7 @@ class CheckedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckFunction(msgspec.Struct, frozen=True, kw_only=True):
-    """A check in Python. Made by `hansard.check_function`.
+    """A check in Python. Made by `hansard.actions.check_function`.
 
     Attributes:
         name: The check's.
@@ -108,7 +108,7 @@ def check_function(
 ) -> Callable[[Callable[[CheckedStep], Any]], CheckFunction]:
     """Make a check of a plain function: small, pure, without a model.
 
-    It is given a `hansard.CheckedStep` and says why the action may not be done: a text, or False;
+    It is given a `actions.CheckedStep` and says why the action may not be done: a text, or False;
     None, True or an empty text let it be done. It has a second; one that raises has failed.
 
     Args:
@@ -148,7 +148,7 @@ def told_apart(checks: Sequence[Check], functions: Sequence[object]) -> tuple[Ch
     for each in functions:
         if not isinstance(each, CheckFunction):
             fact = f"{each!r:.80} is no check function"
-            raise BadValue("checks", fact, "make one with @hansard.check_function(kind)")
+            raise BadValue("checks", fact, "make one with @hansard.actions.check_function(kind)")
         if any(each is other for other in kept):
             continue
         if each.name in taken:

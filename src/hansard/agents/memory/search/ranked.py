@@ -203,7 +203,7 @@ def _way(by: By | str | None, rankers: Rankers) -> By:
         known = ", ".join(each.value for each in By)
         raise BadValue("by", f"{by!r:.80}", f"give one of {known}") from None
     if way is not By.WORDS and rankers.meaning is None:
-        remedy = "give embedder=, such as hansard.StaticVectors(), or search by words"
+        remedy = "give embedder=, such as hansard.memory.StaticVectors(), or search by words"
         raise BadValue("by", f"{way.value!r} without an embedder", remedy)
     return way
 

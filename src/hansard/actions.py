@@ -1,0 +1,102 @@
+"""Browser actions and experience: caches, recorded actions, check functions, teaching."""
+
+from hansard.agents.actions.experience_bundles import (
+    InstalledBundle,
+    PublishedBundle,
+    VerifiedBundle,
+)
+from hansard.client.browser.browser import AsyncBrowser, PageAction
+from hansard.client.browser.elements import ElementAttempt
+from hansard.client.browser.experienced import Experienced, ExperiencedAction, FreeGuide
+from hansard.client.browser.replay import Replayed, ReplayedAction
+from hansard.client.browser.teaching import Teaching, teach
+from hansard.domain.actions.cache import (
+    ActionCache,
+    ActionChange,
+    ActionCheck,
+    ActionsEnd,
+    CachedAction,
+    ElementTargets,
+    PageMark,
+)
+from hansard.domain.actions.locators import ElementLocator
+from hansard.domain.experience.bundle import FileFact
+from hansard.domain.experience.checks import (
+    ArgumentCheck,
+    CheckFailure,
+    CompleteCheck,
+    FlowCheck,
+    InvariantCheck,
+    PostconditionCheck,
+    PreconditionCheck,
+)
+from hansard.domain.experience.experience import Experience, Lesson
+from hansard.domain.experience.functions import CheckedStep, CheckFunction, check_function
+from hansard.domain.experience.kept import ExperienceStanding
+from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
+from hansard.domain.experience.wording import Wording
+from hansard.inspect.experience import LearnedFrom, LearnedRun, LearnedStep
+from hansard.inspect.kept_actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
+from hansard.inspect.kept_experiences import (
+    ExperienceChange,
+    ExperienceHit,
+    ExperienceHits,
+    ExperienceLog,
+    KeptExperience,
+    KeptExperiences,
+)
+
+__all__ = [
+    "ActionCache",
+    "ActionChange",
+    "ActionCheck",
+    "ActionsEnd",
+    "ActionsLog",
+    "ArgumentCheck",
+    "AsyncBrowser",
+    "CachedAction",
+    "CheckFailure",
+    "CheckFunction",
+    "CheckedStep",
+    "CompleteCheck",
+    "ElementAttempt",
+    "ElementLocator",
+    "ElementTargets",
+    "Experience",
+    "ExperienceChange",
+    "ExperienceHit",
+    "ExperienceHits",
+    "ExperienceLog",
+    "ExperienceStanding",
+    "Experienced",
+    "ExperiencedAction",
+    "FileFact",
+    "FlowCheck",
+    "FreeGuide",
+    "InstalledBundle",
+    "InvariantCheck",
+    "KeptCache",
+    "KeptCaches",
+    "KeptExperience",
+    "KeptExperiences",
+    "KeptVersion",
+    "LearnedFrom",
+    "LearnedRun",
+    "LearnedStep",
+    "Lesson",
+    "PageAction",
+    "PageMark",
+    "PostconditionCheck",
+    "PreconditionCheck",
+    "Procedure",
+    "ProcedureEdge",
+    "ProcedureNode",
+    "PublishedBundle",
+    "Replayed",
+    "ReplayedAction",
+    "Teaching",
+    "VerifiedBundle",
+    "Wording",
+    "check_function",
+    "teach",
+]

@@ -1,0 +1,35 @@
+"""Prompts: versions, candidates, optimisation, evidence."""
+
+from hansard.agents.prompts.evolve import Evolver
+from hansard.agents.prompts.store import Prompt
+from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
+from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
+from hansard.domain.prompt import PromptText
+from hansard.domain.steps import PromptUse
+from hansard.inspect.prompts import (
+    PromptEvidence,
+    PromptLog,
+    PromptMeasure,
+    PromptMove,
+    PromptReport,
+    PromptVersion,
+)
+
+__all__ = [
+    "Evolver",
+    "OptimizeOptions",
+    "Optimized",
+    "Prompt",
+    "PromptAliasOptions",
+    "PromptCandidate",
+    "PromptEvidence",
+    "PromptLog",
+    "PromptMeasure",
+    "PromptMove",
+    "PromptReport",
+    "PromptSearch",
+    "PromptText",
+    "PromptUse",
+    "PromptVersion",
+    "PromptVersionOptions",
+]

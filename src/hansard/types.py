@@ -1,0 +1,169 @@
+"""Types that annotations need: results, options, states, events, base classes."""
+
+from hansard.agents.annotations.conversations import Conversation
+from hansard.agents.annotations.statements import Checkpoint
+from hansard.agents.annotations.windows import Compaction
+from hansard.agents.board.operations import BoardEntry, Expected
+from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
+from hansard.agents.board.write import Resolution, Resolve
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
+from hansard.agents.run_index import RunsWanted
+from hansard.agents.steps.recorder import Settle
+from hansard.agents.steps.secrets import SecretProvider
+from hansard.agents.steps.tools import Reconcile, ToolSpec
+from hansard.agents.team.mail import Mail
+from hansard.agents.team.tasks import Task, TaskEntry
+from hansard.agents.team.twins import AsyncTeam, Team
+from hansard.bus.states.replay import RunView
+from hansard.client.common import AsyncCommonRecord, CommonRecord
+from hansard.client.connect import Connecting
+from hansard.client.options import (
+    ConnectOptions,
+    MoreSettings,
+    RecordOptions,
+    RunOptions,
+    SessionOptions,
+)
+from hansard.client.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
+from hansard.client.resumable import AsyncResumable, Resumable
+from hansard.client.session import AsyncCommonSession, CommonSession, SessionTasks, SessionThread
+from hansard.client.sql_answer import SqlAnswer
+from hansard.domain.agent import (
+    AgentState,
+    Alternative,
+    CheckpointSaved,
+    DecisionMade,
+    HandedOff,
+    MessageAdded,
+    Moment,
+    ResourceAccessed,
+    StatedFact,
+)
+from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
+from hansard.domain.board import BoardState
+from hansard.domain.compaction import ContextCompacted
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
+from hansard.domain.run import Chain, RunAgentLeft, RunAssigned, RunForked, RunScored, RunState
+from hansard.domain.snapshot import (
+    ContextWindow,
+    Outcome,
+    ResourceAccess,
+    Snapshot,
+    SnapshotMetadata,
+    SnapshotResult,
+    SnapshotState,
+    ToolExecution,
+)
+from hansard.domain.steps import (
+    AnswerSource,
+    Failure,
+    Join,
+    Step,
+    StepAttempted,
+    ToolDeclared,
+    Withheld,
+)
+from hansard.domain.team.task import TaskAdded, TaskState, TaskStatus, TeamState
+from hansard.inspect.audit import Audited, Group, Looked
+from hansard.inspect.savings import Saved, Savings, SavingsAnswer
+from hansard.inspect.what_left import SentOut
+
+__all__ = [
+    "AgentState",
+    "AgentStream",
+    "Alternative",
+    "AnswerSource",
+    "Approval",
+    "ApprovalRequested",
+    "ApprovalStatus",
+    "AskOptions",
+    "AsyncBoard",
+    "AsyncCommonRecord",
+    "AsyncCommonSession",
+    "AsyncResumable",
+    "AsyncTeam",
+    "AsyncTransaction",
+    "AuditOptions",
+    "AuditReport",
+    "Audited",
+    "Board",
+    "BoardEntry",
+    "BoardState",
+    "BudgetOptions",
+    "Chain",
+    "Checkpoint",
+    "CheckpointSaved",
+    "CommonRecord",
+    "CommonSession",
+    "Compaction",
+    "ConnectOptions",
+    "Connecting",
+    "ContextCompacted",
+    "ContextWindow",
+    "Conversation",
+    "DecisionList",
+    "DecisionMade",
+    "DecisionReport",
+    "Expected",
+    "Failure",
+    "GateRule",
+    "Group",
+    "HandedOff",
+    "Join",
+    "KeyStream",
+    "ListedApproval",
+    "Looked",
+    "Mail",
+    "MessageAdded",
+    "Moment",
+    "MoreSettings",
+    "Outcome",
+    "Reconcile",
+    "RecordOptions",
+    "Resolution",
+    "Resolve",
+    "ResourceAccess",
+    "ResourceAccessed",
+    "Resumable",
+    "RuleOptions",
+    "RunAgentLeft",
+    "RunAssigned",
+    "RunForked",
+    "RunOptions",
+    "RunScored",
+    "RunState",
+    "RunStream",
+    "RunView",
+    "RunsWanted",
+    "Saved",
+    "Savings",
+    "SavingsAnswer",
+    "SecretProvider",
+    "SentOut",
+    "SessionOptions",
+    "SessionTasks",
+    "SessionThread",
+    "Settle",
+    "Snapshot",
+    "SnapshotMetadata",
+    "SnapshotResult",
+    "SnapshotState",
+    "SqlAnswer",
+    "StatedFact",
+    "Step",
+    "StepAttempted",
+    "Task",
+    "TaskAdded",
+    "TaskEntry",
+    "TaskState",
+    "TaskStatus",
+    "Team",
+    "TeamState",
+    "ToolDeclared",
+    "ToolExecution",
+    "ToolSpec",
+    "Transaction",
+    "Withheld",
+    "WorkspaceStream",
+]
