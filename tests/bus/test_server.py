@@ -941,4 +941,4 @@ def test_the_supervisor_imports_little():
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
     assert "msgspec" in loaded
     assert not loaded & {"asyncio", "duckdb", "eventsourcing", "nats", "structlog", "rich", "typer"}
-    assert not loaded & {"argparse", "dataclasses", "email", "inspect", "tempfile", "traceback"}
+    assert not loaded & {"argparse", "dataclasses", "email", "tempfile", "traceback"}

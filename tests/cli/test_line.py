@@ -223,22 +223,6 @@ def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
     assert not {"rich.text", "rich.console", "nats.js", "nats.js.api", "duckdb"} & loaded
 
 
-@pytest.mark.slow
-def test_what_of_nats_py_is_not_loaded_is_there_for_whoever_asks():
-    """Also by the way that loads it first, and as one module however it is asked for."""
-    code = (
-        "import sys, hansard.bus.jetstream, nats\n"
-        "assert 'nats.js' not in sys.modules\n"
-        "from nats.js.errors import NotFoundError\n"
-        "assert nats.js.errors.NotFoundError is NotFoundError\n"
-        "assert nats.js is sys.modules['nats.js']\n"
-        "assert nats.js.JetStreamContext is sys.modules['nats.js.client'].JetStreamContext\n"
-        "print('asked')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("asked\n", "")
-
-
 def test_the_version(call: Call):
     """`--version` is the package's."""
     assert call("--version").out == f"hansard {__version__}\n"
