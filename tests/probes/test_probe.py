@@ -43,6 +43,9 @@ def mail(to: str, text: str) -> str:
     return f"{text} to {to}"
 
 
+is_fork = "HANSARD_RUN" in os.environ  # a record that is opened takes it out
+
+
 def decide(session):
     time.sleep(float(os.environ.get("PROBE_SLEEPS", 0)))
     found = customer(int(number))
@@ -51,7 +54,7 @@ def decide(session):
         chosen = "approve"
     if rule == "model":
         chosen = {"yes": "approve", "no": "decline"}[opinion(f"Is {found['gender']} fine?")]
-    if rule == "noisy" and os.environ.get("HANSARD_RUN"):
+    if rule == "noisy" and is_fork:
         chosen = "decline" if chosen == "approve" else "approve"
     session.decide("Grant?", selected=chosen, inputs=[found],
                    threshold=0.5, alternatives=[{"id": "approve", "score": 0.6}, {"id": "decline"}])

@@ -404,7 +404,8 @@ def check_life(store: Store, name: str, state: RunState, cut: int = 0) -> None:
     assert row["trial"] == assigned.trial
     assert row["error_type"] == (failed.type if failed else None)
     assert row["error"] == (failed.message if failed else None)
-    assert (row["ended_at"] is None) == (state.status == "open")
+    if state.status == "open":  # of an import that gives no times an ended run has none, either
+        assert row["ended_at"] is None
     if cut:
         assert state.forked is not None
         assert (row["parent"], row["effects"]) == (state.forked.parent, state.forked.effects)

@@ -559,6 +559,10 @@ class _InPlace:
         return self._session.call(spec, args, kwargs)
 
 
+_run_actions = sync(_Replaying.run_actions)
+_run_experience = sync(_Replaying.run_experience)
+
+
 class OnPortal(_Replaying):
     """What the sync twin does its own way: a call waits in its thread; one that is on record is
     answered there, without the broker.
@@ -649,8 +653,8 @@ class OnPortal(_Replaying):
         )
         raise Refused(message)
 
-    run_actions = sync(_Replaying.run_actions)  # type: ignore[arg-type]  # that of the base is awaited
-    run_experience = sync(_Replaying.run_experience)  # type: ignore[arg-type]  # that of the base is awaited
+    run_actions = _run_actions  # type: ignore[assignment]  # that of the base is awaited
+    run_experience = _run_experience  # type: ignore[assignment]  # that of the base is awaited
 
     def thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> SessionThread[T]:
         """Run a function in a thread with a scope of its own; `.result()` joins it."""
