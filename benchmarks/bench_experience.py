@@ -20,7 +20,7 @@ from benchmarks import _report
 from hansard.domain.actions.cache import CachedAction, ElementTargets
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.demonstration import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.projections.search.files import FileWords
 
 EXPERIENCES = _report.sized(10_000, 60)

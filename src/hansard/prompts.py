@@ -3,7 +3,7 @@
 from hansard.agents.prompts.evolve import Evolver
 from hansard.agents.prompts.store import Prompt
 from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
-from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions
+from hansard.client.options import PromptAliasOptions, PromptVersionOptions
 from hansard.domain.prompt import PromptText
 from hansard.domain.steps import PromptUse
 from hansard.inspect.prompts import (

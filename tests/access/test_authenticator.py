@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.access import principals, roles, tokens
+from hansard.agents.access import authenticator as tokens
+from hansard.agents.access import principals, roles
 from hansard.agents.access.authenticator import AccessDenied, Authenticator
 from hansard.agents.access.denials import OPERATIONS_MAX, OTHER, Denials
 from hansard.agents.workspace import Workspace

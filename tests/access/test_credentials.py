@@ -12,12 +12,11 @@ import pytest
 
 import hansard
 from hansard import settings as configuration
-from hansard.agents.access import tokens
+from hansard.agents.access import authenticator as tokens
 from hansard.bus import access
 from hansard.bus.access import BadCredentials, Credentials
 from hansard.bus.errors import NotFound
-from hansard.client.credentials import seconds
-from hansard.client.logins import telling
+from hansard.client.credentials import seconds, telling
 from hansard.domain.errors import BadValue
 from tests.access.desk import HANSARD, PROGRAM, Desk
 from tests.access.programs.killed import POINTS

@@ -19,11 +19,12 @@ from hansard.agents.access.carried import Carried
 from hansard.agents.access.denials import Denials
 from hansard.agents.experiments import prices, scoring
 from hansard.agents.opening import Options
-from hansard.agents.policy import approvals, labels, refusals
+from hansard.agents.policy import approvals, labels
+from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.approvals import Approvals
 from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget
-from hansard.agents.team.heartbeat import Heartbeat
+from hansard.agents.team.claimed import Heartbeat
 from hansard.agents.team.store import TeamStore
 from hansard.agents.transact import TRIES_MAX
 from hansard.agents.workspace import Workspace

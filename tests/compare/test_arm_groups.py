@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.inspect.arm_groups import groups
+from hansard.inspect.comparison_parts import groups
 
 
 def test_an_arm_between_two_that_differ_is_in_both_groups():

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain.actions.cache import CachedAction, ElementTargets
-from hansard.domain.experience.demonstration import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.wording import wording
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "data" / "browser" / "demos"

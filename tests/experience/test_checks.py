@@ -14,7 +14,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience.checks import CheckFailure, Guard, Move, Situation
-from hansard.domain.experience.demonstration import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.procedure import END
 from tests.actions.test_cache import entry

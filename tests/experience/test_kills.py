@@ -19,7 +19,7 @@ from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.demonstration import Demonstration
+from hansard.domain.experience.distil import Demonstration
 from tests.actions.test_kills import DOUBT, ROOT, RUN_S_MAX, SIGKILLED, Form, browser, form
 from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown

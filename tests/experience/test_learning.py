@@ -13,7 +13,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.demonstration import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.procedure import END, START, Walk
 from hansard.domain.experience.wording import kinds, wording
 from tests.experience.demos import FOLDER, demonstrations

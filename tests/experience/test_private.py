@@ -19,7 +19,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.checks import Guard
-from hansard.domain.experience.demonstration import Demonstration
+from hansard.domain.experience.distil import Demonstration
 from hansard.domain.redaction import SECRET_LENGTH_MIN
 from tests.experience.test_learning import shown
 

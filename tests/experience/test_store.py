@@ -15,7 +15,7 @@ import hansard
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.demonstration import Demonstration
+from hansard.domain.experience.distil import Demonstration
 from tests.experience.demos import FOLDER, demonstrations
 from tests.experience.test_miniwob import OTHERS, SURE
 

@@ -30,7 +30,7 @@ from hansard.bus.portal import portal
 from hansard.bus.server.hosting import Host
 from hansard.bus.server.lease import BadDataDir, Durability, hindrance, join, peek
 from hansard.bus.whole_file import Unwritable
-from hansard.client.credentials_file import drafting
+from hansard.client.credentials import drafting
 from hansard.client.protocol.faults import of_service
 from hansard.domain.agent import CheckpointSaved
 from hansard.domain.ids import AgentStream, KeyStream

@@ -99,7 +99,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
 @pytest.mark.usefixtures("deepagents")
 def test_deepagents_reads_and_writes_the_agents_files(record, session):
     """As the protocol says: listings, windows, edits, literal search, globs, whole files."""
-    from hansard.integrations.memory.deepagents_backend import (  # noqa: PLC0415 -- takes a second
+    from hansard.integrations.memory.deep_agent import (  # noqa: PLC0415 -- takes a second
         MemoryBackend,
     )
 
@@ -172,7 +172,7 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
 
 def test_each_call_is_a_step_of_the_agent(record, session):
     """Reads count as well."""
-    from hansard.integrations.memory.deepagents_backend import (  # noqa: PLC0415 -- takes a second
+    from hansard.integrations.memory.deep_agent import (  # noqa: PLC0415 -- takes a second
         MemoryBackend,
     )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
-from hansard.bus.validation import _recheck_memory
+from hansard.bus.validation import check as _recheck_memory
 from hansard.domain.board import By
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor

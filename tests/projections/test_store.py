@@ -12,12 +12,17 @@ import pytest
 from hansard.domain import run
 from hansard.domain.errors import BadName
 from hansard.domain.ids import RunStream
-from hansard.projections import table_schema
+from hansard.projections import table_files as table_schema
 from hansard.projections.errors import Behind, Held, Newer, Older, ProjectionError, Unusable
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store
-from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
-from hansard.projections.table_schema import VERSION, schema_digest
+from hansard.projections.table_files import (
+    VERSION,
+    ProjectorStatus,
+    TableFiles,
+    WriteLock,
+    schema_digest,
+)
 from tests.projections.support import Messages, fill
 
 

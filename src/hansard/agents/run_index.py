@@ -13,11 +13,10 @@ from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.states.replay import fold_life
 from hansard.bus.times import EventTime, began
 from hansard.domain.choices import check_options, chosen, nearest
-from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
 from hansard.domain.ids import RunStream
 from hansard.domain.run import FORK_DEPTH_MAX, RunAssigned, RunForked, RunState, RunStatus
-from hansard.domain.times import moment
+from hansard.domain.times import claimed_time, moment
 
 LIVES_AT_ONCE_MAX = 200
 """Lives in one request, so that damage in one of them leaves the others to be read together."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.board.written import written
+from hansard.agents.board.write import written
 from hansard.agents.steps import payloads
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided

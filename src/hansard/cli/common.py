@@ -11,7 +11,11 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from hansard.cli.exit_codes import PIPE_CLOSED
+ERROR = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+"""The reader of a pipe left, or has stopped reading."""
+
 
 P = ParamSpec("P")
 

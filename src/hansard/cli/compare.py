@@ -15,7 +15,7 @@ from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
 from hansard.cli.output import Bytes, Column, Hint, Lines, Part
 from hansard.inspect import comparison as reads
-from hansard.inspect.blocks import Heading, Paragraph, Table
+from hansard.inspect.comparison import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks, sections
 from hansard.inspect.texts import plain_text
 from hansard.projections.report import Question, Report, task_labels

@@ -22,8 +22,8 @@ from hansard.cli.output import Hint, Part
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory.events import ORG, space_name
+from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict
-from hansard.domain.memory.unified import unified
 from hansard.inspect.acknowledgements import (
     MemoryCheckedOut,
     MemoryConflicting,

@@ -12,7 +12,7 @@ from hansard.cli import output
 from hansard.cli.common import Because, By, Json, do, noun, work
 from hansard.cli.opening import reading, settings
 from hansard.cli.output import Column
-from hansard.client.logins import tell_broker
+from hansard.client.credentials import tell_broker
 from hansard.domain.principal import PrincipalKind
 from hansard.inspect.acknowledgements import PrincipalNamed, Revoked
 from hansard.inspect.principals import Standing, list_logins

@@ -2,22 +2,203 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import os
 import re
+import stat
+from collections.abc import AsyncGenerator, Generator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from hansard.agents.access import principals, tokens
+from hansard.agents.access import authenticator as tokens
+from hansard.agents.access import principals
 from hansard.agents.workspace import Workspace
 from hansard.bus import access, subjects
 from hansard.bus.access import BadCredentials, BrokerUser, Credentials
+from hansard.bus.file_lock import take
+from hansard.bus.loggers import logger
 from hansard.bus.os_user import OS_USER
-from hansard.client.credentials_file import Draft, drafting
-from hansard.client.logins import tell_broker, url_of
-from hansard.client.opening import reading
-from hansard.domain.errors import BadValue, CallerError, Refused
+from hansard.bus.server.hosting import join_in_thread
+from hansard.bus.whole_file import Unwritable
+from hansard.client.opening import data_dir_of, reading
+from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token
 from hansard.settings import Settings
+
+LOOK_S = 30.0
+"""Between two looks for tokens that have expired: what their holders reach until then is a service
+that refuses them already.
+"""
+
+_log = logger(__name__)
+_LOGIN = re.compile(r"(?<=://)[^@/\s]+@")
+
+
+async def tell_broker(settings: Settings, workspace: Workspace) -> bool:
+    """Bring the embedded server up to the record; False for an outside one, whose configuration
+    is its operator's. The workspace must be open: it holds the server. Raises AccessNotTold.
+    """
+    if settings.nats_url is not None:
+        return False
+    await access.tell_server(
+        data_dir_of(settings), workspace.log.workspace, partial(principals.broker_users, workspace)
+    )
+    return True
+
+
+@contextlib.asynccontextmanager
+async def telling(
+    settings: Settings, workspace: Workspace, *, look_s: float = LOOK_S
+) -> AsyncGenerator[None]:
+    """Keep the embedded server up to the record for as long as the block runs: whose token has
+    expired is put out, too, although no event says so. Raises AccessNotTold for the first time.
+    """
+    if not await tell_broker(settings, workspace):
+        yield
+        return
+    task = asyncio.create_task(_keep_told(settings, workspace, look_s))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _keep_told(settings: Settings, workspace: Workspace, look_s: float) -> None:
+    told = await principals.broker_users(workspace)
+    while True:
+        await asyncio.sleep(look_s)
+        try:
+            users = await principals.broker_users(workspace)
+            if users != told:
+                await tell_broker(settings, workspace)
+                told = users
+        except HansardError as error:  # the server may be on its way back: look again
+            _log.warning("the broker could not be told whom to let in", error=str(error))
+
+
+async def url_of(settings: Settings) -> str:
+    """Where the broker is, without anybody's login; waits for one that is being restarted.
+
+    Raises ServerError.
+    """
+    if settings.nats_url is not None:
+        return _LOGIN.sub("", settings.nats_url)
+    lease = await join_in_thread(data_dir_of(settings))
+    with lease:
+        return lease.info.url
+
+
+PRIVATE_FILE = 0o600
+
+
+class Draft:
+    """The hidden file, held: no other process makes the same credentials meanwhile."""
+
+    def __init__(self, place: Path, hidden: Path, fd: int) -> None:
+        self._place = place
+        self._hidden = hidden
+        self._fd = fd
+
+    def found(self) -> Credentials | None:
+        """What an attempt before this one began with; None where it had not got so far."""
+        try:
+            return access.load(self._hidden)
+        except BadCredentials:
+            return None
+
+    def write(self, credentials: Credentials) -> None:
+        """Put them on disk, before anybody else knows of them. Raises Unwritable."""
+        try:
+            os.ftruncate(self._fd, 0)
+            left = access.encode(credentials)
+            written = 0
+            while written < len(left):
+                written += os.pwrite(self._fd, left[written:], written)
+            os.fsync(self._fd)
+            _sync(self._place.parent)
+        except OSError as error:
+            raise Unwritable(self._place, error) from error
+
+    def finish(self) -> None:
+        """Move them to their place. Raises Unwritable."""
+        try:
+            self._hidden.replace(self._place)
+            _sync(self._place.parent)
+        except OSError as error:
+            raise Unwritable(self._place, error) from error
+
+    def drop(self) -> None:
+        """Remove the hidden file: there is nothing to go on with."""
+        self._hidden.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def drafting(place: Path) -> Generator[Draft]:
+    """Hold the hidden file beside a place. Raises Unwritable, Refused where another holds it."""
+    hidden = place.parent / f".{place.name}.part"
+    if place.exists() and not place.is_file():
+        raise Unwritable(place, OSError("it is no file"))
+    try:
+        fd = _held(hidden)
+    except BlockingIOError:
+        message = f"another process is making {str(place)!r} now: wait for it, then try again"
+        raise Refused(message) from None
+    except OSError as error:
+        raise Unwritable(place, error) from error
+    try:
+        yield Draft(place, hidden, fd)
+    finally:
+        os.close(fd)
+
+
+def _held(hidden: Path) -> int:
+    """The hidden file, open and locked, and really the one that stands there now."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        fd = os.open(hidden, flags, PRIVATE_FILE)
+        try:
+            _take_own(fd, hidden)
+            os.fchmod(fd, PRIVATE_FILE)
+            if _is(fd, hidden):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # whoever held it moved it to its place meanwhile
+
+
+def _take_own(fd: int, hidden: Path) -> None:
+    """Lock it. Raises PermissionError for a file that somebody put there to have what is written to
+    it, BlockingIOError where another process holds it.
+    """
+    found = os.fstat(fd)
+    is_file = stat.S_ISREG(found.st_mode)
+    if not is_file or found.st_uid != os.geteuid() or found.st_nlink > 1:
+        raise PermissionError(errno.EPERM, f"{str(hidden)!r} was put there by another")
+    if not take(fd):
+        raise BlockingIOError
+
+
+def _is(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _sync(folder: Path) -> None:
+    """Have a folder's entries on disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
 
 NEVER = "never"
 _LIFE = re.compile(r"(?P<count>[1-9][0-9]{0,8})(?P<unit>[smhdw])")

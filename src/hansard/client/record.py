@@ -71,10 +71,17 @@ from hansard.client.optimizing import (
     optimize_async,
     wanted_of,
 )
-from hansard.client.options import Defaults, RunOptions, wanted
+from hansard.client.options import (
+    Defaults,
+    PromptAliasOptions,
+    PromptVersionOptions,
+    RunOptions,
+    drafted,
+    moving,
+    wanted,
+)
 from hansard.client.promotion import PRODUCTION, Promotion
 from hansard.client.promotion import promote as promoted
-from hansard.client.prompt_options import PromptAliasOptions, PromptVersionOptions, drafted, moving
 from hansard.client.reports import (
     AuditOptions,
     AuditQuestion,

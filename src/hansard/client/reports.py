@@ -1,6 +1,6 @@
 """What `record.compare` and `record.why` answer: the structs that the commands print, with the
 forms that a notebook and a terminal show. Both are made of the same blocks as the commands' tables
-(`hansard.inspect.blocks`).
+(`hansard.inspect.comparison`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from hansard.domain.errors import BadValue, CallerError
 from hansard.inspect import comparison_parts
 from hansard.inspect.answer import Answer
 from hansard.inspect.audit import Audit, Only, audit
-from hansard.inspect.blocks import Heading, Paragraph, Table
-from hansard.inspect.comparison import Comparison
+from hansard.inspect.comparison import Comparison, Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import Block
 from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.texts import plain_text

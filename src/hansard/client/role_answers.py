@@ -16,7 +16,7 @@ import msgspec
 
 from hansard.agents.access import queries, roles
 from hansard.agents.access.carried import Carried
-from hansard.agents.policy import refusals
+from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import Permit, trusts
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,37 @@ import msgspec
 from hansard.inspect.answer import Answer
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question, Report, report
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """A heading."""
+
+    text: str
+
+
+class Paragraph(msgspec.Struct, frozen=True):
+    """A paragraph; `verdict` where it is one; `brief` where it is a line among others."""
+
+    text: str
+    verdict: str = ""
+    brief: bool = False
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table: columns (a name that begins with `>` is of numbers) and rows of texts. Over it
+    stands its title; `left_out` says what is not among the rows, and whether that is before them.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    title: str = ""
+    left_out: str = ""
+    left_out_before: bool = False
+
+
+Said = Heading | Paragraph | Table
+"""What any answer is made of; a comparison has plots, too."""
+
 
 Row = dict[str, Any]
 """A line of the report."""

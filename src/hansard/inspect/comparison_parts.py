@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 
 from hansard.domain.counted import counted, listed
 from hansard.domain.errors import CallerError
-from hansard.inspect.arm_groups import groups
-from hansard.inspect.blocks import Heading, Paragraph, Table
+from hansard.inspect.comparison import Heading, Paragraph, Table
 from hansard.inspect.comparison_summary import summary, uneven, uneven_in_words
 from hansard.inspect.comparison_words import (
     LOST_UNITS_P,
@@ -24,6 +24,37 @@ from hansard.inspect.comparison_words import (
     ranks,
 )
 from hansard.projections.report import Part, Report
+
+GROUPS_MAX = 200
+"""Groups that are looked for: from more on, which arms are alike is told of each arm alone."""
+
+
+def groups(order: Sequence[str], alike: Mapping[str, AbstractSet[str]]) -> list[list[str]]:
+    """The groups of arms of which no two were told apart, as large as they can be; each in the
+    order given, and they in that of their first arms. An arm may be in several. None where there
+    would be more than GROUPS_MAX.
+
+    Piepho, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons (2004):
+    a group of all is split at each pair that differs, and groups within others are dropped.
+    """
+    found = [frozenset(order)]
+    for place, one in enumerate(order):
+        for other in order[place + 1 :]:
+            if other in alike[one]:
+                continue
+            split = [group for group in found if {one, other} <= group]
+            kept = [group for group in found if group not in split]
+            parts = {group - {name} for group in split for name in (one, other)}
+            found = kept + [
+                part
+                for part in parts
+                if not any(part < each for each in (*kept, *parts)) and part not in kept
+            ]
+            if len(found) > GROUPS_MAX:
+                return []
+    ordered = [[name for name in order if name in group] for group in found]
+    return sorted(ordered, key=lambda group: [order.index(name) for name in group])
+
 
 PATH_MAX = 8
 """Tools that are named of a sequence."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hansard.domain.counted import counted, listed
-from hansard.inspect.blocks import Paragraph
+from hansard.inspect.comparison import Paragraph
 from hansard.inspect.comparison_words import (
     LOST_UNITS_P,
     NO_VERDICT,

@@ -13,7 +13,7 @@ from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.demonstration import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience, Lesson
 from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache

@@ -11,7 +11,7 @@ from hansard.domain.counted import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect import decision_parts
 from hansard.inspect.answer import Answer
-from hansard.inspect.blocks import Heading, Paragraph, Said, Table
+from hansard.inspect.comparison import Heading, Paragraph, Said, Table
 from hansard.inspect.decision_parts import Told
 from hansard.projections.reader import Reader
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hansard.projections.columns import EVERYWHERE, section
 from hansard.projections.store import Store
-from hansard.projections.table_schema import schema_files
+from hansard.projections.table_files import schema_files
 
 HEAD = """# Tables and SQL
 

@@ -19,12 +19,12 @@ from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
 from hansard.bus.marks import link
 from hansard.bus.validation.check import RawMessage
-from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.fold import Fold
 from hansard.domain.streams import may_hold
+from hansard.domain.times import claimed_time
 from hansard.projections._arrow import Shape
 
 EVENT_BITS = 16

@@ -41,8 +41,14 @@ from hansard.projections.rows import (
     Row,
     digest,
 )
-from hansard.projections.table_files import new_file, private, wal
-from hansard.projections.table_schema import VERSION, schema_digest, schema_sql
+from hansard.projections.table_files import (
+    VERSION,
+    new_file,
+    private,
+    schema_digest,
+    schema_sql,
+    wal,
+)
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""

@@ -11,9 +11,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import time
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +24,40 @@ import msgspec
 from hansard.bus.file_lock import take, take_by
 from hansard.domain.ids import workspace_name
 from hansard.projections.errors import Held, unusable
+
+VERSION = 48
+"""Raise it in a release that changes the schema: the releases before then refuse the file. Between
+releases the digest alone tells schemas apart."""
+
+_HERE = Path(__file__).parent
+
+
+def schema_files() -> list[Path]:
+    """Return the files that create every table, view and macro, in order."""
+    return _files("schema/*.sql")
+
+
+@cache
+def schema_sql() -> str:
+    """Return the statements that create every table, view and macro, in order."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in schema_files())
+
+
+@cache
+def schema_digest() -> str:
+    """Return the SHA-256 of all that decides which tables, views and rows follow from a log: the
+    schema, the meanings of its columns, and the statements that fill the tables.
+    """
+    found = hashlib.sha256()
+    for path in (*_files("schema/*"), *_files("tables/*.sql")):
+        text = path.read_bytes()
+        found.update(f"{path.name} {len(text)}\n".encode() + text)
+    return found.hexdigest()
+
+
+def _files(pattern: str) -> list[Path]:
+    return sorted(_HERE.glob(pattern))
+
 
 LINE_BYTES = 512
 """What the lock file holds at most: it is written at once, so that no reader sees half of it."""

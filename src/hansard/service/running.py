@@ -16,7 +16,7 @@ from hansard.bus import subjects
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
-from hansard.client.logins import telling
+from hansard.client.credentials import telling
 from hansard.client.opening import Broker, open_workspace
 from hansard.client.protocol import wire
 from hansard.client.role_answers import ask_as, read_as

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.inspect.blocks import Heading, Paragraph, Table
+from hansard.inspect.comparison import Heading, Paragraph, Table
 from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks
 from hansard.inspect.comparison_words import interval, number
 from hansard.inspect.decision_parts import Told

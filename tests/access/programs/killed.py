@@ -15,17 +15,17 @@ import hansard.agents.access.principals
 import hansard.bus.server.files
 import hansard.bus.server.logins
 import hansard.cli.credentials
-import hansard.client.credentials_file
+import hansard.client.credentials
 from hansard.cli import main
 
 POINTS: dict[str, tuple[Any, str]] = {
-    "draft": (hansard.client.credentials_file.Draft, "write"),
+    "draft": (hansard.client.credentials.Draft, "write"),
     "register": (hansard.agents.access.principals, "register"),
     "issue": (hansard.agents.access.principals, "issue"),
     "access": (hansard.bus.server.files.ServerFiles, "write_access"),
     "config": (hansard.bus.server.files.ServerFiles, "write_access_config"),
     "reload": (hansard.bus.server.logins, "_have_reloaded"),
-    "finish": (hansard.client.credentials_file.Draft, "finish"),
+    "finish": (hansard.client.credentials.Draft, "finish"),
     "tell": (hansard.cli.credentials, "_tell"),
 }
 """Of `hansard credentials`, in their order."""

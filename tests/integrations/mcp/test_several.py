@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.several import Several
+from hansard.integrations.mcp.serving import Several
 from hansard.integrations.mcp.upstream import Upstream
 from tests.cli.support import Call
 from tests.faults._warm import python

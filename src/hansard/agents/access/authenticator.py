@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import b32encode
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
-from hansard.agents.access import tokens
 from hansard.agents.access.carried import Carried
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
@@ -27,6 +31,59 @@ from hansard.domain.principal import PrincipalKind, PrincipalState, Token, expir
 from hansard.domain.roles import model as role_events
 from hansard.domain.roles import role
 from hansard.domain.roles.role import RoleState
+
+SECRET_BYTES = 32
+_TOKEN = re.compile(r"hsd_(?P<id>[0-9a-f]{32})_(?P<secret>[a-z2-7]{52})")
+_ID = re.compile(r"[0-9a-f]{32}")
+_NOTHING = "0" * 64
+"""What a secret is compared with where there is no token: no text is known to have this digest."""
+
+
+class Issued(msgspec.Struct, frozen=True):
+    """A new token: its public id, and the text to hand over once. It is nowhere on record."""
+
+    id: str
+    token: str
+
+    @property
+    def digest(self) -> str:
+        """What is on record of it."""
+        return digest_of(self.token.rpartition("_")[2])
+
+    def __repr__(self) -> str:
+        return f"Issued(id={self.id!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("id", self.id)]
+
+
+def new_token() -> Issued:
+    """A token that is not issued yet."""
+    token_id = secrets.token_hex(16)
+    secret = b32encode(secrets.token_bytes(SECRET_BYTES)).decode().rstrip("=").lower()
+    return Issued(token_id, f"hsd_{token_id}_{secret}")
+
+
+def digest_of(secret: str) -> str:
+    """What is on record of a secret: its SHA-256, in hex."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_id(text: str) -> bool:
+    """Whether that looks like the public id of a token."""
+    return _ID.fullmatch(text) is not None
+
+
+def parsed(token: str) -> tuple[str, str] | None:
+    """A token's id and secret; None for a text that is no token."""
+    found = _TOKEN.fullmatch(token)
+    return (found["id"], found["secret"]) if found is not None else None
+
+
+def matches(secret: str, digest: str | None) -> bool:
+    """Whether a secret has a digest, in a time that tells nothing of either. None matches none."""
+    given, wanted = digest_of(secret).encode(), (digest or _NOTHING).encode()
+    return hmac.compare_digest(given, wanted) and digest is not None
 
 
 class AccessDenied(HansardError):
@@ -117,10 +174,10 @@ class Authenticator:
         on record; an expiry at its moment by this process's clock.
         """
         state = self._principals.get(name)
-        given = tokens.parsed(token)
+        given = parsed(token)
         token_id, secret = given if given is not None else ("", "")
         found = state.tokens.get(token_id) if state is not None else None
-        proven = tokens.matches(secret, found.issued.digest if found is not None else None)
+        proven = matches(secret, found.issued.digest if found is not None else None)
         reason = self._why_not(name, role, found, proven=proven)
         if reason is not None or state is None or state.kind is None or found is None:
             raise AccessDenied(

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from hansard.agents.access import roles, tokens
-from hansard.agents.access.tokens import Issued
+from hansard.agents.access import authenticator as tokens
+from hansard.agents.access import roles
+from hansard.agents.access.authenticator import Issued
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.access import BrokerUser

@@ -24,12 +24,13 @@ from hansard.agents.board.write import (
     Ask,
     BoardWrite,
     Resolve,
+    Written,
     check_resolve,
     labels_given,
     told_label,
     told_write,
+    written,
 )
-from hansard.agents.board.written import Written, written
 from hansard.agents.flow import Flow, Io
 from hansard.agents.policy.permits import reads, writes
 from hansard.agents.steps import payloads

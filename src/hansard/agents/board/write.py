@@ -1,7 +1,7 @@
 """A write to shared state: the keys' commits, made together with the step's outcome.
 
 That of one key may be a commit of its own, between the step's intent and its outcome. It names the
-intent by its cause, and `hansard.agents.board.written` finds it by that.
+intent by its cause, and `hansard.agents.board.write` finds it by that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from hansard.agents.access.carried import CarriedLog
-from hansard.agents.board.written import SEVERAL
 from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.errors import Blocked
 from hansard.agents.steps import payloads
@@ -25,6 +24,7 @@ from hansard.agents.steps.scope import Scope, enter
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.codec import record
 from hansard.bus.fetching import drive_fetch
+from hansard.bus.states.replay import States, evolve_board
 from hansard.bus.writer import MERGE_BYTES_MAX
 from hansard.domain import merges, values
 from hansard.domain.board import (
@@ -39,11 +39,51 @@ from hansard.domain.board import (
 )
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Recorded
-from hansard.domain.ids import KeyStream
+from hansard.domain.ids import AgentStream, KeyStream
 from hansard.domain.label import Label, join
 from hansard.domain.payload import references
-from hansard.domain.steps import StepCompleted
+from hansard.domain.steps import Step, StepCompleted, StepStatus
 from hansard.domain.values import Plain
+
+SEVERAL = "board.commit"
+"""The operation that may write several keys, and so is always one commit with its step."""
+
+UNTOLD = (StepStatus.REQUESTED, StepStatus.IN_DOUBT, StepStatus.NOT_DONE)
+"""What a step without an outcome is. Whoever settled it as not done may have looked just before it
+wrote.
+"""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What a step wrote to a key: how many events in one commit, and the key's state after it."""
+
+    key: str
+    changed: int
+    state: BoardState
+
+
+async def written(states: States, stream: AgentStream, step: Step) -> Written | None:
+    """What an intent without an outcome wrote by a commit of its own, by what the log has now.
+
+    None where it wrote nothing; it never will if the agent's stream has gone on after it, as it has
+    for every session but the one that has the intent. Costs a read of the key's history.
+    """
+    writes = step.kind == "board" and step.is_of_world and step.tool != SEVERAL
+    if not writes or step.status not in UNTOLD:
+        return None
+    position = await states.position_of(stream, step.version)
+    if position is None:
+        return None
+    intent = (await states.log.at(position)).commit
+    cause = intent.events[step.version - intent.version].id
+    key = msgspec.json.decode(step.arguments)["key"]
+    state = BoardState()
+    for stored in await states.commits(KeyStream(stream.run, key)):
+        evolve_board(state, stored)
+        if stored.commit.causation == cause:
+            return Written(key, len(stored.commit.events), state)
+    return None
+
 
 RESOLVES_MAX = 1_000
 """Most times one write is settled by its resolver; each time somebody else wrote meanwhile. With 50

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never, get_args
 
 import msgspec
 
-from hansard.agents.exchange._section_comparison import SectionComparison
-from hansard.agents.exchange._sense import Sense
 from hansard.agents.exchange.format import (
     FORMAT,
     PART_BYTES,
@@ -31,17 +29,202 @@ from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.codec import decode, revive
 from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, torn
-from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin
+from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin, Stored
 from hansard.domain import ids
 from hansard.domain.agent import MessageAdded
-from hansard.domain.counted import listed
-from hansard.domain.errors import BadName, Corrupt, UnknownEvent
+from hansard.domain.counted import counted, listed
+from hansard.domain.errors import BadName, Corrupt, RecordError, UnknownEvent
 from hansard.domain.events import Commit, Event, Tx
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.ids import (
+    AgentStream,
+    KeyStream,
+    RunStream,
+    StreamId,
+    WorkspaceStream,
+    in_run,
+    run_of,
+)
 from hansard.domain.integrity.content import foreign
 from hansard.domain.integrity.fold import Fold
 from hansard.domain.run import RunForked, RunStarted
-from hansard.domain.steps import StepRequested
+from hansard.domain.steps import StepEvent, StepRequested
+
+
+class _Here(msgspec.Struct):
+    """A run or conversation as it stands here.
+
+    `commits` has the position and the hash of the body, by stream and version; `vector` the version
+    of each stream by name, inherited ones included. `met` are those commits that the section has
+    too, `new` is the first that only the section has.
+    """
+
+    commits: dict[tuple[StreamId, int], tuple[int, int]] = {}
+    vector: dict[str, int] = {}
+    met: int = 0
+    new: tuple[StreamId, int] | None = None
+
+
+class SectionComparison:
+    """Compares a section's commits with those of a workspace. Memory: some 300 bytes for each
+    commit that stands here of a run that the section has, too.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._log = workspace.log
+        self._here: dict[str | WorkspaceStream, _Here] = {}
+
+    def has(self, stream: StreamId, version: int) -> bool:
+        """Whether a commit that was compared stands here."""
+        here = self._here.get(_whole(stream))
+        return here is not None and (stream, version) in here.commits
+
+    async def compare(self, stream: StreamId, commit: Commit, body: bytes) -> bool:
+        """Whether a commit stands here. Raises Damaged where another one does."""
+        here = await self._of(_whole(stream))
+        found = here.commits.get((stream, commit.version))
+        if found is None:
+            here.new = here.new or (stream, commit.version)
+            return False
+        position, hashed = found
+        if hashed != hash(body):
+            raise Damaged(_other(stream, commit, await self._log.at(position)))
+        here.met += 1
+        return True
+
+    def end(self) -> None:
+        """Raise Damaged where both sides went on from what they share."""
+        for whole, here in self._here.items():
+            more = len(here.commits) - here.met
+            if more and here.new is not None:
+                stream, version = here.new
+                raise Damaged(
+                    f"{_named(whole)} went on here by {counted(more, 'commit')} that the file does "
+                    f"not have, and in the file by others, the first of them version {version} of "
+                    f"stream {stream}: import it into another workspace"
+                )
+
+    async def vector(self, run: str) -> dict[str, int]:
+        """The version of each stream of a run by name; empty where the run is not here."""
+        return (await self._of(run)).vector
+
+    async def _of(self, whole: str | WorkspaceStream) -> _Here:
+        here = self._here.get(whole)
+        if here is None:
+            if isinstance(whole, WorkspaceStream):
+                here = _here(await self._log.read(whole))
+            else:
+                here = _here(await self._log.read_run(whole))
+            self._here[whole] = here
+        return here
+
+
+def _whole(stream: StreamId) -> str | WorkspaceStream:
+    """What goes on as one: a run with all its streams, or a conversation."""
+    return stream if isinstance(stream, WorkspaceStream) else run_of(stream) or ""
+
+
+def _named(whole: str | WorkspaceStream) -> str:
+    return str(whole) if isinstance(whole, WorkspaceStream) else f"run {whole}"
+
+
+def _here(commits: Iterable[Stored]) -> _Here:
+    here = _Here()
+    for stored in commits:
+        stream, commit = stored.stream, stored.commit
+        if isinstance(stream, RunStream) and not any(
+            isinstance(s, RunStream) for s, _ in here.commits
+        ):
+            here.vector.update(_inherited(commit))
+        here.commits[stream, commit.version] = stored.position, hash(stored.body)
+        here.vector[str(stream)] = commit.last_version
+    return here
+
+
+def _inherited(first: Commit) -> dict[str, int]:
+    """The versions that a run's streams go on from."""
+    try:
+        event = revive(first.events[0])
+    except RecordError:
+        return {}
+    return event.at if isinstance(event, RunForked) else {}
+
+
+def _other(stream: StreamId, commit: Commit, standing: Stored) -> str:
+    mine = f"{standing.commit.id} by {standing.commit.actor.agent!r} of {standing.commit.at:%FT%TZ}"
+    its = f"{commit.id} by {commit.actor.agent!r} of {commit.at:%FT%TZ}"
+    return (
+        f"{_named(_whole(stream))} went another way here: version {commit.version} of stream "
+        f"{stream} is commit {mine} here (position {standing.position}), and commit {its} in the "
+        "file: import it into another workspace"
+    )
+
+
+_OF_STEPS = frozenset(get_args(StepEvent))
+
+
+class _Numbers(msgspec.Struct):
+    """Steps of one agent: all from 1 `up_to` a number, and those beyond it."""
+
+    up_to: int = 0
+    beyond: set[int] = set()
+
+    def add(self, number: int) -> None:
+        self.beyond.add(number)
+        while self.up_to + 1 in self.beyond:
+            self.up_to += 1
+            self.beyond.remove(self.up_to)
+
+    def has(self, number: int) -> bool:
+        return 0 < number <= self.up_to or number in self.beyond
+
+
+class Sense:
+    """Takes the events of a section in order. Memory: some bytes a stream, whatever its length."""
+
+    def __init__(self) -> None:
+        self._steps: dict[StreamId, _Numbers] = {}
+        self._parents: dict[str, str | None] = {}
+        self._trusted: set[StreamId] = set()
+
+    def take(self, stream: StreamId, event: Event | None) -> None:
+        """Check an event; None is one of a type that this version does not know, and what it says
+        of calls neither. Raises Damaged.
+        """
+        if event is None:
+            self._trusted.add(stream)
+        elif isinstance(stream, RunStream):
+            if isinstance(event, RunStarted | RunForked):
+                parent = event.parent if isinstance(event, RunForked) else None
+                self._parents.setdefault(stream.run, parent)
+        elif isinstance(stream, AgentStream) and type(event) in _OF_STEPS:
+            self._step(stream, event)
+
+    def _step(self, stream: AgentStream, event: Any) -> None:
+        if isinstance(event, StepRequested):
+            if not bytes(event.arguments).lstrip().startswith(b"{"):
+                raise Damaged(f"the arguments of step {event.step} are not given by name")
+            self._steps.setdefault(stream, _Numbers()).add(event.step)
+        elif not self._is_known(stream, event.step):
+            raise Damaged(
+                f"a {event.tag} of step {event.step} of agent {stream.agent!r}, which was never "
+                "requested"
+            )
+
+    def _is_known(self, stream: AgentStream, number: int) -> bool:
+        """Whether a step was requested, in this run or in one that it is a fork of; a parent that
+        is not in the section is trusted.
+        """
+        mine: StreamId = stream
+        run: str | None = stream.run
+        while run is not None:
+            if mine in self._steps and self._steps[mine].has(number):
+                return True
+            if run not in self._parents or mine in self._trusted:
+                return True
+            run = self._parents[run]
+            mine = in_run(stream, run or "")
+        return False
+
 
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\.[0-9]{9}Z")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from hansard.agents.exchange import _aggregates, _events, _memories, _prompts
+from hansard.agents.exchange import _aggregates, _events, _memories
 from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, CommitLine, Header, Missing, blobs_of
 from hansard.agents.workspace import Workspace
@@ -25,9 +25,31 @@ from hansard.domain import aggregate, conversation, experiment, prompt
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Tx
-from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.memory import events as memory_events
+from hansard.domain.prompt import KIND
 from hansard.domain.run import RunAssigned, RunForked, RunStarted
+from hansard.domain.steps import StepRequested
+
+_NAMED = b'"prompts":'
+
+
+async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
+    """The prompts that the steps among a run's commits name, with their own commits up to the last
+    of the run's.
+    """
+    named = (
+        each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
+    )
+    names = {
+        use.prompt for _, event in _events.known(named, StepRequested) for use in event.prompts
+    }
+    up_to = AtPosition(max((stored.position for stored in commits), default=0))
+    return {
+        name: await workspace.log.read(WorkspaceStream(KIND, name), up_to=up_to)
+        for name in sorted(names)
+    }
+
 
 CONVERSATION, EXPERIMENT, AGGREGATE = conversation.KIND, experiment.KIND, aggregate.KIND
 MEMORY = memory_events.KIND
@@ -148,7 +170,7 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         waiting += [(each, saved) for each in before]
         wrote = f"it changed memory that run {run} went by; {_ABSENT}"
         waiting += [(each, wrote) for each in await _of_memory(workspace, needed, commits)]
-        for name, taken in (await _prompts.of_run(workspace, commits)).items():
+        for name, taken in (await of_run(workspace, commits)).items():
             if len(taken) > len(needed.prompts.get(name, [])):
                 needed.prompts[name] = taken
         match next((event for _, event in _events.known(life[:1], RunForked, RunStarted)), None):

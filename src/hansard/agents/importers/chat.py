@@ -14,9 +14,9 @@ import msgspec
 
 from hansard.domain import ids, values
 from hansard.domain.choices import nearest
-from hansard.domain.claimed_time import claimed_time
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
+from hansard.domain.times import claimed_time
 
 CHAT_JSONL = "chat-jsonl"
 

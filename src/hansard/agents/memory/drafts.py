@@ -18,8 +18,8 @@ from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import edits, lines, paths, space
 from hansard.domain.memory.events import LINK, TEXT, FileChange, FileForm
+from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
-from hansard.domain.memory.unified import unified
 from hansard.domain.redaction import Redaction
 
 Op = dict[str, Any]

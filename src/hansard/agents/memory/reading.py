@@ -16,7 +16,7 @@ from hansard.domain.label import Label, join
 from hansard.domain.label import text as label_text
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import TEXT, FileChange, FileOp, MemoryChanged
-from hansard.domain.memory.merging import merged
+from hansard.domain.memory.lines import merged
 from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 

@@ -41,9 +41,8 @@ from hansard.domain.memory.events import (
     space_name,
     stream_of,
 )
-from hansard.domain.memory.lines import blame
+from hansard.domain.memory.lines import blame, unified
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
-from hansard.domain.memory.unified import unified
 
 TRIES_MAX = 1_000
 """Most lost races of one change; each one lost means that somebody else got through."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from hansard.agents.policy import permits, refusals
+from hansard.agents.policy import permits
+from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import trusts
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace

@@ -14,8 +14,11 @@ import msgspec
 from hansard.agents.access import roles
 from hansard.agents.errors import RoleRefused
 from hansard.agents.workspace import Workspace
-from hansard.domain import toml
+from hansard.domain import access, principal, toml
+from hansard.domain.access import AccessRefused
 from hansard.domain.budget import key_of as budget_key
+from hansard.domain.events import Actor
+from hansard.domain.ids import WorkspaceStream
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
 from hansard.domain.roles.assignment import (
@@ -225,3 +228,22 @@ async def read(workspace: Workspace, role: str, *, restricted: bool = False) -> 
     """
     found = await roles.read(workspace, role)
     return Permit(role, found.rules, enforced=restricted or found.version > 0)
+
+
+async def demand(workspace: Workspace, permit: Permit, need: Need, by: str | Actor) -> None:
+    """Raise RoleRefused where a role does not allow what somebody wants, put on record before."""
+    told = permit.refusal(need)
+    if told is not None:
+        await note(workspace, by, permit.role, told.what, told.because)
+        raise refused(told)
+
+
+async def note(
+    workspace: Workspace, by: str | Actor, role: str, operation: str, because: str
+) -> None:
+    """Put on record that somebody was refused something. Raises Conflict after 50 lost races."""
+    name = Actor.of(by).agent
+    known = await workspace.log.last(WorkspaceStream(principal.KIND, name)) is not None
+    stream = WorkspaceStream(access.KIND, name if known else access.STRANGER)
+    said = AccessRefused(principal=name, role=role, operation=operation, because=because)
+    await workspace.add_lasting(stream, by, said)

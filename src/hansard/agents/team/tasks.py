@@ -28,7 +28,7 @@ from hansard.agents.steps.gating import cleared_of, demand_receiver
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
-from hansard.agents.team import follow
+from hansard.agents.team import store as follow
 from hansard.agents.team.store import TeamStore
 from hansard.agents.team.write import TeamWrite
 from hansard.bus import waiting

@@ -15,7 +15,7 @@ from hansard.agents.policy.permits import reads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.tools import operation
-from hansard.agents.team import follow
+from hansard.agents.team import store as follow
 from hansard.agents.team.claimed import Claimed
 from hansard.agents.team.store import TeamStore
 from hansard.agents.team.tasks import TeamFlows

@@ -10,19 +10,102 @@ import msgspec
 from hansard.bus import subjects
 from hansard.bus.codec import decode, revive
 from hansard.bus.commits import torn
-from hansard.bus.validation._recheck_approvals import Approvals
-from hansard.bus.validation._recheck_carried import Carried
-from hansard.domain import agent, run, steps
+from hansard.domain import agent, label_events, principal, run, steps
+from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.compaction import ContextCompacted
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
-from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.content import foreign
 from hansard.domain.integrity.fold import Fold
+from hansard.domain.label import LOWEST, Label, join, parse
+from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.payload.parts import MARK, Copy, arguments_of, parts_of, pieces_of
 from hansard.domain.payload.references import APPEND, appended, arguments_in, blobs_in
+from hansard.domain.principal import PrincipalShown
 from hansard.domain.run import FORK_DEPTH_MAX
+from hansard.domain.steps import StepAttempted, StepRequested
+
+
+class Approvals:
+    """What was asked, granted and used, by run and approval; events come by position."""
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, str], ApprovalRequested] = {}
+        self._granted: set[tuple[str, str]] = set()
+        self._calls: dict[tuple[AgentStream, int], tuple[str, str]] = {}
+        self._users: dict[tuple[str, str], tuple[AgentStream, int]] = {}
+
+    def event(self, stream: StreamId, event: Event) -> Iterator[str]:
+        """What is wrong with an event, as far as approvals go."""
+        match stream, event:
+            case KeyStream(run=run), ApprovalRequested():
+                self._asked.setdefault((run, event.approval), event)
+            case KeyStream(run=run), ApprovalGranted():
+                self._granted.add((run, event.approval))
+            case AgentStream(), StepRequested(approval=str(name)):
+                self._calls[stream, event.step] = event.call, event.fingerprint
+                yield from self._used(stream, event.step, name)
+            case AgentStream(), StepRequested():
+                self._calls[stream, event.step] = event.call, event.fingerprint
+            case AgentStream(), StepAttempted(approval=str(name)):
+                yield from self._used(stream, event.step, name)
+            case _:
+                pass
+
+    def _used(self, stream: AgentStream, step: int, name: str) -> Iterator[str]:
+        told = f"step {step} goes by approval {name}"
+        asked = self._asked.get((stream.run, name))
+        if asked is None:
+            yield f"{told}, which nobody asked for"
+            return
+        if (stream.run, name) not in self._granted:
+            yield f"{told}, which nobody granted before"
+        call = self._calls.get((stream, step), (asked.call, asked.fingerprint))
+        if (asked.agent, asked.call, asked.fingerprint) != (stream.agent, *call):
+            yield f"{told}, which was asked for by {asked.agent!r} for another call"
+        first = self._users.setdefault((stream.run, name), (stream, step))
+        if first != (stream, step):
+            yield f"{told}, which step {first[1]} of {first[0].agent!r} went by already"
+
+
+class Carried:
+    """What each principal carries; commits and events come by position."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, Label] = {}
+
+    def event(self, stream: StreamId, event: Event) -> None:
+        """Take in what a principal's stream says. Raises BadValue for what is no label."""
+        if not isinstance(stream, WorkspaceStream) or stream.kind != principal.KIND:
+            return
+        match event:
+            case PrincipalShown():
+                before = self._labels.get(stream.id, LOWEST)
+                self._labels[stream.id] = join(before, parse(event.label))
+            case LabelDeclassified():
+                self._labels[stream.id] = label_events.after(event)
+            case _:
+                pass
+
+    def lacks(self, stream: StreamId, commit: Commit) -> str:
+        """What is odd about the label of a commit; nothing where it is as high as it should be. The
+        service names a principal as who writes, and as the first of those for whom that is done.
+        """
+        name = commit.actor.agent
+        if commit.actor.on_behalf_of[:1] != (name,):
+            return ""
+        if isinstance(stream, WorkspaceStream) and stream.kind == principal.KIND:
+            return ""
+        carries, label = self._labels.get(name, LOWEST), commit.label or LOWEST
+        if join(label, carries) == label:
+            return ""
+        return (
+            f"it is labelled {str(label)!r}, but principal {name!r}, for whom it says that it was "
+            f"written, carried {str(carries)!r}: no service wrote it, but a program with the "
+            "broker's own credentials"
+        )
 
 
 class Count(Protocol):

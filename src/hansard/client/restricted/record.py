@@ -70,14 +70,16 @@ from hansard.client.operations import (
     RecordWhy,
     of,
 )
-from hansard.client.options import Defaults, RunOptions, check_rules
-from hansard.client.promotion import PRODUCTION
-from hansard.client.prompt_options import (
+from hansard.client.options import (
+    Defaults,
     PromptAliasOptions,
     PromptVersionOptions,
+    RunOptions,
+    check_rules,
     drafted,
     moving,
 )
+from hansard.client.promotion import PRODUCTION
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.protocol.program import told_budgets

@@ -30,7 +30,7 @@ from hansard.domain.actions.cache import (
 from hansard.domain.actions.slots import templated, templated_targets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import procedure as procedures
-from hansard.domain.experience.demonstration import Demonstration
+from hansard.domain.experience.checks import forms_of
 from hansard.domain.experience.procedure import (
     END,
     START,
@@ -38,8 +38,40 @@ from hansard.domain.experience.procedure import (
     ProcedureEdge,
     ProcedureNode,
 )
-from hansard.domain.experience.value_forms import forms_of
 from hansard.domain.experience.wording import Wording, kinds, wording
+
+
+class ShownAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One action, and the page before it.
+
+    Attributes:
+        action: What was done.
+        present: Elements that were there before it, its own included; empty where not known.
+    """
+
+    action: CachedAction
+    present: tuple[ElementTargets, ...] = ()
+
+
+class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One doing of a task.
+
+    Attributes:
+        task: What was asked for, in words.
+        actions: In order.
+        success: Whether the task was done.
+        source: The run's id, or what else names it.
+        seconds: What it took.
+        end: Elements that were there after the last action; empty where not known.
+    """
+
+    task: str
+    actions: tuple[ShownAction, ...]
+    success: bool
+    source: str
+    seconds: float = 0.0
+    end: tuple[ElementTargets, ...] = ()
+
 
 DEMONSTRATIONS_MAX = 10_000
 SUPPORT_MIN = 0.05

@@ -21,11 +21,10 @@ from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import procedure as procedures
-from hansard.domain.experience.checks import Check
+from hansard.domain.experience.checks import Check, base_of
 from hansard.domain.experience.distil import Distilled, said
 from hansard.domain.experience.functions import CheckFunction, told_apart
 from hansard.domain.experience.procedure import END, START, Procedure
-from hansard.domain.experience.value_forms import base_of
 from hansard.domain.experience.wording import Wording
 
 FORMAT = "hansard.experience.v1"

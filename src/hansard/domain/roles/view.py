@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -21,19 +21,186 @@ import msgspec
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import DIGEST_BYTES, canonical, digest
 from hansard.domain.ids import AgentStream
-from hansard.domain.roles import redact
 from hansard.domain.roles.judge import Facts, Verdict, judge
-from hansard.domain.roles.model import Masking, RoleDefined
-from hansard.domain.roles.numbers import renumber
+from hansard.domain.roles.model import Mask, Masking, RoleDefined
 from hansard.domain.roles.patterns import DOT, read, segment_matches
-from hansard.domain.roles.redact import Masked, Remaining
+
+REFERENCES = ("step", "parent", "reused", "after", "inputs")
+"""The fields of agents' events that name steps and other events."""
+
+_value = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+def renumber(
+    told: dict[str, msgspec.Raw], steps: dict[int, int], seen: Container[str]
+) -> dict[str, msgspec.Raw]:
+    """The fields of an agent's event that is seen, by the role's own numbers.
+
+    `steps` maps the agent's numbers to the role's and takes in a step that comes into sight; `seen`
+    holds the ids of the events and commits that were seen by then, this one's own among them.
+    """
+    out = dict(told)
+    for name in REFERENCES:
+        if name in out:
+            value = _own(name, _plain(out[name]), steps, seen)
+            if value is None:
+                del out[name]
+            else:
+                out[name] = msgspec.Raw(_encoder.encode(value))
+    return out
+
+
+def _own(name: str, value: Any, steps: dict[int, int], seen: Container[str]) -> Any:
+    match name, value:
+        case "step", int():
+            return steps.setdefault(value, len(steps) + 1)
+        case (("parent" | "reused"), int()):
+            return steps.get(value)
+        # An empty list is left out, as where there never was one.
+        case "after", list():
+            return [steps[each] for each in value if type(each) is int and each in steps] or None
+        case "inputs", list():
+            return [each for each in value if type(each) is str and each in seen] or None
+        case _:
+            return None
+
+
+def _plain(raw: msgspec.Raw) -> Any:
+    try:
+        return _value.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+Remaining = tuple[tuple[str, ...], ...]
+"""The segments of a path that are still to go; () has arrived."""
+
+MISSING: Any = object()
+"""In place of a value that is not shown."""
+
+_LISTS = frozenset({"$tuple", "$set", "$frozenset"})
+
+
+class Masked(msgspec.Struct, frozen=True):
+    """A value that masks arrived at."""
+
+    value: Any
+    masks: tuple[Mask, ...]
+
+
+Masks = list[tuple[Remaining, Mask]]
+Apply = Callable[[Masked], Any]
+"""What becomes of a masked value; it may be MISSING."""
+
+
+def walk(value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
+    """What is shown of a plain value. What is masked inside goes first, then what is around it."""
+    here = tuple(mask for rest, mask in masks if not rest)
+    deeper = [(rest, mask) for rest, mask in masks if rest]
+    if () in shows:
+        shows = [()]
+    match value:
+        case {"$append": dict() as told} if len(value) == 1:
+            # Which step's list it grew from, its count and its digest tell of another event.
+            items = walk(told.get("items"), shows, deeper, apply)
+            out = items if items is MISSING else {"$append": {"items": items}}
+        case {"$value": {"tag": str(), "data": data} as told} if len(value) == 1:
+            into, whole = _through(data, deeper)
+            kept = walk(data, shows, into, apply)
+            out = kept if kept is MISSING else {"$value": {**told, "data": kept}}
+            if whole and out is not MISSING:
+                out = apply(Masked(out, whole))
+        case {"$parts": dict() as told} if len(value) == 1:
+            # Too large to be put in full, damaged, or in a blob: no path goes into it, and what it
+            # refers to stands in other events.
+            of = told.get("of")
+            own = [it for it in of if isinstance(it, str | dict)] if isinstance(of, list) else []
+            shown = {"$parts": {"size": told.get("size"), "of": own}}
+            out = _leaf(shown, shows, deeper, apply)
+        case {"$map": list() as pairs} if len(value) == 1:
+            found = [_pair(pair, shows, deeper, apply) for pair in pairs]
+            out = _or_missing({"$map": _there(found)}, shows, empty=not _there(found))
+        case dict() if len(value) == 1 and next(iter(value))[:1] == "$":
+            [(tag, inner)] = value.items()
+            if tag in _LISTS and isinstance(inner, list):
+                kept = _there([walk(item, shows, deeper, apply) for item in inner])
+                out = _or_missing({tag: kept}, shows, empty=not kept)
+            else:
+                out = _leaf(value, shows, deeper, apply)
+        case dict():
+            entries = {name: _entry(name, it, shows, deeper, apply) for name, it in value.items()}
+            shown = {name: it for name, it in entries.items() if it is not MISSING}
+            out = _or_missing(shown, shows, empty=not shown)
+        case list():
+            kept = _there([walk(item, shows, deeper, apply) for item in value])
+            out = _or_missing(kept, shows, empty=not kept)
+        case _:
+            out = _leaf(value, shows, deeper, apply)
+    if out is MISSING or not here:
+        return out
+    return apply(Masked(out, here))
+
+
+def _through(data: Any, masks: Masks) -> tuple[Masks, tuple[Mask, ...]]:
+    """The masks that go on into a registered type's data, and those that mask the value whole: what
+    they mean has no name in the data, and may be anywhere in it (a frame's column in its bytes).
+    """
+    names = list(data) if isinstance(data, dict) else []
+    into: Masks = []
+    whole: list[Mask] = []
+    for rest, mask in masks:
+        if any(segment_matches(rest[0], name) for name in names):
+            into.append((rest, mask))
+        else:
+            whole.append(mask)
+    return into, tuple(whole)
+
+
+def _there(items: list[Any]) -> list[Any]:
+    return [item for item in items if item is not MISSING]
+
+
+def _or_missing(value: Any, shows: list[Remaining], *, empty: bool) -> Any:
+    """A container; where only some of it is asked for and nothing of that is there, nothing."""
+    return MISSING if empty and shows != [()] else value
+
+
+def _leaf(value: Any, shows: list[Remaining], deeper: Masks, apply: Apply) -> Any:
+    if shows != [()]:
+        return MISSING
+    if not deeper or value is None or isinstance(value, bool | int | float):
+        return value
+    masks = tuple(mask for _, mask in deeper)
+    if any(mask.how is Masking.TRUNCATE for mask in masks) and isinstance(value, str):
+        return MISSING  # what a cut would leave is of another text than was meant
+    return apply(Masked(value, masks))
+
+
+def _entry(name: str, value: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
+    below = shows if shows == [()] else [s[1:] for s in shows if segment_matches(s[0], name)]
+    if not below:
+        return MISSING
+    inside = [(rest[1:], mask) for rest, mask in masks if segment_matches(rest[0], name)]
+    return walk(value, below, inside, apply)
+
+
+def _pair(pair: Any, shows: list[Remaining], masks: Masks, apply: Apply) -> Any:
+    """A map's key and value. A key that is no text or integer may be what any mask means."""
+    match pair:
+        case [str() | int() as key, value] if not isinstance(key, bool):
+            kept = _entry(str(key), value, shows, masks, apply)
+        case [_, value] if shows == [()] and all(it.how is not Masking.TRUNCATE for _, it in masks):
+            kept = walk(value, shows, [((), mask) for _, mask in masks], apply)
+        case _:
+            return MISSING
+    return MISSING if kept is MISSING else [pair[0], kept]
+
 
 KEY_BYTES_MIN = 32
 """Shortest key of hashed values."""
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_value = msgspec.json.Decoder()
-_encoder = msgspec.json.Encoder()
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +359,7 @@ def shown_fields(
     return shown_so(ways(verdict), told, key)
 
 
-FieldPlan = dict[str, tuple[list[Remaining], redact.Masks]]
+FieldPlan = dict[str, tuple[list[Remaining], Masks]]
 """By the name of a field that is shown: the paths into it that show, and those that mask."""
 
 
@@ -218,7 +385,7 @@ def shown_so(found: FieldPlan, told: Mapping[str, msgspec.Raw], key: bytes | Non
         if way is None:
             continue
         value = _field(*way, raw, key)
-        if value is not redact.MISSING:
+        if value is not MISSING:
             out[name] = value
     return _encoder.encode(out)
 
@@ -231,16 +398,16 @@ def told_fields(data: bytes) -> dict[str, msgspec.Raw]:
         return {}
 
 
-def _field(shows: list[Remaining], masks: redact.Masks, raw: msgspec.Raw, key: bytes | None) -> Any:
+def _field(shows: list[Remaining], masks: Masks, raw: msgspec.Raw, key: bytes | None) -> Any:
     """One field's value as shown, or MISSING."""
     refers = b"$append" in bytes(raw) or b"$parts" in bytes(raw)
     if () in shows and not masks and not refers:
         return raw
     try:
         value = _value.decode(raw)
-        return redact.walk(value, shows, masks, lambda it: _masked(it, key))
+        return walk(value, shows, masks, lambda it: _masked(it, key))
     except (msgspec.DecodeError, RecursionError):
-        return redact.MISSING
+        return MISSING
 
 
 def _under(paths: tuple[str, ...], name: str) -> list[Remaining]:
@@ -253,12 +420,12 @@ def _masked(it: Masked, key: bytes | None) -> Any:
     """A masked value, by the strictest of its masks."""
     kinds = {mask.how for mask in it.masks}
     if Masking.DROP in kinds:
-        return redact.MISSING
+        return MISSING
     if Masking.HASH in kinds:
         made = hmac.digest(key or b"", canonical(it.value), "sha256")[:DIGEST_BYTES]
         return {"$hash": base64.urlsafe_b64encode(made).decode()}
     if not isinstance(it.value, str):
-        return redact.MISSING
+        return MISSING
     return {"$cut": it.value[: min(mask.characters or 0 for mask in it.masks)]}
 
 

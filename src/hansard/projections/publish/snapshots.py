@@ -44,9 +44,9 @@ from hansard.projections.table_files import (
     copied,
     new_file,
     new_folder,
+    schema_digest,
     wal,
 )
-from hansard.projections.table_schema import schema_digest
 
 if TYPE_CHECKING:  # whoever only asks waits for no DuckDB here
     from hansard.projections.store import Progress, Store

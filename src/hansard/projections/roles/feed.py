@@ -23,8 +23,7 @@ from hansard.domain.integrity.membership import Members
 from hansard.domain.label import join, parse, raised
 from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of, judge, sees_all
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.numbers import renumber
-from hansard.domain.roles.view import FieldPlan, check_key, shown_so, told_fields, ways
+from hansard.domain.roles.view import FieldPlan, check_key, renumber, shown_so, told_fields, ways
 from hansard.domain.run import RunForked, RunStarted
 
 VERDICTS_MAX = 65_536

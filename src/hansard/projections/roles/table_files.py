@@ -26,8 +26,7 @@ from hansard.domain.ids import workspace_name
 from hansard.domain.roles.model import Masking, RoleDefined
 from hansard.domain.roles.view import KEY_BYTES_MIN
 from hansard.projections.roles.feed import Seen
-from hansard.projections.table_files import PRIVATE_FILE, TableFiles
-from hansard.projections.table_schema import schema_digest
+from hansard.projections.table_files import PRIVATE_FILE, TableFiles, schema_digest
 
 FORMAT = "3"
 """Changes with how events are shown or what is kept, so that tables of before are made again."""

@@ -22,8 +22,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
 from hansard.domain.label import text as label_text
 from hansard.domain.memory.events import MemoryChanged, MemoryProposal, MemoryReflected
+from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import BECAUSE_MAX, SOURCES_MAX, MemoryConflict, MemoryFile
-from hansard.domain.memory.unified import unified
 
 LAST = "last"
 """Names the newest event that proposes something."""
