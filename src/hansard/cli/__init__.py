@@ -24,7 +24,8 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli.common import ERROR, INTERRUPTED, PIPE_CLOSED, Given, collect, keep
+from hansard.cli.common import Given, collect, keep
+from hansard.cli.exit_codes import ERROR, INTERRUPTED, PIPE_CLOSED
 from hansard.domain.errors import HansardError
 
 app = typer.Typer(

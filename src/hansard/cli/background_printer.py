@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TextIO
 
-from hansard.cli.common import PIPE_CLOSED
+from hansard.cli.exit_codes import PIPE_CLOSED
 
 WAITING_MAX = 10_000
 """Lines that wait to be printed while nobody waits for them: a few MB. Further ones are left out

@@ -11,11 +11,7 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-ERROR = 2
-INTERRUPTED = 130
-PIPE_CLOSED = 141
-"""The reader of a pipe left, or has stopped reading."""
-
+from hansard.cli.exit_codes import PIPE_CLOSED
 
 P = ParamSpec("P")
 

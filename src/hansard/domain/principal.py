@@ -11,8 +11,6 @@ not shown it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -26,21 +24,8 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join, parse, raised, text
 from hansard.domain.label_events import LabelDeclassified
+from hansard.domain.nkeys import is_public_key
 from hansard.domain.quarantined import Quarantined
-
-_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
-_USER = 20 << 3
-
-
-def is_public_key(text: str) -> bool:
-    """Whether that is the public key of a user: base32 of a prefix byte, 32 bytes of Ed25519 and a
-    CRC-16, low byte first.
-    """
-    if not _USER_KEY.fullmatch(text):
-        return False
-    raw = base64.b32decode(text)
-    return raw[0] == _USER and binascii.crc_hqx(raw[:-2], 0) == raw[-2] | raw[-1] << 8
-
 
 KIND = "principal"
 """The kind of its stream; its id is the principal's name."""

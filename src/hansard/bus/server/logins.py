@@ -24,7 +24,7 @@ from hansard.bus import subjects
 from hansard.bus.server import process as server_process
 from hansard.bus.server.files import Credentials, ServerFiles, locked
 from hansard.domain.ids import workspace_name
-from hansard.domain.principal import is_public_key
+from hansard.domain.nkeys import is_public_key
 
 CONNECTION_TYPES = ("STANDARD",)
 """No leaf node, no MQTT, no web socket, whatever else the server listens for."""
