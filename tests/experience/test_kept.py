@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,6 +29,7 @@ from hansard.domain.experience.kept import (
     ExperienceRetired,
     ExperienceStanding,
 )
+from hansard.domain.experience.wording import Wording
 from hansard.inspect.kept_experiences import said_like
 from tests.cli.support import Call
 from tests.experience import journeys
@@ -451,3 +453,95 @@ async def test_what_is_done_by_name_is_on_record_of_the_experience(page, site, t
 PAGE = """<form onsubmit="event.preventDefault();
 said.textContent = guest.value"><label>Guest <input id="guest"></label> <button>Invite</button>
 </form><p id="said"></p>"""
+
+
+def move(record: Record, run: str, task: str, *values: str) -> str:
+    """A run that moves something by a tool; its id."""
+    with record.run("move", run=run, agent="ada", role="mover") as session:
+        session.message("user", task)
+
+        @session.tool(name="move", effects="once")
+        def moves(what: str, whom: str) -> str:
+            return f"{what} {whom}"
+
+        moves(what=values[0], whom=values[1])
+    return run
+
+
+MOVES = {
+    "english": (
+        ("Move Ada New York to the list.", "Ada", "New York"),
+        ("Move Alan Ulm to the list.", "Alan", "Ulm"),
+    ),
+    "chinese": (
+        ("把小明上海移到名单。", "小明", "上海"),
+        ("把李雷北京移到名单。", "李雷", "北京"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("english", "Move {{what}} {{where}} to the list ."),
+        ("chinese", "把 {{what}} {{where}} 移到名单 。"),
+    ],
+)
+def test_adjacent_values_are_learned_from_params(
+    record: Record, call: Call, language: str, said: str
+):
+    """The values of each run are slots by their names, in its task and in its arguments; without
+    them nothing says where one value ends, and the error names `params=`.
+    """
+    runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES[language])]
+    with pytest.raises(BadValue, match=r"adjacent values.*params="):
+        record.experience("move", runs)
+    params = {
+        run: {"what": what, "where": where}
+        for run, (_, what, where) in zip(runs, MOVES[language], strict=True)
+    }
+    learnt = record.experience("move", runs, params=params)
+    assert learnt.wording.said == said
+    [node] = learnt.procedure.nodes
+    assert node.action.action_params == {"what": "{{what}}", "whom": "{{where}}"}
+    assert learnt.procedure.slots == ("what", "where")
+    assert experiences.read(experiences.files(learnt)) == learnt
+    options = [f"{run}/{name}={value}" for run in runs for name, value in params[run].items()]
+    told = call(
+        "experience", "distil", "move", *runs, *(x for o in options for x in ("--param", o))
+    )
+    assert (told.code, record.kept_experience("move").wording) == (0, learnt.wording)
+
+
+def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
+    """A value that stands nowhere in its run, other names in another run, a run that is not learned
+    from, values in another order, and a value for two slots.
+    """
+    runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES["english"])]
+    good = {"r0": {"what": "Ada", "where": "New York"}, "r1": {"what": "Alan", "where": "Ulm"}}
+    wrong: tuple[tuple[Any, str], ...] = (
+        ({"r1": {"what": "Alan", "where": "Mars"}}, r"params\['r1'\]\['where'\].*'Mars'.*neither"),
+        ({"r1": {"what": "Alan"}}, r"params\['r1'\].*what.*where"),
+        ({"r1": {}}, r"params\['r1'\].*no slot"),
+        ({"r1": {"what": "Ulm", "where": "Alan"}}, r"params\['r1'\].*another order"),
+        ({"r2": good["r1"]}, r"params\['r2'\].*not learned from"),
+        ({"r1": {"what": "Ulm", "where": "Ulm"}}, r"params\['r1'\].*'Ulm'.*what and where"),
+        ({"r1": {"what": "Alan", "where": 3}}, r"params\['where'\].*3"),
+    )
+    for changed, fact in wrong:
+        with pytest.raises(BadValue, match=fact):
+            record.experience("move", runs, params=good | changed)
+
+
+def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
+    """Otherwise more than one reading fits, and none is chosen."""
+    told = Wording(parts=("Move", "what", "", "where", "to the list ."))
+    assert told.read("Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
+    assert told.read("Move Ada New York to the list.") is None
+    assert told.read("Move Ada to the list.") is None
+    assert said_like(told.said, "Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
+    again = Wording(parts=("从", "起点", "到", "终点", "再回", "起点", ""))
+    assert again.slots == ("起点", "终点")
+    assert again.read("从上海到北京再回上海") == {"起点": "上海", "终点": "北京"}
+    assert again.read("从上海到北京再回广州") is None
+    assert said_like(again.said, "从上海到北京再回上海") == again.read("从上海到北京再回上海")

@@ -84,7 +84,7 @@ COLUMNS = (
 
 @app.command()
 @work
-async def distil(
+async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")],
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs of one kind of task.")],
     task: Annotated[
@@ -93,6 +93,14 @@ async def distil(
             metavar="RUN=TEXT",
             help="What was asked for in a run [its first message of a user]; may be given several "
             "times.",
+        ),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN/SLOT=VALUE",
+            help="A value of a run, which is a slot of this name; give each run the same slots. "
+            "Needed where two values are adjacent in the task.",
         ),
     ] = None,
     about: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
@@ -111,14 +119,21 @@ async def distil(
     from hansard.inspect.experience import learned
 
     texts = pairs(task, "--task")
+    values: dict[str, dict[str, str]] = {}
+    for each, value in pairs(param, "--param").items():
+        run, slash, slot = each.partition("/")
+        if not slash:
+            raise BadValue("--param", f"{each!r:.80} names no run", "give RUN/SLOT=VALUE")
+        values.setdefault(run, {})[slot] = value
     async with beginning() as workspace:
-        found = {each: await find_run(workspace, each) for each in (*runs, *texts)}
+        found = {each: await find_run(workspace, each) for each in (*runs, *texts, *values)}
         experience = await learned(
             workspace,
             name,
             [found[each] for each in runs],
             {found[each]: text for each, text in texts.items()},
             about,
+            params={found[each]: given for each, given in values.items()},
         )
         label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
         version = await kept.keep(workspace, experience, because=because, by=by, label=label)

@@ -604,6 +604,7 @@ class AsyncRecord(OnLoop):
         runs: Sequence[str],
         *,
         tasks: Mapping[str, str] = NOTHING,
+        params: Mapping[str, Mapping[str, str]] = NOTHING,
         description: str = "",
         plan: Sentences | None = None,
         lessons: Sentences | None = None,
@@ -616,6 +617,9 @@ class AsyncRecord(OnLoop):
             name: The experience's: `[a-z0-9-]`.
             runs: Ids of runs; of one that failed no action is taken.
             tasks: What was asked for, by run; else the first message of a user in it.
+            params: Values by run, each by the name of its slot, the same slots for each run. A
+                value is a slot wherever it occurs as a word in the run's task and actions. Needed
+                where two values are adjacent in the task.
             description: What it is for.
             plan: A function of yours, with a model or without, that is given a
                 `actions.LearnedFrom` and gives `actions.Lesson`s: what is done. One that rests on
@@ -627,15 +631,18 @@ class AsyncRecord(OnLoop):
         Raises:
             NotFound: There is no such run.
             BadValue: Nothing says what was asked for, the runs are of several kinds of task, no
-                two of them did alike, or a function gives no sentences.
+                two of them did alike, a value of `params` is nowhere in its run, a slot holds
+                adjacent values, or a function gives no sentences.
         """
         named = by_name("tasks", tasks)
+        values = by_name("params", params)
         return await learned(
             self.workspace,
             name,
             list(runs),
             named,
             description,
+            params={run: by_name(f"params[{run!r:.80}]", each) for run, each in values.items()},
             plan=plan,
             lessons=lessons,
             parent=parent,

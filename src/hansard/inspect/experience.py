@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
+from hansard.domain.choices import NOTHING
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
@@ -25,9 +26,14 @@ RUNS_MAX = 1_000
 
 
 async def demonstration(
-    workspace: Workspace, run: str, fetch: Payloads, task: str = ""
+    workspace: Workspace,
+    run: str,
+    fetch: Payloads,
+    task: str = "",
+    params: Mapping[str, str] = NOTHING,
 ) -> Demonstration:
-    """A run as a doing of a task: `task`, or else the first message of a user in it.
+    """A run as a doing of a task: `task`, or else the first message of a user in it; `params` are
+    the values of slots.
 
     Raises:
         NotFound: There is no such run.
@@ -40,6 +46,7 @@ async def demonstration(
         success=cache.final_state.success,
         source=run,
         seconds=cache.final_state.duration,
+        params=dict(params),
     )
 
 
@@ -93,13 +100,14 @@ dropped.
 """
 
 
-async def learned(
+async def learned(  # noqa: PLR0913 -- what a caller may say of runs
     workspace: Workspace,
     name: str,
     runs: Sequence[str],
     tasks: Mapping[str, str],
     description: str = "",
     *,
+    params: Mapping[str, Mapping[str, str]] = NOTHING,
     plan: Sentences | None = None,
     lessons: Sentences | None = None,
     parent: Experience | None = None,
@@ -109,23 +117,29 @@ async def learned(
     Raises:
         NotFound: There is no such run.
         BadValue: Nothing says what was asked for in a run, they are of several kinds of task, no
-            two of them did alike, or a function gives no sentences.
+            two of them did alike, `params` do not fit, a slot holds several values, or a function
+            gives no sentences.
     """
     if parent is not None:
         runs = [*parent.sources, *parent.failed, *runs]
         description = description or parent.description
     if not 0 < len(runs) <= RUNS_MAX:
         raise BadValue("runs", f"{len(runs):,}", f"give 1 to {RUNS_MAX:,}")
+    unknown = [run for run in params if run not in runs]
+    if unknown:
+        fact = "it is not learned from"
+        raise BadValue(f"params[{unknown[0]!r:.80}]", fact, "give values for these runs alone")
     fetch = Payloads(workspace)
-    told = [
-        await demonstration(workspace, run, fetch, tasks.get(run, ""))
+    doings = [
+        await demonstration(workspace, run, fetch, tasks.get(run, ""), params.get(run, NOTHING))
         for run in dict.fromkeys(runs)
     ]
-    found = distil.distilled(told)
+    found = distil.distilled(doings)
     if len(found) > 1:
         kinds = "; ".join(f"{each.wording.said!r:.100}" for each in found[:4])
         fact = f"the runs are of {counted(len(found), 'kind')} of task: {kinds}"
         raise BadValue(f"experience {name!r:.80}", fact, "give runs of one kind")
+    distil.demand_apart(doings, found[0].wording)
     version = parent.version + 1 if parent is not None else 1
     made = experiences.made(name, found[0], description=description, version=version)
     if parent is not None:
@@ -140,7 +154,7 @@ async def learned(
                 success=each.success,
                 steps=await _steps(workspace, each.source, fetch),
             )
-            for each in told
+            for each in doings
         ],
     )
     sentences = {"plan": await _said("plan", plan, material)}

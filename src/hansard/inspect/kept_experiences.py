@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Protocol
@@ -13,6 +12,7 @@ import msgspec
 
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.bus.errors import NotFound
+from hansard.domain.actions.slots import SLOT
 from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
@@ -540,7 +540,7 @@ def _order(hit: ExperienceHit) -> tuple[Any, ...]:
 
 def said_like(task: str, text: str) -> dict[str, str] | None:
     """The values of a task's slots in a text that is said like it; None where it is not."""
-    parts = re.split(r"\{\{([a-z_][a-z0-9_]*)\}\}", task)
+    parts = SLOT.split(task)
     if len(parts) == 1:
         return {} if tokens(task) == tokens(text) else None
     trimmed = tuple(part if at % 2 else part.strip() for at, part in enumerate(parts))

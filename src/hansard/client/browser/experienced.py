@@ -206,7 +206,7 @@ def values_of(experience: Experience, task: str, params: Params) -> dict[str, st
     """The values that a task's text gives, and those that are given. Raises BadValue."""
     found = experience.params(task)
     if found is None:
-        fact = f"{task!r:.200} is not said as {experience.wording.said!r:.200}"
+        fact = f"{task!r:.200} cannot be read as {experience.wording.said!r:.200}"
         raise BadValue("task", fact, "give params=, or the task as it was said")
     twice = [name for name in params if name in found]
     if twice:

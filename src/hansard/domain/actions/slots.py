@@ -33,9 +33,11 @@ def _checked(params: Mapping[str, Any]) -> dict[str, str]:
     return dict(params)
 
 
-def _replacing(told: Mapping[str, str]) -> Callable[[str], str]:
-    """Puts slots in the place of values, the longer first, where they stand as whole words."""
-    ordered = sorted(told.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+def replacing(params: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function that puts slots in the place of values, the longer first, where these are
+    whole words. Raises BadValue for what is no name or no value of a slot.
+    """
+    ordered = sorted(_checked(params).items(), key=lambda pair: (-len(pair[1]), pair[0]))
     if not ordered:
         return str
     names = {value: name for name, value in reversed(ordered)}
@@ -91,18 +93,17 @@ def with_slots(cache: ActionCache, params: Mapping[str, str]) -> ActionCache:
     Raises BadValue where a text already holds what looks like a slot of that name, and for a value
     that is in nothing that is done.
     """
-    told = _checked(params)
-    replace = _replacing(told)
+    replace = replacing(params)
 
     def change(text: str) -> str:
         for name in SLOT.findall(text):
-            if name in told and name not in cache.slots:
+            if name in params and name not in cache.slots:
                 fact = f"it holds the text {{{{{name}}}}} itself"
                 raise BadValue(f"slot {name!r}", fact, "give the slot another name")
         return replace(text)
 
     actions = [_texts(entry, change) for entry in cache.actions]
-    slots = [*cache.slots, *(name for name in told if name not in cache.slots)]
+    slots = [*cache.slots, *(name for name in params if name not in cache.slots)]
     made: ActionCache = msgspec.structs.replace(cache, actions=actions, slots=slots)
     _demand_used(made, ())
     return made
@@ -186,12 +187,12 @@ def _by_slots(entry: CachedAction) -> CachedAction:
 
 def templated(entry: CachedAction, params: Mapping[str, str]) -> CachedAction:
     """An entry that was found with values, with slots in their place again."""
-    return _texts(entry, _replacing(_checked(params)))
+    return _texts(entry, replacing(params))
 
 
 def templated_targets(
     every: Iterable[ElementTargets], params: Mapping[str, str]
 ) -> list[ElementTargets]:
     """What elements are called, with slots in the place of values."""
-    replace = _replacing(_checked(params))
+    replace = replacing(params)
     return [_called(each, replace) for each in every]

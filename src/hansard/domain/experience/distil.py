@@ -27,7 +27,7 @@ from hansard.domain.actions.cache import (
     ElementTargets,
     PageMark,
 )
-from hansard.domain.actions.slots import templated, templated_targets
+from hansard.domain.actions.slots import SLOT, replacing, templated, templated_targets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import procedure as procedures
 from hansard.domain.experience.checks import forms_of
@@ -38,7 +38,7 @@ from hansard.domain.experience.procedure import (
     ProcedureEdge,
     ProcedureNode,
 )
-from hansard.domain.experience.wording import Wording, kinds, wording
+from hansard.domain.experience.wording import Wording, kinds, tokens, wording
 
 
 class ShownAction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +63,7 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         source: The run's id, or what else names it.
         seconds: What it took.
         end: Elements that were there after the last action; empty where not known.
+        params: Values that are slots, by the slot's name; the same names for every doing.
     """
 
     task: str
@@ -71,6 +72,12 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     source: str
     seconds: float = 0.0
     end: tuple[ElementTargets, ...] = ()
+    params: dict[str, str] = {}
+
+    @property
+    def slotted(self) -> str:
+        """The task's text with `{{name}}` in the place of each value of `params`."""
+        return replacing(self.params)(self.task)
 
 
 DEMONSTRATIONS_MAX = 10_000
@@ -135,22 +142,26 @@ def distilled(
         support_min: Of the doings that an action must be in, beside one other; 0 leaves none out.
 
     Raises:
-        BadValue: There is no doing, or too many.
+        BadValue: There is no doing, or too many, or the `params` of one do not fit.
     """
     if not 0 < len(demonstrations) <= DEMONSTRATIONS_MAX:
         fact = f"{len(demonstrations):,} doings"
         raise BadValue("distil", fact, f"give 1 to {DEMONSTRATIONS_MAX:,}")
-    by_kind = kinds([each.task for each in demonstrations])
+    _demand_params(demonstrations)
+    by_kind = kinds([each.slotted for each in demonstrations])
     kept = [[demonstrations[at] for at in members] for members in by_kind]
     return [_kind(each, support_min) for each in kept]
 
 
 def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distilled:
-    told = wording([each.task for each in demonstrations])
+    names = demonstrations[0].params
+    differing = wording([each.slotted for each in demonstrations], names)
+    told = differing.with_slots(names)
+    _demand_alike(demonstrations, told)
     good = [each for each in demonstrations if each.success and each.actions]
-    shown = [_Shown(each, told) for each in sorted(good, key=lambda each: each.source)]
-    names = _Names(shown)
-    procedure, left_out, scripted = _procedure(shown, names, told, support_min)
+    shown = [_Shown(each, differing) for each in sorted(good, key=lambda each: each.source)]
+    slots = tuple(dict.fromkeys((*told.slots, *names)))
+    procedure, left_out, scripted = _procedure(shown, _Names(shown), slots, support_min)
     return Distilled(
         wording=told,
         sources=tuple(each.source for each in good),
@@ -162,11 +173,94 @@ def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distil
     )
 
 
-class _Shown:
-    """A doing with slots in the place of the task's values."""
+def _demand_params(demonstrations: Sequence[Demonstration]) -> None:
+    """Raise BadValue where doings have other slots, or a value of one is nowhere in it."""
+    first = demonstrations[0]
+    for each in demonstrations:
+        where = f"params[{each.source!r:.80}]"
+        if set(each.params) != set(first.params):
+            has, other = (", ".join(of.params) or "no slot" for of in (each, first))
+            fact = f"it has {has:.200}, and that of {first.source!r:.80} has {other:.200}"
+            raise BadValue(where, fact, "give each run values for the same slots")
+        if not each.params:
+            continue
+        done = [shown.action for shown in each.actions]
+        before = SLOT.findall(each.task + msgspec.json.encode(done).decode())
+        done = [templated(action, each.params) for action in done]
+        used = SLOT.findall(each.slotted + msgspec.json.encode(done).decode())
+        by_value: dict[str, str] = {}
+        for name, value in each.params.items():
+            if value in by_value:
+                fact = f"{value!r:.80} is the value of {by_value[value]} and {name}"
+                raise BadValue(where, fact, "leave out this run, or one of the slots in every run")
+            by_value[value] = name
+        for name, value in each.params.items():
+            if name in before:
+                fact = f"the run holds the text {{{{{name}}}}} itself"
+                raise BadValue(f"{where}[{name!r}]", fact, "give the slot another name")
+            if name not in used:
+                fact = f"{value!r:.80} is neither in the run's task nor in its actions as a word"
+                raise BadValue(f"{where}[{name!r}]", fact, "give the value as it is written there")
 
-    def __init__(self, of: Demonstration, told: Wording) -> None:
-        params = {name: value for name, value in (told.read(of.task) or {}).items() if value}
+
+def _demand_alike(demonstrations: Sequence[Demonstration], common: Wording) -> None:
+    """Raise BadValue where the given slots are at other places in one task than in another."""
+    names = demonstrations[0].params
+    shared = [name for name in common.parts[1::2] if name in names]
+    orders = [
+        [name for name in SLOT.findall(each.slotted) if name in names] for each in demonstrations
+    ]
+    if any(order != shared for order in orders):
+        other = next((at for at, order in enumerate(orders) if order != orders[0]), 0)
+        task, source = demonstrations[other].slotted, demonstrations[other].source
+        fact = f"its task {task!r:.200} has its slots in another order or number than other tasks"
+        raise BadValue(
+            f"params[{source!r:.80}]", fact, "give runs whose tasks differ in values alone"
+        )
+
+
+def demand_apart(demonstrations: Sequence[Demonstration], common: Wording) -> None:
+    """Raise BadValue where a slot of the task holds several values, which actions have one by one:
+    comparing sentences does not tell where one value ends.
+    """
+    good = [each for each in demonstrations if each.success and each.actions]
+    for slot in common.slots:
+        values = [(common.read(each.slotted) or {}).get(slot, "") for each in good]
+        pairs = list(zip(values, map(_texts_of, good), strict=True))
+        if pairs and all(_is_several(value, texts) for value, texts in pairs):
+            fact = f"{values[0]!r:.80} of run {good[0].source!r:.80} holds adjacent values"
+            remedy = "say which: params={run: {slot: value, ...}}, or --param RUN/SLOT=VALUE"
+            raise BadValue(f"slot {slot!r}", fact, remedy)
+
+
+def _texts_of(of: Demonstration) -> set[str]:
+    """What actions were given, and what their elements are called."""
+    found: set[Any] = set()
+    for action in (each.action for each in of.actions):
+        given = (action.action_params or {}).values()
+        found.update(each for each in (*action.arguments, *given) if isinstance(each, str))
+        if action.targets is not None:
+            found.update(getattr(action.targets, field) for field in _CALLED[1:5])
+    return found
+
+
+def _is_several(value: str, texts: Iterable[str]) -> bool:
+    """Whether a value is two or more of these texts, one after the other, and in none of them."""
+    words = tokens(value)
+    pieces = [tokens(text) for text in texts if len(text) <= len(value)]
+    ends = {0}
+    for at in range(len(words)):
+        after = [at + len(each) for each in pieces if each and words[at:][: len(each)] == each]
+        ends.update(after if at in ends else ())
+    return len(words) in ends and bool(words) and words not in pieces
+
+
+class _Shown:
+    """A doing with slots in the place of the task's values: those given, and what differs."""
+
+    def __init__(self, of: Demonstration, differing: Wording) -> None:
+        read = differing.read(of.slotted) or {}
+        params = {name: value for name, value in (read | of.params).items() if value}
         self.forms = {
             slot: text
             for name, value in params.items()
@@ -246,7 +340,7 @@ def called_by(targets: ElementTargets) -> list[Key]:
 
 
 def _procedure(
-    shown: Sequence[_Shown], names: _Names, told: Wording, support_min: float
+    shown: Sequence[_Shown], names: _Names, given: Sequence[str], support_min: float
 ) -> tuple[Procedure | None, tuple[LeftOut, ...], list[str]]:
     """The graph, the doings it does not have, and the path that was taken most often."""
     keyed = [(each, names.keys(each.actions)) for each in shown]
@@ -255,7 +349,7 @@ def _procedure(
         return None, left_out, []
     order = list(dict.fromkeys(key for _, keys in kept for key in keys))
     named = {key: f"n{number}" for number, key in enumerate(order, 1)}
-    slots = _Slots(told.slots)
+    slots = _Slots(given)
     nodes = [_node(named[key], key, kept, slots) for key in order]
     edges = [edge for key in (None, *order) for edge in _edges(key, named, names, kept)]
     slots.add_used({slot for each, _ in kept for slot in each.forms}, nodes)

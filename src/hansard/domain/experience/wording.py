@@ -8,12 +8,12 @@ no spaces between words, each character is a word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
-from hansard.domain.actions.slots import LETTER, UNSPACED
+from hansard.domain.actions.slots import LETTER, SLOT, UNSPACED
 from hansard.domain.errors import BadValue
 
 TEXT_CHARACTERS_MAX = 4_000
@@ -24,7 +24,8 @@ ALIKE_MIN = 0.5
 """Of the words of the shorter text that two have in common, for them to be of one kind of task."""
 
 _TOKEN = re.compile(
-    rf"\"[^\"]*\"|“[^”]*”|「[^」]*」|[{UNSPACED}]|{LETTER}+(?:[-'/:.@#]{LETTER}+)*|[^\w\s]"
+    rf"{SLOT.pattern.replace('(', '(?:')}|\"[^\"]*\"|“[^”]*”|「[^」]*」|"
+    rf"[{UNSPACED}]|{LETTER}+(?:[-'/:.@#]{LETTER}+)*|[^\w\s]"
 )
 _BETWEEN = re.compile(rf" |(?<=[{UNSPACED}])|(?=[{UNSPACED}])")
 _PAIRS = frozenset(('""', "“”", "「」"))
@@ -45,8 +46,16 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The slots' names, in order."""
-        return self.parts[1::2]
+        """The slots' names, in order; one that occurs again is listed once."""
+        return tuple(dict.fromkeys(self.parts[1::2]))
+
+    def with_slots(self, names: Collection[str]) -> Wording:
+        """The wording with each `{{name}}` of these names in its constant texts as a slot."""
+        if not names:
+            return self
+        pattern = re.compile(r"\{\{(" + "|".join(map(re.escape, names)) + r")\}\}")
+        split = [[part] if at % 2 else pattern.split(part) for at, part in enumerate(self.parts)]
+        return Wording(parts=tuple(part.strip() for parts in split for part in parts))
 
     @cached_property
     def _constants(self) -> tuple[re.Pattern[str], ...]:
@@ -58,20 +67,30 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def read(self, text: str) -> dict[str, str] | None:
         """The slots' values in a text; None where it is not said like that.
 
-        Each value is the shortest that lets the rest follow. In time linear in the text, whatever
-        the wording: one may come from elsewhere.
+        Each value is the shortest that lets the rest follow. Adjacent slots are read only where
+        each value is one word. In time linear in the text, whatever the wording: one may come from
+        elsewhere.
         """
         said = " ".join(text[:TEXT_CHARACTERS_MAX].split())
         first, *rest = self._constants
         found = first.match(said)
         values = list[str]()
+        count = 0
         for constant in rest:
+            count += 1
             if found is None:
                 return None
+            if not constant.pattern:  # the next slot is adjacent
+                continue
             begin = found.end() + said.startswith(" ", found.end())
             found = constant.search(said, begin + 1) if begin < len(said) else None
-            values.append(said[begin : found.start()].strip() if found else "")
-        return None if found is None else dict(zip(self.slots, values, strict=True))
+            values += _words(said[begin : found.start()].strip(), count) if found else ()
+            count = 0
+        if found is None or len(values) != len(rest):
+            return None
+        pairs = list(zip(self.parts[1::2], values, strict=True))
+        read = dict(pairs)
+        return read if all(read[name] == value for name, value in pairs) else None
 
     def filled(self, values: Mapping[str, object]) -> str:
         """The task's text with values; empty where one is no text."""
@@ -92,21 +111,22 @@ def tokens(text: str) -> list[str]:
     if len(text) > TEXT_CHARACTERS_MAX:
         fact = f"{len(text):,} characters, more than {TEXT_CHARACTERS_MAX:,}"
         raise BadValue("the task's text", fact, "give what is asked for, not what it is about")
-    return _TOKEN.findall(text)
+    return [word for each in _TOKEN.findall(text) for word in _unquoted(each)]
 
 
-def wording(texts: Sequence[str]) -> Wording:
-    """What texts of one kind of task have in common. Of one text what is quoted is a slot.
+def wording(texts: Sequence[str], names: Collection[str] = ()) -> Wording:
+    """What texts of one kind of task have in common. Of one text what is quoted is a slot, unless
+    slots are given: `names`, which no other has.
 
     Raises BadValue for no text, or too many.
     """
     if not 0 < len(texts) <= TEXTS_MAX:
         raise BadValue("texts of a task", f"{len(texts):,}", f"give 1 to {TEXTS_MAX:,}")
     split = [tokens(each) for each in dict.fromkeys(texts)]
-    common = _skeleton(split)
+    common = _skeleton(split, keeps_quoted=len(split) > 1 or bool(names))
     gaps = [_gaps(each, common) for each in split]
     parts: list[str] = [""]
-    taken: list[str] = []
+    taken = list(names)
     for at in range(len(common) + 1):
         values = [each[at] for each in gaps]
         if all(values):
@@ -136,6 +156,21 @@ def kinds(texts: Iterable[str]) -> list[list[int]]:
     return [members for _, members in found]
 
 
+def _unquoted(word: str) -> list[str]:
+    """A word, or the words of a quoted text that holds a slot, each quote as its own."""
+    if word.startswith(_QUOTES) and len(word) > 1 and SLOT.search(word):
+        return [word[0], *_TOKEN.findall(word[1:-1]), word[-1]]
+    return [word]
+
+
+def _words(text: str, count: int) -> list[str]:
+    """A text as so many values, each a word; empty where it has another number of words."""
+    if count == 1:
+        return [text]
+    found = (text.split(), _TOKEN.findall(text))
+    return next((words for words in found if len(words) == count), [])
+
+
 def _tokens_of(part: str) -> list[str]:
     return [each for each in _BETWEEN.split(part) if each]
 
@@ -145,11 +180,11 @@ def _joined(before: str, word: str) -> str:
     return before + word if unspaced or not before else f"{before} {word}"
 
 
-def _skeleton(split: Sequence[Sequence[str]]) -> list[str]:
+def _skeleton(split: Sequence[Sequence[str]], *, keeps_quoted: bool) -> list[str]:
     common = list(split[0])
     for other in split[1:]:
         common = _common(common, other)
-    return [each for each in common if len(split) > 1 or not each.startswith(_QUOTES)]
+    return [each for each in common if keeps_quoted or not each.startswith(_QUOTES)]
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> list[str]:
