@@ -24,11 +24,18 @@ if not TYPE_CHECKING:  # seen by a type checker, it would make every misspelt na
             return _importlib.import_module(f"hansard.{name}")
         module = _MODULE.get(name)
         if module is None:
-            message = f"module 'hansard' has no attribute {name!r}"
-            raise AttributeError(message)
+            raise AttributeError(_absent(name))
         value = getattr(_importlib.import_module(module), name)
         globals()[name] = value
         return value
+
+    def _absent(name: str) -> str:
+        message = f"module 'hansard' has no attribute {name!r}"
+        if name[:1] != "_":
+            for each in _SUBMODULES[:-1]:  # `testing` is for tests
+                if hasattr(_importlib.import_module(f"hansard.{each}"), name):
+                    return f"{message}: it is in 'hansard.{each}'"
+        return message
 
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ async def test_once_waits_for_a_person(lab: Lab):
     assert world.effects == ["bob"]
     assert (doubt.value.run, doubt.value.agent, doubt.value.step.number) == ("r", "ada", 1)
     assert "ConnectionResetError" in str(doubt.value)
-    assert " run settle r ada#1 --happened RESULT | --did-not-happen" in str(doubt.value)
+    assert " run settle r ada#1 --happened RESULT or --did-not-happen" in str(doubt.value)
 
 
 @twins
@@ -362,7 +362,7 @@ async def test_divergence_stops_before_an_effect(lab: Lab, effects):
         assert stop.value.step.number == 2
         assert 'send {"to":"bob"} after [1] -> completed' in str(stop.value)
         assert 'now:       send {"to":"bob"} after [3]' in str(stop.value)
-        assert "--reuse | --run-again" in str(stop.value)
+        assert "--reuse or --run-again" in str(stop.value)
         await record.settle("r", "2", "reuse")
         assert await work(record, "edited") == "sent to bob (1)"
         assert len(world.effects) == 1

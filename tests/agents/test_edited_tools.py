@@ -281,7 +281,7 @@ def test_what_is_chosen_is_done_once(record: Record, call: Call, verdict: Verdic
     message = str(diverged.value)
     assert 'on record: send {"to":"reader 1","text":"hi","copies":1,"key":""} after [1]' in message
     assert 'now:       send_mail {"copies":1,"key":"","text":"hi","to":"reader 1"} after' in message
-    assert f"run settle {run} agent#2 --reuse | --run-again" in message
+    assert f"run settle {run} agent#2 --reuse or --run-again" in message
     record.settle(run, "agent#2", verdict.value)
     expected = 1 if verdict is Verdict.REUSE else 2
     for _ in range(2):

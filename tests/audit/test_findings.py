@@ -160,7 +160,7 @@ def test_findings_are_folded_and_filtered(home: Path):
     assert "not checked:\n" in told
     assert "\n  overrides: no refusals and settlements are recorded" in told
     assert "checked, nothing found:\n  effects: " in told
-    settle = r"hansard run settle doubt '?\w+#1'? \(--happened RESULT \| --did-not-happen\)"
+    settle = r"hansard run settle doubt '?\w+#1'? \(--happened RESULT or --did-not-happen\)"
     assert re.search(rf"\n {{6}}next: {settle}\n", told)
     assert place.call("audit", "--all").out.count("selected would fail: run r") == 5
     assert len(place.call("audit", "--json").lines) == 7
@@ -178,7 +178,7 @@ def test_findings_are_folded_and_filtered(home: Path):
     assert "nothing found" not in severe.out
     [doubt] = place.call("audit", "--kind", "in doubt", "--json").lines[:-1]
     command, _, choice = doubt["next"].partition(" (")
-    assert choice == "--happened RESULT | --did-not-happen)"
+    assert choice == "--happened RESULT or --did-not-happen)"
     done = place.call(*shlex.split(command)[1:], "--did-not-happen")
     assert (done.code, place.call("audit", "--kind", "in doubt").code) == (0, 0), done.err
     for asked, said in (

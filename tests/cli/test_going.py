@@ -127,7 +127,7 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     command = [python(), str(program), str(effects), "doubt"]
     stopped = shell("run", "resume", run, "--", *command)
     assert stopped.code == 1
-    asked = f" run settle {run} worker#3 --happened RESULT | --did-not-happen"
+    asked = f" run settle {run} worker#3 --happened RESULT or --did-not-happen"
     assert asked in stopped.err
     intent = next(each for each in call("trail", run, "--json").lines if each.get("step") == 3)
     told = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")

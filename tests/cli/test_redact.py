@@ -36,6 +36,10 @@ def redact(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return given
 
 
+def _late(amount: int) -> str:
+    raise TimeoutError(str(amount))
+
+
 def test_a_program_and_a_command_keep_out_what_the_setting_names(
     tmp_path: Path, redact: dict[str, str], shell: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,12 +47,33 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
     monkeypatch.setenv("HANSARD_DATA_DIR", str(tmp_path))
     with hansard.connect("lab") as record, record.run("w", run="r") as session:
         session.message("user", f"my key is {SECRET}")
-    told = shell(
-        *("run", "finish", "r", "--because", f"rotated {SECRET}", "--json"),
-        **redact,
-        HANSARD_DATA_DIR=str(tmp_path),
-    )
-    assert SECRET not in told.out + told.err
+        session.tool(name="send", effects="once")(lambda to: to)("ann")
+    for run in "abcd":
+        with (
+            pytest.raises(TimeoutError),
+            hansard.connect("lab") as record,
+            record.run("w", run=run) as session,
+        ):
+            session.tool(name="pay", effects="once")(_late)(1)
+    with hansard.connect("lab") as record:
+        record.add_prompt("p", "Be brief.")
+    because = ("--because", f"rotated {SECRET}")
+    for words in (
+        ("run", "settle", "a", "agent#1", "--happened", f"got {SECRET}", *because),
+        ("run", "settle", "b", "agent#1", "--did-not-happen", *because),
+        ("run", "finish", "a", *because),
+        ("run", "finish", "b", "--failed", f"for {SECRET}"),
+        ("run", "cancel", "c", *because),
+        ("run", "score", "r", "reward=1", *because),
+        ("prompt", "feedback", "p@1", f"less {SECRET}"),
+        ("prompt", "alias", "p@1", "production", *because),
+    ):
+        told = shell(*words, **redact, HANSARD_DATA_DIR=str(tmp_path))
+        assert told.code == 0, (words, told.err)
+        assert SECRET not in told.out + told.err
+    told = shell("runs", HANSARD_REDACT="api-key=NOT_SET", HANSARD_DATA_DIR=str(tmp_path))
+    assert told.code == 2
+    assert "NOT_SET" in told.err
     with hansard.connect("lab") as record:
         [row] = record.sql("SELECT data::VARCHAR FROM events WHERE type LIKE 'message%'").rows
         assert "<secret:api-key>" in row[0]

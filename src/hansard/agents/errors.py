@@ -189,7 +189,7 @@ class RunAddress(msgspec.Struct, frozen=True):
 
     def settle(self, step: int, *choices: str) -> str:
         """The command that settles a step."""
-        return f"{self.command} run settle {self.run} {self.agent}#{step} " + " | ".join(choices)
+        return f"{self.command} run settle {self.run} {self.agent}#{step} " + " or ".join(choices)
 
 
 def doubt_note(address: RunAddress, step: int, tool: str) -> str:

@@ -152,7 +152,7 @@ async def open_with_tables(
     """A workspace, open, and what opens its tables. `only_read`: for who reads, over one
     connection; it has to be there. Raises as `open_workspace`, and then NotFound.
     """
-    redact = {} if only_read else configuration.secrets(settings)
+    redact = configuration.secrets(settings)
     Redaction.of(redact)
     broker = await find_broker(settings)
 
@@ -177,7 +177,7 @@ async def open_with_tables(
         return tables.Tables(settings.workspace, folder, broker.runtime)
 
     opened = _workspace(log, broker, _command(settings))
-    return opened if only_read else opened.redacting(redact), tables
+    return opened.redacting(redact), tables
 
 
 def _command(settings: Settings) -> str:

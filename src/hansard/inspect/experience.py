@@ -193,7 +193,8 @@ async def _said(what: str, asked: Sentences | None, material: LearnedFrom) -> li
     for each in said:
         if not isinstance(each, Lesson):
             fact = f"it gave a {type(each).__name__}, not a hansard.actions.Lesson"
-            raise BadValue(what, fact, "give actions.Lesson(says=..., rests_on=(step.ref, ...))")
+            remedy = "give hansard.actions.Lesson(says=..., rests_on=(step.ref, ...))"
+            raise BadValue(what, fact, remedy)
     return said
 
 

@@ -117,7 +117,7 @@ def _people(found: Shown) -> Iterator[Part]:
     if open_steps:
         yield Hint(
             "an open step's effect may or may not have happened: look, then say so with\n"
-            f"  hansard run settle {run.run} STEP --happened RESULT | --did-not-happen"
+            f"  hansard run settle {run.run} STEP --happened RESULT or --did-not-happen"
         )
 
 

@@ -10,9 +10,9 @@ CREATE TABLE finding_kinds (
 );
 COMMENT ON TABLE finding_kinds IS 'One row per kind of audit finding: topic, severity, question and next command.';
 INSERT INTO finding_kinds VALUES
-    ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
-    ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
-    ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT | --did-not-happen)'),
+    ('orphan_intents', 'in doubt', 'intents', 'high', 'Is it known of each call whether its effect happened?', 'hansard run settle {run} {agent}#{step} (--happened RESULT or --did-not-happen)'),
+    ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT or --did-not-happen)'),
+    ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT or --did-not-happen)'),
     ('orphan_intents', 'waiting', 'intents', 'medium', 'Is each call answered, or surely at work?', 'hansard run trace {run}'),
     ('late_outcomes', 'completed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
     ('late_outcomes', 'failed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
