@@ -17,11 +17,13 @@ class SyncMethods(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Replace such attributes once the package is read."""
         for attribute in list(_attributes(pkg)):
-            call = attribute.value
+            parent: Any = attribute.parent
+            module, call = parent.parent, attribute.value
+            held = module.members.get(call.name) if isinstance(call, griffe.ExprName) else None
+            call = held.value if isinstance(held, griffe.Attribute) else call
             if isinstance(call, griffe.ExprCall) and str(call.function) in SYNC:
                 owner, _, name = str(call.arguments[0]).partition(".")
-                parent: Any = attribute.parent
-                method = copy.copy(parent.parent[owner][name])
+                method = copy.copy(module[owner][name])
                 method.labels = method.labels - {"async"}
                 method.parent = parent
                 parent.members[attribute.name] = method
@@ -29,7 +31,7 @@ class SyncMethods(griffe.Extension):
 
 def _attributes(of: griffe.Object | griffe.Alias) -> Any:
     for member in of.members.values():
-        if isinstance(member, griffe.Attribute):
+        if isinstance(member, griffe.Attribute) and isinstance(of, griffe.Class):
             yield member
         elif isinstance(member, griffe.Module | griffe.Class):
             yield from _attributes(member)

@@ -46,7 +46,7 @@ server = MCPServer(
     token_verifier=Tokens(),
     auth=AuthSettings(
         issuer_url=ORIGIN,  # type: ignore[arg-type]  # a URL object would end with a slash
-        resource_server_url=SERVER,  # type: ignore[arg-type]  # the same
+        resource_server_url=SERVER,  # type: ignore[arg-type]  # as the line above
         required_scopes=["read"],
         validate_token_resource="strict" in sys.argv,
     ),
