@@ -404,7 +404,9 @@ def check_life(store: Store, name: str, state: RunState, cut: int = 0) -> None:
     assert row["trial"] == assigned.trial
     assert row["error_type"] == (failed.type if failed else None)
     assert row["error"] == (failed.message if failed else None)
-    if state.status == "open":  # of an import that gives no times an ended run has none, either
+    if row["started_at"] is not None:  # an import without times gives neither
+        assert (row["ended_at"] is None) == (state.status == "open")
+    else:
         assert row["ended_at"] is None
     if cut:
         assert state.forked is not None

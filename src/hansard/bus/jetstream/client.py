@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from hansard.bus.errors import BrokerError, BusError, Closed, StoreGone, TooLarge, Unreachable
@@ -61,6 +62,8 @@ HEAL_POLL_S = 0.2
 
 CANCELS_MAX = 100
 CANCEL_WAIT_S = 0.05
+
+ENDED_AT_ONCE = "it ended the connection once it let us in"
 
 UNAUTHORIZED = 401
 REFUSALS_MAX = 5
@@ -605,7 +608,11 @@ class Broker:
             try:
                 connecting.result()
             except (NatsError, OSError, ImportError, ValueError) as error:
-                raise Unreachable(self.url, str(error) or repr(error)) from error
+                if not (isinstance(error, UnexpectedEOF) and self._last_error == ENDED_AT_ONCE):
+                    raise Unreachable(self.url, str(error) or repr(error)) from error
+                await _close(nc)
+                await asyncio.sleep(RECONNECT_WAIT_S)
+                return False
             try:
                 await self._subscribe(self._inbox + "*", self._dispatch)
             except NatsError as error:
@@ -617,7 +624,7 @@ class Broker:
             raise self._login_refused() if unknown else self._unreachable()
         if not nc.is_connected:
             if not nc.is_closed:  # without a word
-                self._last_error = "it ended the connection once it let us in"
+                self._last_error = ENDED_AT_ONCE
             await _close(nc)
             await asyncio.sleep(RECONNECT_WAIT_S)
         return nc.is_connected
