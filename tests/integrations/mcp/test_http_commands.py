@@ -18,6 +18,7 @@ from tests.integrations.mcp.support import (
     everything,
     text,
 )
+from tests.integrations.mcp.test_bridge import CALLED_S, DOUBLING
 from tests.integrations.mcp.test_http import ERAS
 from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
 from tests.integrations.mcp.test_several import servers
@@ -70,6 +71,16 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
         found = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
     stages = [f"stage {number}" for number in range(3)]
     assert found == [([str({"result": 2 * each}) for each in range(TOGETHER)], stages)] * 4
+
+
+async def test_a_late_answer_is_not_given_to_another_client_with_an_equal_id(setup: Setup):
+    """The server answers a call whose client has left while another client's call is open."""
+    async with port(setup, "--", python(), str(DOUBLING), "new") as (front, _):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(CALLED_S):
+                await posted(front, called("held"), **headed("held"))
+        answer = frame_of(await posted(front, called("next"), **headed("next")))
+    assert (answer["id"], text(answer["result"])) == (1, "of next")
 
 
 async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, command: Commands):

@@ -1,6 +1,6 @@
 """A server over pipes of one era (`new` or `old`) of which the proxy asks a request twice to
-translate it: the first answer comes once more, right before the second. It never answers the tool
-`held`, and says which request it is told to cancel.
+translate it: the first answer comes once more, right before the second. It answers the tool `held`
+only when `next` is called, before that, and says which request it is told to cancel.
 """
 
 import json
@@ -44,6 +44,10 @@ def main(era: str) -> None:
                 say(asked["id"], result={**greeting, "serverInfo": info})
             case "tools/call" if asked["params"]["name"] == "held":
                 held = asked["id"]
+            case "tools/call" if asked["params"]["name"] == "next":
+                for id_, text in ((held, "of held"), (asked["id"], "of next")):
+                    content = [{"type": "text", "text": text}]
+                    say(id_, result={"resultType": "complete", "content": content})
             case "notifications/cancelled":
                 data = "its own" if asked["params"]["requestId"] == held else "another"
                 told = {

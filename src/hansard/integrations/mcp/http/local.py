@@ -1,18 +1,18 @@
-"""A server of pipes, asked as one over HTTP: what clients post goes to processes of it.
+"""A server over stdio behind HTTP: requests of HTTP clients go to processes of the server.
 
-A session of 2025-11-25 and before has a process of its own, which ends with it; requests of
-2026-07-28, which say themselves all that they need, share one. Frames are passed on as they came;
-only where two requests that share a process have one id or one progress token at the same time, the
-second has others on its way. What a process says besides goes to the request that it names, else to
-the oldest that is open in its session, or to the stream that the session's client listens to. In
-the shared process what names none of several open requests is left out, and logged: it may be
-another client's.
+Each session of 2025-11-25 and before has its own process, which ends with it. Requests of
+2026-07-28 share one process, and each has an id and a progress token of the proxy's own there:
+clients choose equal ones, and a late answer to one client must never reach another. All other
+frames pass unchanged. A notification goes to the request that it names, else to the oldest open
+request of its session, or to the stream that the session's client listens to. In the shared process
+a notification that names none of several open requests is dropped and logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -54,42 +54,41 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 NO_SESSION, BUSY, CONFLICT = 404, 429, 409
 """Statuses."""
 
-OTHER = "hansard-client-"
-"""How ids and tokens begin that stand for those of a second client."""
+OWN = "hansard-client-"
+"""Prefix of the ids and progress tokens in the shared process."""
 
 Start = Callable[[], Awaitable[Server]]
 """Starts a process, or several behind one door. Raises ServerNotStarted."""
 
 
 class _Exchange:
-    """One request of HTTP that is open: what goes back on it, and what stands for its id and its
-    token in the process.
+    """An open HTTP request: what is sent back on it, and its id and progress token in the process.
+
+    `own_id` stands for both in a process that clients share.
     """
 
-    def __init__(self, frame: Request | None) -> None:
+    def __init__(self, frame: Request | None, own_id: str | None = None) -> None:
         self.frame = frame
         self.said: asyncio.Queue[Frame | Exception] = asyncio.Queue(QUEUED_MAX)
-        self.id: Id | None = None if frame is None else frame.id
+        self.id: Id = "" if frame is None else own_id or frame.id
         self.token = None if frame is None else _token(frame)
+        self.raw = b"" if frame is None else frame.raw
         self.work: asyncio.Task[None] | None = None
         self.left_out = 0
-
-    def raw(self) -> bytes:
-        """The request's bytes, as they go to the process."""
-        assert self.frame is not None  # noqa: S101 -- only a request is sent
-        frame, params = self.frame, self.frame.params
-        if self.id == frame.id and self.token == _token(frame):
-            return frame.raw
-        if self.token is not None:
-            params = params | {"_meta": params["_meta"] | {"progressToken": self.token}}
-        return frames.request(self.id or "", frame.method, params)
+        if frame is not None and own_id is not None:
+            params = frame.params
+            if self.token is not None:
+                self.token = own_id
+                params = params | {"_meta": params["_meta"] | {"progressToken": own_id}}
+            self.raw = frames.request(own_id, frame.method, params)
 
     def own(self, found: Frame) -> Frame:
-        """What the process said, with the client's own id and token."""
-        assert self.frame is not None  # noqa: S101 -- only a request is answered
+        """Return a frame of the process with the client's own id and token."""
+        if self.frame is None or self.id == self.frame.id:
+            return found
         if isinstance(found, Answer):
             return found.under(self.frame.id)
-        if isinstance(found, Notification) and self.token != _token(self.frame):
+        if isinstance(found, Notification):
             params = dict(found.params)
             if found.method == PROGRESS:
                 params["progressToken"] = _token(self.frame)
@@ -116,7 +115,7 @@ class _Process:
         self._open: dict[Id, _Exchange] = {}
         self._listening: _Exchange | None = None
         self._unheard: deque[Frame] = deque(maxlen=UNHEARD_MAX)
-        self._number = 0
+        self._numbers = itertools.count(1)
         self.used_s = time.monotonic()
         self.is_gone = False
         self._hearing = asyncio.create_task(self._hear())
@@ -180,25 +179,23 @@ class _Process:
         return self._streaming(exchange, None)
 
     def _begun(self, frame: Request) -> _Exchange:
-        exchange = _Exchange(frame)
-        tokens = {each.token for each in self._open.values()}
-        if exchange.id in self._open or exchange.token in tokens - {None}:
-            self._number += 1
-            exchange.id = f"{OTHER}{self._number}"
-            exchange.token = None if exchange.token is None else exchange.id
-        self._open[exchange.id or ""] = exchange
+        own_id = f"{OWN}{next(self._numbers)}" if self._is_shared else None
+        exchange = _Exchange(frame, own_id)
+        if exchange.id in self._open:
+            raise NotDone(f"a request with id {frame.id!r:.40} is still open: give each its own")
+        self._open[exchange.id] = exchange
         exchange.work = asyncio.create_task(self._answer(exchange))
         return exchange
 
     async def _answer(self, exchange: _Exchange) -> None:
         said: Frame | Exception
         try:
-            said = exchange.own(await self._server.ask(exchange.id or "", exchange.raw()))
+            said = exchange.own(await self._server.ask(exchange.id, exchange.raw))
             await self._server.flushed()
         except (NotDone, ServerGone) as error:
             said = error
         finally:
-            self._open.pop(exchange.id or "", None)
+            self._open.pop(exchange.id, None)
         await exchange.said.put(said)  # never left out: a client that reads late waits for it
 
     def _streaming(self, exchange: _Exchange, first: Frame | None) -> httpx2.Response:
@@ -211,7 +208,7 @@ class _Process:
             self._listening = None
         if exchange.work is None or exchange.work.done():
             return
-        is_open = self._open.get(exchange.id or "") is exchange
+        is_open = self._open.get(exchange.id) is exchange
         exchange.work.cancel()
         if not is_open:
             return
@@ -232,6 +229,9 @@ class _Process:
             self._put(self._listening, ServerGone("the server has ended"))
 
     async def _take(self, found: Frame) -> None:
+        if isinstance(found, Answer):
+            _log.info("an answer to no open request is dropped", id=found.id)
+            return
         to = self._of(found)
         if to is None:
             if self._is_shared:
@@ -239,13 +239,12 @@ class _Process:
             else:
                 self._unheard.append(found)
             return
-        told = to.own(found) if to.frame is not None else found
-        if not self._put(to, told) and isinstance(found, Request):
+        if not self._put(to, to.own(found)) and isinstance(found, Request):
             await self._replies.refuse(found, "its client does not read")
 
-    def _of(self, found: Frame) -> _Exchange | None:
-        """Whose it is."""
-        params = {} if isinstance(found, Answer) else found.params
+    def _of(self, found: Request | Notification) -> _Exchange | None:
+        """Return the request that a frame of the process belongs to."""
+        params = found.params
         meta = params.get("_meta")
         subscription = meta.get(SUBSCRIPTION) if isinstance(meta, dict) else None
         if isinstance(found, Notification) and found.method == PROGRESS:
