@@ -61,9 +61,7 @@ async def credentials(
 
 
 def called(*arguments: object) -> list[dict[str, Any]]:
-    """What a command that succeeds prints with --json, without the start of a process: the global
-    options come first. What it raises is raised.
-    """
+    """Return what a successful command prints with --json, run in this process."""
 
     def call() -> str:
         with contextlib.redirect_stdout(io.StringIO()) as told:
@@ -202,9 +200,7 @@ class Caller:
         self.errors.append(str(error).lower())
 
     async def flush(self) -> None:
-        """Wait until the server has all that was sent. Twice: the client library's own ping may
-        overtake what was handed to it before.
-        """
+        """Wait, twice, until the server has all that was sent: a ping may overtake a message."""
         for _ in range(2):
             await self.client.flush()
 

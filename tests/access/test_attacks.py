@@ -26,9 +26,7 @@ BOB = "_INBOX_" + "b" * 32
 
 
 class Attack(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that a restricted login must not get through. `answers`: a trusted one gets an
-    answer to it; `admin`: the runtime may not do it either.
-    """
+    """A message refused to a restricted login; `answers`, `admin`: to whom else it is not."""
 
     subject: str
     body: Any = None
@@ -270,9 +268,7 @@ REPLIES = [f"live.{LIFE}", f"{BOB}.1", "_INBOX.x.1", "svc.lab.writer.bob.open"]
 @pytest.mark.parametrize("checks", [True, False])
 @pytest.mark.parametrize("reply", REPLIES)
 async def test_a_service_must_not_answer_wherever_it_is_told(lab: Lab, reply: str, checks: bool):
-    """The broker does not check where an answer is wanted: a service that does not either writes
-    for the restricted login where that may not; with `may_answer` it does not.
-    """
+    """With `may_answer` a service sends no answer where the restricted login may not write."""
     async with lab.trusted() as service, lab.trusted() as witness, lab.restricted() as caller:
         done: asyncio.Queue[str] = asyncio.Queue()
 

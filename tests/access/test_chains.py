@@ -188,9 +188,7 @@ def test_registering_is_said_once_and_never_changes(desk: Desk):
 
 
 def test_credentials_of_other_terms_are_never_kept_in_silence(desk: Desk):
-    """What stands and is valid is refused, says for whom it acts, and stays byte for byte; revoked,
-    it gives way.
-    """
+    """Valid credentials of other terms are refused by name, unchanged; revoked, they give way."""
     for name in CHAIN:
         desk.register(name)
     first = desk.make(on_behalf_of=("alice",))
@@ -267,9 +265,7 @@ async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", ["before revoke", "after revoke", "before access", "after access"])
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
-    """Killed after one of three, or before the broker knew: the same again ends what is left, and
-    what was on record before the kill is on record once.
-    """
+    """The same command again revokes what is left, and records each revocation once."""
     made = _team(desk)
     line = "principals revoke alice --because lost"
     done = desk.run([str(PROGRAM), kill], line)

@@ -102,9 +102,7 @@ def _asked(house: House, gate: list[Any]) -> None:
 
 @pytest.mark.thorough
 def test_all_that_a_session_writes_names_the_whole_chain(served: House):
-    """Each commit by ada: its own stream, the run's life, shared state, tasks and their heartbeats,
-    mail, questions, views. All of it counts: nothing is quarantined, and SQL tells for whom.
-    """
+    """Every commit of ada's session names the chain, none is quarantined, and SQL shows it."""
     house = served
     gate = [hansard.ask_first("send", timeout_s=30), hansard.ask_first("wait", timeout_s=0.3)]
     worker = threading.Thread(target=_asked, args=(house, gate))
@@ -187,9 +185,7 @@ def _of(house: House, stream: Any) -> list[Actor]:
 
 
 def test_what_is_done_outside_of_a_session_names_it_too(served: House):
-    """A view, a settlement, an answer and a refusal: who says so is ada, as ever; for whom is
-    beside it.
-    """
+    """A view, settlement, answer and refusal are by ada, with the chain beside her."""
     house = served
 
     @hansard.tool(effects="once")
@@ -249,9 +245,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 @pytest.mark.parametrize("who", ["lead", "alice", "ada"])
 def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: str):
-    """By the command, within a second: the service ends it, its next word is refused, another one
-    is not opened, what it was running is in doubt, and others go on.
-    """
+    """Within a second the session ends, its next call is refused, and other sessions continue."""
     house = served
     service = house.service
     assert service is not None
@@ -310,9 +304,7 @@ def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: 
 
 
 def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
-    """Ada's other login, for nobody, is not let into the session for alice: what that writes is
-    alice's to answer for. It may resume the run in a session of its own.
-    """
+    """Ada's login without a chain may not use the session for alice, but may resume its run."""
     house = served
     plain = _login(house)
     with house.link() as mine:
@@ -338,9 +330,7 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
 )
 @pytest.mark.long
 def test_what_was_answered_in_sql_names_it(workspace: str, tmp_path: Path):
-    """By `hansard up`: an answer stands on record with the whole chain. On a broker of its own, as
-    each workspace that another test has made would be put into tables, too.
-    """
+    """An answer of `hansard up`, on a broker of its own, is recorded with the whole chain."""
     with join(tmp_path / "broker"):
         house = _made(tmp_path / "broker", workspace, tmp_path)
         house.files["ada", "writer"] = _login(house, *CHAIN)

@@ -153,9 +153,7 @@ KILLS = [f"{when} {point}" for point in POINTS for when in ("before", "after")]
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", KILLS)
 async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: Desk, kill: str):
-    """Killed at any point, no file is half a login; the same command then finishes it, and no
-    token is left that nobody holds.
-    """
+    """After a kill no file is half a login, and the same command finishes without a stray token."""
     done = desk.run([str(PROGRAM), kill], MAKE)
     assert done.returncode == -signal.SIGKILL, done.stderr
     if desk.file.exists():

@@ -113,9 +113,7 @@ def test_a_login_of_another_workspace_is_not_told_under_this_one(lease: Lease, d
 
 
 async def test_who_connects_while_logins_are_reloaded_is_let_in(lease: Lease, data_dir: Path):
-    """The server refuses and cuts connects then, of logins that do not change, too: they are made
-    again. Who is not known is told so, then as ever.
-    """
+    """Connects refused or cut during a reload are retried; an unknown login is refused as ever."""
     runtime = lease.info.runtime
     options = BrokerOptions(
         urls=(lease.info.url,), user=runtime.user, password=runtime.password, connect_timeout_s=60
@@ -142,9 +140,7 @@ async def test_who_connects_while_logins_are_reloaded_is_let_in(lease: Lease, da
 
 @pytest.mark.slow
 async def test_reloads_under_load_drop_no_connection_and_no_ack(data_dir: Path):
-    """While commits are made as fast as they can be, logins change 30 times: no connection is made
-    again, every acknowledged commit is there, none was sent twice in vain.
-    """
+    """30 login changes under load cut no connection and lose or double no commit."""
     async with hansard.connect_async("lab", data_dir=data_dir) as record:
         log = record.workspace.log
         acked: list[str] = []

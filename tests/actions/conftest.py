@@ -35,9 +35,7 @@ _OPENED = pytest.StashKey[Browser]()
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
-    """The browser, one a process, also for the folders that have this fixture from here; where
-    there is none, its tests are skipped and say so.
-    """
+    """One browser a process; without one its tests are skipped with a reason."""
     stash = request.config.stash
     if _OPENED in stash:  # by another folder's fixture, which is ended after this one
         yield stash[_OPENED]

@@ -178,9 +178,7 @@ addEventListener("click", (event) => {
 
 @contextlib.contextmanager
 def served(folder: Path, reports: list[str] | None = None) -> Iterator[str]:
-    """The address of a folder over HTTP, on this machine. Where `reports` is given, its pages tell
-    what they show and store.
-    """
+    """Serve a folder over HTTP on this machine; `reports` collects what its pages show."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -93,9 +93,7 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
     quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
 async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_path):
-    """The model's answer is written back as a version, for each entry of the element; then nobody
-    is asked any more.
-    """
+    """The model's answer becomes a version for each entry, and no later replay asks."""
     questions = []
 
     def model(question):  # a key written by hand: no recording of such an answer exists
@@ -419,9 +417,7 @@ else show()
 
 
 async def test_a_banner_that_comes_late_is_left_once(page, site):
-    """It was not there in its turn, so that what is done once was not done yet: that is not so any
-    more when it comes back.
-    """
+    """A banner missed in its turn is passed once, and handled when it comes back."""
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
             browser = session.browser(page, timeout_s=3.0)

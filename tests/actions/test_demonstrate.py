@@ -83,9 +83,7 @@ def said(cache: ActionCache) -> list[tuple[str | None, list[Any], str]]:
 
 
 async def test_what_a_person_does_is_done_again(told_browser, site):
-    """Texts, a choice, a tick, clicks in a frame and a shadow root; the password by its name, in no
-    event; and all of it is done again, by the recorded place.
-    """
+    """Texts, choices, clicks in frames and shadow roots are replayed; a password only by name."""
 
     async def fills_in(page: Any) -> None:
         await page.click("#guest")
@@ -130,9 +128,7 @@ async def test_what_a_person_does_is_done_again(told_browser, site):
 
 @pytest.mark.thorough(quick=QUICK)
 async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
-    """Enter sends a form once; a double click is one action; a link leads to an address that the
-    person did not type, another they did.
-    """
+    """Enter submits once, a double click is one action, and only typed addresses count."""
     other = site("<h1>Other</h1>", "other.html")
     page_ = site(
         f"<form action={other}><input aria-label=Find name=q></form>"
@@ -237,9 +233,7 @@ async def test_what_cannot_be_recorded_ends_it(told_browser, site):
 
 @pytest.mark.thorough(quick=QUICK)
 async def test_what_no_person_did_is_no_action(told_browser, site):
-    """What a page does by itself, or says in the place of ours; of a window that it opened it is
-    said that nothing of it is recorded.
-    """
+    """A page's own actions are left out, and a window that it opened is reported."""
     page_ = site(
         "<input><button onclick='window.open(`about:blank`)'>Open</button><script>"
         "for (const name of Object.getOwnPropertyNames(globalThis)) if (/hansard/.test(name))"
@@ -364,9 +358,7 @@ async def kills(told: Any) -> None:
 async def test_a_window_s_demonstration_is_on_record_however_it_ends(
     display, site, data_dir, workspace, tmp_path, ends
 ):
-    """Closed or interrupted, the run has ended; killed, what was done before is there. The password
-    is in nothing that was stored or said.
-    """
+    """Closed, interrupted or killed, what was done is on record, without the password."""
     window = Window(data_dir, workspace, tmp_path, display)
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         code, out, err = await window.used(site(FORM), ends)

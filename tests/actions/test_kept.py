@@ -45,9 +45,7 @@ said = st.one_of(
 
 @given(st.lists(said, max_size=10))
 def test_every_version_is_what_it_was_made_of(told):
-    """Whatever is said in turn: versions count without a hole, what one is made of never changes,
-    a revert is the earlier one again, and said twice a thing is said once.
-    """
+    """Versions have no hole and never change; a revert equals the earlier, repeats add nothing."""
     state = kept.initial()
     known: dict[int, object] = {}
     for event in told:
@@ -69,9 +67,7 @@ def test_every_version_is_what_it_was_made_of(told):
 
 
 def test_a_heal_does_not_undo_somebody_else_s_word():
-    """Of a version that is not the newest any more it counts where the newest has the same entry
-    still: a revert to another, or another heal of it, stands.
-    """
+    """A heal of an older version counts only where the newest has the same entry."""
     first = ActionsSaved(version=1, cache=msgspec.Raw(b"{}"), digest="d")
     state = kept.fold(kept.initial(), [first])
 
@@ -89,9 +85,7 @@ def test_a_heal_does_not_undo_somebody_else_s_word():
 def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
     record: Record, call: Call, tmp_path: Path
 ):
-    """A cache, however large, comes back as it was at any version; who changed it, when and why is
-    listed; the audit asks for heals that nobody looked at, until somebody has, or they are undone.
-    """
+    """A cache comes back at any version, with its history; the audit asks for unseen heals."""
     large = cache(*(entry(at, instruction="x" * 400) for at in range(400)), run="r0")
     assert record.keep_actions("big", large) == record.keep_actions("big", large) == 1
     assert record.kept_actions("big").actions == large.actions
@@ -178,9 +172,7 @@ async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
 )
 @pytest.mark.asyncio(loop_scope="session")
 async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
-    """A cache that the record keeps is healed there, with who, why and of which run; the next
-    replay asks nobody; gone back, it is asked again.
-    """
+    """A kept cache is healed with author, reason and run; after a revert the model is asked."""
     questions = []
 
     def model(question):  # a key written by hand: no recording of such an answer exists

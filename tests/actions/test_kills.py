@@ -203,9 +203,7 @@ def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
 def test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed(
     browser, form, data_dir, workspace, after
 ):
-    """Before the heal is on record the cache is at version 1, after it at version 2; gone on with,
-    it is healed once, and the form is sent once.
-    """
+    """Before the heal is recorded it is version 1, then 2; the form is sent once."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         found = decode(actions(f"http://127.0.0.1:{form.server_port}/"))
         record.keep_actions("killed", found)

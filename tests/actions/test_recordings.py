@@ -36,9 +36,7 @@ class Quiet:
     quick="tests/actions/test_browser.py::test_what_was_done_is_a_file_that_is_done_again"
 )
 async def test_a_recording_is_done_again(page, site, tmp_path):
-    """By what it says of each element; the password is asked for by its name; the text that it
-    waited for is a check.
-    """
+    """It goes by recorded elements; the password is asked by name, a waited text is a check."""
     file = tmp_path / "flow.json"
     file.write_text(json.dumps(whole(site(FORM))))
     async with testing.record_async() as record:

@@ -22,9 +22,7 @@ from tests.faults import _warm
 
 @functools.cache
 def python() -> str:
-    """As `tests.faults._warm.python`; also for supervisors, which are to have no folder of their
-    own on their path (`-P`): they are started in `/`.
-    """
+    """As `tests.faults._warm.python`; supervisors start in `/`, with no folder on their path."""
     found = _warm.python()
     if found == sys.executable:
         return found

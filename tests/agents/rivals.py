@@ -11,10 +11,7 @@ from hansard.bus.log import Append, EventLog, Stored
 
 
 class RivalLog:
-    """The real log; before each of some appends, the first `times` after so many others, another
-    one writes through its own. `tries` is when each append was tried, `lost` how many were lost,
-    `won` set when one was not.
-    """
+    """The real log; before some of its appends another writer appends through its own log."""
 
     def __init__(
         self, log: EventLog, rival: Callable[[], Awaitable[Any]], times: int = 1, after: int = 0

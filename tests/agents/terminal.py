@@ -55,9 +55,7 @@ class Person:
             pass
 
     def _shows_more_than(self, letters: int) -> bool:
-        """Whether the key was read: more is shown within a while than its echo, which a terminal
-        gives of what it then throws away, too.
-        """
+        """Return True if the key was read: more is shown within a while than its echo."""
         until = time.monotonic() + AGAIN_S
         while len(self.shown) <= letters and time.monotonic() < until:
             self._read(0.05)

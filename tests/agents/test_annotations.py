@@ -213,9 +213,7 @@ BAD_FACTS = [
 @twins
 @pytest.mark.parametrize(("kind", "args", "fields"), BAD_FACTS)
 async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, fields):
-    """Wrong types, NaN, lone surrogates, endless texts: a clear error, nothing written, and the
-    session goes on.
-    """
+    """Wrong types, NaN, lone surrogates and endless texts are refused; the session continues."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             with pytest.raises((hansard.BadValue, hansard.errors.BadName)):
@@ -238,9 +236,7 @@ async def test_labels_that_cannot_be_read_back_are_refused(lab: Lab, labels):
 
 @twins
 async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
-    """`resumable` skips what was done; progress is recorded every so many items; after the loop
-    the chain goes on as if nothing had happened.
-    """
+    """`resumable` skips finished items, and the chain after the loop is as without a resume."""
     async with lab.connect() as record:
         ran: list[int] = []
         seen: list[int] = []
@@ -295,9 +291,7 @@ async def test_a_finished_loop_is_skipped_whole(lab: Lab):
 
 @twins
 async def test_a_loops_results_are_whole_after_a_resume(lab: Lab):
-    """Killed at item 12 of 20, with progress every 5: the second time it goes on after 10, with the
-    ten results that it had and the item that it had come to, and ends with all twenty in order.
-    """
+    """Killed at item 12 of 20, with progress every 5, it resumes after 10 and has all twenty."""
     last: list[int | None] = []
     loop: Any = None
     async with lab.connect() as record:

@@ -59,9 +59,7 @@ async def _failed(lab: Lab, files: Files) -> None:
 
 @twins
 async def test_one_key_says_that_nothing_happened(lab: Lab):
-    """The call, its error and what is known of the change are shown; then it runs again, as another
-    attempt, on the word of who was asked. No warning says that a recorded result is returned.
-    """
+    """The doubt is shown, and one key runs the call again as another attempt of that person."""
     files = Files()
     await _failed(lab, files)
     async with lab.connect(settle=hansard.ask_person) as record:
@@ -160,9 +158,7 @@ async def test_a_divergence_is_asked_about(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
-    """For programs without a policy; one of their own is asked instead. What it is given says where
-    the step stands.
-    """
+    """The setting serves programs without a policy; a program's own policy comes first."""
     files = Files()
     await _failed(lab, files)
     asked: list[hansard.UnsettledStep] = []
@@ -191,9 +187,7 @@ async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
-    """`safe_errors=hansard.NOTHING_HAPPENED`: a refused connection, or the tool's own word. Wrong
-    arguments are not even on record. Any other error still asks.
-    """
+    """An error that `safe_errors` names leaves no doubt; any other error does."""
     errors: list[Exception] = [ConnectionRefusedError("port 25"), hansard.errors.NotDone("full")]
     errors.append(TypeError("from inside"))
 

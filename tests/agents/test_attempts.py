@@ -21,9 +21,7 @@ def _block() -> None:
 @twins
 @pytest.mark.parametrize("effects", ["pure", "idempotent"])
 async def test_every_attempt_is_recorded(lab: Lab, effects):
-    """What may run again is tried up to `attempts` times; each failed attempt is an event with its
-    error and the wait before the next; the result is that of the last.
-    """
+    """Each failed attempt is an event with its error and wait; the last gives the result."""
     async with lab.connect() as record:
         for mode in (None, "strict"):
             ran: list[int] = []
@@ -124,9 +122,7 @@ async def test_which_errors_leave_it_open(lab: Lab, error):
 
 @twins
 async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab: Lab):
-    """An idempotent tool is given its key in every attempt, after a resume and after an edit of
-    what came before; equal calls and other runs have other keys; the key is no argument.
-    """
+    """The key stays over attempts, resumes and edits, differs by call, and is no argument."""
     async with lab.connect() as record:
         keys: list[str] = []
         fail = [True, True]
@@ -191,9 +187,7 @@ async def test_equal_calls_have_different_keys(lab: Lab):
 
 @twins
 async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
-    """What a call says it used stands on its step, summed; what is no number is refused before
-    it can spoil the record.
-    """
+    """Usage stands on its step, summed; a value that is no number is refused."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 

@@ -1,6 +1,4 @@
-"""Budgets as several processes share them: none refuses by what it knew some time ago, and what a
-call costs does not grow with what was counted before it.
-"""
+"""Budgets that several processes share: refusals are exact, and a call costs the same each time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,9 +37,7 @@ class Counting:
 
 @twins
 async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
-    """Refused while another's call holds its share, an agent is let through as soon as that call
-    gave back what it did not use: a refusal is by the log as it stands.
-    """
+    """An agent is let through as soon as another's call returned what it did not use."""
     refused: list[str] = []
     async with (
         lab.connect() as one,
@@ -76,9 +72,7 @@ async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
 )
 @twins
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
-    """A session that counts alone reads nothing again, one that counts beside others only what they
-    wrote since.
-    """
+    """A lone session reads nothing again; one beside others reads only what they wrote since."""
     rule = Budget(name="b", limit=10_000, unit="cost", reserve=5)
     calls = 100
     async with lab.connect() as record, record.run(run="r"):
@@ -105,9 +99,7 @@ async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab
 
 @twins
 async def test_calls_side_by_side_count_each_once(lab: Lab):
-    """Calls of one session that are counted at the same time each count once, and as many are let
-    through as the limit allows.
-    """
+    """Concurrent calls of one session count once each, and the limit holds."""
     rule = Budget(name="b", limit=5)
     async with lab.connect() as record, record.run(run="r"):
         place = record.raw.workspace

@@ -38,18 +38,14 @@ _numbers = itertools.count(1)
 
 
 def _needs_scopes(children: Any) -> bool:
-    """What a bare asyncio.gather does not promise: that a failure in it was gone on from (nothing
-    that follows names it), and the places of scopes that begin in it.
-    """
+    """Return True for what a bare asyncio.gather does not promise: failures and inner scopes."""
     return any(kind in repr(children) for kind in ("fail", "composite", "parallel")) or _equal(
         children
     )
 
 
 def _equal(children: Any) -> bool:
-    """Whether equal calls stand in different chains: only arguments tell calls side by side apart,
-    and equal ones are told apart by which comes first.
-    """
+    """Return True if equal calls stand in different chains: only their order tells them apart."""
     if all(kind not in ("sequence", "bare") for kind, _ in children):
         return False
     chains = [set(_leaves(child)) for child in children]
@@ -179,8 +175,6 @@ def test_replay_of_chosen_trees(lab: Lab, tree):
 @settings(max_examples=TREES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_replay_of_generated_trees(lab: Lab, tree):
-    """Strict, offline and resumed replay return the live values with no body run; they write
-    nothing, but for what a resume says of itself.
-    """
+    """Every replay returns the live values, runs no body and writes nothing but a resume."""
     lab.play(_check(lab, tree))
     assert lab.data_dir.is_dir()

@@ -115,9 +115,7 @@ async def come(result: Any) -> Any:
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "none")
 @twins
 async def test_every_callable_is_a_tool(lab: Lab, options):
-    """Whatever is called, with whatever option, runs once, and its result is on record: what it
-    gives to await is awaited, and that it has no name or code of its own is no failure of it.
-    """
+    """Any callable with any option runs once, is awaited if it must be, and is on record."""
     async with lab.connect() as record:
         for mode in ("live", "offline"):
             async with record.run(run="r", mode=mode if mode == "offline" else None) as session:
@@ -175,9 +173,7 @@ async def test_in_a_class_a_tool_gets_what_a_function_would(lab: Lab):
 
 @twins
 async def test_a_tool_that_raises_stop_iteration_has_failed(lab: Lab):
-    """StopIteration would end what drives the call: it is an error of the tool, as in a generator,
-    and nobody waits for ever.
-    """
+    """StopIteration is recorded as an error of the tool, and no caller waits for ever."""
 
     def first(of: list[int]) -> int:
         return next(iter(of))
@@ -193,9 +189,7 @@ async def test_a_tool_that_raises_stop_iteration_has_failed(lab: Lab):
 
 @twins
 async def test_a_plain_body_calls_tools_as_a_plain_function_does(lab: Lab):
-    """In a composite tool that is no coroutine, another tool gives its result, whichever client
-    runs it: many at once do not wait for each other for ever.
-    """
+    """In a plain composite tool other tools give their results; many at once do not block."""
     count = 40
     async with lab.connect() as record, record.run(run="r") as session:
 
@@ -225,9 +219,7 @@ async def _whole(tool: Any, x: int) -> Any:
 
 
 def test_a_call_that_nobody_awaited_is_named(data_dir, workspace):
-    """A tool of the async client that was called and not awaited did not run; the warning names
-    it, and to hand it on is refused with what to do.
-    """
+    """A warning names the call that was not awaited; passing it on is refused with a remedy."""
 
     async def play() -> None:
         async with (
@@ -251,9 +243,7 @@ def test_a_call_that_nobody_awaited_is_named(data_dir, workspace):
 
 @twins
 async def test_who_is_asked_answers_at_once(lab: Lab):
-    """A rule or a provider of secrets that gives something to await says neither yes nor no: it is
-    refused, and nothing runs.
-    """
+    """A rule or provider of secrets that returns an awaitable is refused, and nothing runs."""
     ran: list[Any] = []
 
     async def later(_: Any) -> str:

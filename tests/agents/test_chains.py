@@ -29,10 +29,7 @@ async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):
 
 @twins
 async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(lab: Lab):
-    """By results an edit whose result is equal is cut off; in a run of the full chain what follows
-    runs, though the result is equal, behind joins, too. Unchanged, both answer all, strictly; and a
-    resume of an edited run goes by its own new path.
-    """
+    """In a full chain all that follows an edit runs; by results an equal result cuts it off."""
     async with lab.connect() as record:
         for chain, again in (("result", ["b!"]), ("full", ["b!", "c", "left", "right", "last"])):
             ran: list[str] = []
@@ -50,9 +47,7 @@ async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(lab:
 
 @twins
 async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
-    """It is recorded with the run's beginning: whoever goes on, joins or forks has it, and another
-    one is an error that says which it is.
-    """
+    """The chain is recorded at the run's beginning; another one is an error that names it."""
     ran: list[str] = []
     async with lab.connect() as record:
         with pytest.raises(hansard.BadValue, match="chain"):
@@ -78,10 +73,7 @@ async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_both_fingerprints_are_columns_of_steps(lab: Lab):
-    """Whichever chain a run has, both say the same of the same calls; in the full one alone an edit
-    with an equal result shows in what follows. After items that a resume skipped, the other one is
-    not known.
-    """
+    """Both fingerprints are stored; only the full one changes after an edit with equal result."""
     question = """
         SELECT arguments->>'$.name' AS name, fingerprint_result, fingerprint_full
         FROM steps WHERE run = $1 ORDER BY name

@@ -43,9 +43,7 @@ async def _event(record: TwinRecord, run: str) -> Any:
 
 @twins
 async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
-    """The window is the summary and the newest; what was dropped is told whole, and the record says
-    which messages the summary stands for, and what it made of the tokens.
-    """
+    """The window is summary and newest messages; the record says what the summary replaces."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await session.message("system", "be kind", tokens=2)
@@ -89,9 +87,7 @@ async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
-    """In a later run the window is the summary, what was kept, and what came since; all messages
-    are there in full, and a fork has the window of its parent.
-    """
+    """A later run's window begins with the summary; a fork has the window of its parent."""
     async with lab.connect() as record:
         async with record.run(run="one", conversation="c") as session:
             await _talk(session, *"abc")
@@ -125,9 +121,7 @@ async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
-    """The function is called once; the window comes about again as the program states it; a strict
-    replay writes nothing.
-    """
+    """The function is called once; a resume restates the window, a strict replay writes nothing."""
     calls: list[int] = []
 
     async def play(record: TwinRecord, **options: Any) -> Forms:
@@ -158,9 +152,7 @@ async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_compacted_is_refused(lab: Lab):
-    """Nothing to drop; an empty summary, one that is no text, one that is longer than what it
-    stands for; tokens that nobody counted. Nothing of it is in the window; it may be tried again.
-    """
+    """A compaction without effect or with a bad summary is refused, and may be tried again."""
     async with lab.connect() as record, record.run(run="r") as session:
         await session.message("system", "be kind")
         await _talk(session, *"ab")
@@ -196,9 +188,7 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
-    """The second one is told who did; what is its own alone it may compact. A later run has the
-    summary of the first.
-    """
+    """The second agent gets an error that names the first; its own messages it may compact."""
     async with lab.connect() as record:
         async with record.run(run="one", conversation="c") as session:
             await _talk(session, *"abc")
@@ -230,9 +220,7 @@ async def test_an_answer_stays_with_its_call(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_session_has_the_labels_of_what_its_window_holds(lab: Lab):
-    """Who is shown a conversation's earlier messages writes under their label from then on, and so
-    does the summary.
-    """
+    """A session writes under the labels of the messages that its window holds."""
     async with lab.connect() as record:
         async with record.run(run="one", conversation="c") as session:
             await session.message("user", "a secret of some length", label="secret untrusted")
@@ -278,9 +266,7 @@ with hansard.connect() as record, record.run("w", run="r", conversation="c") as 
 def test_killed_at_any_point_the_window_is_one_or_the_other(
     data_dir: Path, tmp_path: Path, where: str
 ):
-    """Before: the four messages. After: the summary and the last. Never half; run again, it comes
-    to the same end. `on its way`: the summary's step is on record, and the summary is not.
-    """
+    """A kill leaves the window before or after the summary, never half, and a resume ends equal."""
     program = tmp_path / "program.py"
     dying = PROGRAM.replace(
         "    made =",
@@ -307,9 +293,7 @@ def test_killed_at_any_point_the_window_is_one_or_the_other(
 
 @pytest.mark.slow
 def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, workspace: str):
-    """`knew` has what stood in the window at a decision: before the summary the messages, after it
-    the summary without them. The messages are all there still.
-    """
+    """`knew` has the window at each decision, and all messages are still in the tables."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         with record.run("w", run="r", agent="ada", role="writer") as session:
             for text in "ab":

@@ -8,9 +8,7 @@ from tests.agents.twins import Lab, twins
 
 @twins
 async def test_a_composite_is_entered_and_its_children_are_answered(lab: Lab):
-    """On resume an interrupted composite runs its body again while its finished children replay;
-    a finished one is answered whole.
-    """
+    """A cut-off composite runs its body again with replayed children; a finished one does not."""
     ran: list[str] = []
     async with lab.connect() as record:
         for attempt in (1, 2, 3):
@@ -51,9 +49,7 @@ async def test_a_composite_is_entered_and_its_children_are_answered(lab: Lab):
 
 @twins
 async def test_a_call_inside_another_tool_is_refused(lab: Lab):
-    """A tool that is not composite cannot call tools: refused with the remedy, the inner one not
-    run, the outer one failed.
-    """
+    """A tool that is not composite cannot call tools: refused with the remedy, nothing runs."""
     async with lab.connect() as record, record.run() as session:
 
         @session.tool(effects="pure")

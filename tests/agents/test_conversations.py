@@ -37,9 +37,7 @@ async def test_a_conversation_goes_on_over_runs(lab: Lab):
 
 @twins
 async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(lab: Lab):
-    """`before=` leaves out the run and what came after it; a run that is not of it leaves nothing
-    out.
-    """
+    """`before=` leaves out the run and all after it; a run outside it leaves out nothing."""
     async with lab.connect() as record:
         first, second, _ = [await _turn(record, f"q{i}", "a") for i in range(3)]
         before = await record.conversation("c", before=second)
@@ -63,9 +61,7 @@ async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
 
 @twins
 async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
-    """A run keeps the conversation it began in; beginning it elsewhere is refused or passed over,
-    never moved.
-    """
+    """A run keeps the conversation that it began in; beginning it elsewhere never moves it."""
     async with lab.connect() as record:
         await _turn(record, "hi", "hello", run="r")
         with pytest.raises(hansard.errors.Refused, match="conversation"):
@@ -116,9 +112,7 @@ def _call(name):
 
 @twins
 async def test_a_call_that_was_cut_off_is_answered_in_the_window(lab: Lab):
-    """Providers refuse a call without an answer: the next run's window has one that says so, which
-    is not recorded. A call that this run made last stays open for its answer.
-    """
+    """The next run's window answers a cut-off call, unrecorded; the run's own last stays open."""
     async with lab.connect() as record:
         async with record.run(conversation="c", run="one") as session:
             await session.message("user", "where is my order?")

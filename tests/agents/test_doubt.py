@@ -45,9 +45,7 @@ async def _send(record, world, effects="once", **options):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_once_waits_for_a_person(lab: Lab):
-    """An effect in doubt stops every resume with the step, what is known and what to say; nothing
-    runs and nothing but the resumes is recorded.
-    """
+    """A doubt stops every resume with step and remedy; only the resumes are recorded."""
     world = World()
     async with lab.connect() as record:
         await _lost(record, world)
@@ -67,9 +65,7 @@ async def test_once_waits_for_a_person(lab: Lab):
 
 @twins
 async def test_an_equal_call_is_the_one_in_doubt(lab: Lab):
-    """In the session that it happened in, too, however often it is made; another call is another
-    effect.
-    """
+    """The doubt holds in the session where it arose; another call is another effect."""
     world = World()
     async with lab.connect() as record, record.run(run="r") as session:
 
@@ -163,9 +159,7 @@ async def test_idempotent_runs_again_by_itself(lab: Lab):
 @twins
 @pytest.mark.parametrize("answer", ["happened", "did not happen", "unknown", "raises"])
 async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
-    """`reconcile(fn)` is given the arguments and says what happened; where it cannot say, or
-    fails, the step stays in doubt for a person.
-    """
+    """`reconcile(fn)` gets the arguments; if it does not know or fails, a person must settle."""
     world = World()
     asked = []
 
@@ -196,9 +190,7 @@ async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
 
 @twins
 async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab):
-    """With `key_argument` the world got a key, and a function with a parameter of its name gets it
-    to look for; another call has another key.
-    """
+    """A reconciling function gets the key of the call in doubt; another call has another key."""
     given: list[str] = []
     asked: list[tuple[str, str]] = []
 
@@ -253,9 +245,7 @@ async def test_a_policy_may_settle(lab: Lab, verdict):
 
 @twins
 async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
-    """While a call is under way its step is an open intent: a session that resumes the run finds
-    it in doubt, and the session it took over from is fenced and records nothing more.
-    """
+    """A second session finds the open intent in doubt, and fences the first one."""
     async with lab.connect() as record, lab.connect() as elsewhere:
         inside = []
 
@@ -305,9 +295,7 @@ async def test_a_settlement_fences_a_session_at_work(lab: Lab):
 @twins
 @pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
 async def test_a_result_that_cannot_be_recorded_completes_its_step(lab: Lab, effects):
-    """Whatever the tool does, its call was made, and is not made again: its caller has the result,
-    a resume what could be recorded of it; both are warned.
-    """
+    """The call is not made again: its caller has the result, a resume what was recorded of it."""
     given = [object(), {1: [2, object()]}, (1, iter("x"))]
     found: list[object] = []
     async with lab.connect() as record:
@@ -335,9 +323,7 @@ async def test_a_result_that_cannot_be_recorded_completes_its_step(lab: Lab, eff
 @twins
 @pytest.mark.parametrize("effects", ["once", "reconcile"])
 async def test_divergence_stops_before_an_effect(lab: Lab, effects):
-    """An edited earlier step changes what an effect follows: it is not repeated, both sides are
-    shown, and `reuse` or `run_again` decides.
-    """
+    """An effect after an edited step stops with both sides shown; `reuse` answers it."""
     policy = hansard.reconcile(lambda to: DID_NOT_HAPPEN) if effects == "reconcile" else effects
     world = World(losses=0)
 

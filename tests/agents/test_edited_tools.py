@@ -216,9 +216,7 @@ def _session(
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("edit", [*SAME_CALL, *ANOTHER_CALL], ids=lambda edit: edit.__name__)
 def test_no_edit_repeats_an_effect(record: Record, edit: Any, policy: str):
-    """Eight edits, four policies, each mode: a call whose identity is the recorded one is answered;
-    any other pure call runs, and any other effect stops. No effect happens twice.
-    """
+    """An equal call is answered, another pure one runs, and any other effect stops."""
     world, run = World(), f"{edit.__name__}-{policy}"
     with record.run("edited", run=run) as session:
         recorded(session, policy, world)
@@ -244,9 +242,7 @@ def test_no_edit_repeats_an_effect(record: Record, edit: Any, policy: str):
 def test_records_with_every_argument_in_the_key_are_found(
     record: Record, edit: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    """Earlier versions counted arguments at their default as part of a call: what they recorded is
-    still answered, whichever parameters with a default were added since.
-    """
+    """Earlier versions recorded arguments at their default; such calls are still answered."""
     world, run = World(), f"old-{edit.__name__}"
     with monkeypatch.context() as patch:
         patch.setattr(ToolSpec, "at_default", lambda *_: ())
@@ -269,9 +265,7 @@ def test_records_with_every_argument_in_the_key_are_found(
 
 @pytest.mark.parametrize("verdict", [Verdict.REUSE, Verdict.RUN_AGAIN])
 def test_what_is_chosen_is_done_once(record: Record, call: Call, verdict: Verdict):
-    """`reuse` gives the new call the recorded result, `run_again` makes its effect; later resumes
-    are answered. Both calls are shown, and the commands that settle it.
-    """
+    """`reuse` answers the new call, `run_again` makes its effect, once; both calls are shown."""
     world, run = World(), f"chosen-{verdict.value}"
     with record.run("edited", run=run) as session:
         recorded(session, "once", world)
@@ -405,9 +399,7 @@ def _sending(session: Session, sent: list[str], name: str = "send") -> Callable[
 
 
 def test_a_program_that_goes_on_is_not_stopped(record: Record):
-    """Once the recorded effects of a scope are replayed, new ones are free: a program that was cut
-    off in a loop and in its branches goes on.
-    """
+    """Once a scope's recorded effects are replayed, new ones run."""
     sent: list[str] = []
 
     def program(session: Session, count: int) -> None:
@@ -434,9 +426,7 @@ def _each(send: Callable[[str], str], branch: str, count: int) -> None:
 
 @pytest.mark.parametrize("name", ["send", "send_mail"])
 async def test_calls_side_by_side_come_in_any_order(data_dir: Path, workspace: str, name: str):
-    """In a bare `asyncio.gather` of which some calls are on record, a call that is not may come
-    first: it runs, since the recorded ones may still follow. A renamed tool stops there, too.
-    """
+    """In a bare `asyncio.gather` a new call may precede recorded ones; a renamed tool stops."""
     sent: list[str] = []
 
     async def program(session: Any, name: str, late: bool) -> None:
@@ -476,9 +466,7 @@ async def test_calls_side_by_side_come_in_any_order(data_dir: Path, workspace: s
 
 @pytest.mark.parametrize("edit", ["renamed", "moved into it", "moved out of it"])
 def test_effects_in_bodies_are_found(record: Record, edit: str):
-    """An effect in the body of a composite that has another name now, or that moved into a body or
-    out of one, is the same scope's: it stops.
-    """
+    """An effect that moved into a composite's body, out of it or under another name stops."""
     sent: list[str] = []
 
     def inside(session: Session, name: str) -> None:
@@ -508,9 +496,7 @@ def test_effects_in_bodies_are_found(record: Record, edit: str):
 
 @pytest.mark.parametrize("edit", ["into", "out of", "after another"])
 def test_effects_that_moved_between_branches_are_found(record: Record, edit: str):
-    """An effect that moved into a branch of `session.gather`, out of one, or into a branch of
-    another number, stops.
-    """
+    """An effect that moved into, out of or between branches of `session.gather` stops."""
     sent: list[str] = []
 
     def straight(session: Session) -> None:
@@ -541,9 +527,7 @@ def test_effects_that_moved_between_branches_are_found(record: Record, edit: str
 
 
 def test_a_thread_beside_its_parent_is_not_stopped(record: Record):
-    """A thread's new call runs while a recorded call of its parent is still to come, and the
-    parent's while one of the thread's is.
-    """
+    """A new call of a thread runs while recorded ones of its parent are open, and conversely."""
     for first in ("thread", "parent"):
         sent: list[str] = []
         go = {"thread": threading.Event(), "parent": threading.Event()}
@@ -581,9 +565,7 @@ def test_a_thread_beside_its_parent_is_not_stopped(record: Record):
 
 
 def test_a_choice_is_good_for_one_call(record: Record):
-    """`run_again` for an inserted call lets that one run; the recorded call that comes after it is
-    asked about again, and its effect is not repeated.
-    """
+    """`run_again` lets one inserted call run; the recorded call after it is settled on its own."""
     sent: list[str] = []
 
     def program(session: Session, *names: str) -> None:
@@ -627,9 +609,7 @@ def test_a_stream_is_an_effect_like_others(record: Record):
 
 
 def test_an_effect_in_doubt_is_settled_first(record: Record):
-    """Where it is not known whether the recorded effect happened, that is asked: what did not
-    happen stops nothing.
-    """
+    """A doubt about the recorded effect comes first; one that did not happen stops nothing."""
     sent: list[str] = []
 
     def program(session: Session, name: str, *, fail: bool) -> str:
@@ -653,10 +633,7 @@ def test_an_effect_in_doubt_is_settled_first(record: Record):
 
 
 def test_the_audit_finds_effects_that_were_made_again(record: Record, monkeypatch: Any):
-    """`repeated_effects` has what a resume made while a recorded effect was not replayed: under
-    another version, and, of records of earlier versions, with other arguments or another name. What
-    was decided, answered, or is another call of a program that went on, is none.
-    """
+    """`repeated_effects` lists effects that a resume repeated, and none that were decided."""
     world = World()
 
     def versioned(session: Session, version: str, *readers: str) -> None:

@@ -255,9 +255,7 @@ def _seen(fail: Callable[[], Any], look: Callable[[Any], Any]) -> Any:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("mode", ["resume", "strict", "offline", "fork"])
 def test_an_exception_comes_back_whole(kind, mode):
-    """Its class, arguments, attributes, causes and notes are those that it had; the tool declares
-    nothing, and does not run again.
-    """
+    """It has its class, arguments, attributes, causes and notes; the tool does not run again."""
     make, look = KINDS[kind]
     ran = []
 
@@ -306,9 +304,7 @@ def _recorded(error: BaseException) -> Any:
 
 
 def test_what_cannot_be_restored_is_of_both_classes():
-    """An error that holds what cannot be recorded is caught as its class and as RecordedFailure;
-    what is missing of it says so.
-    """
+    """It is caught as its class and as RecordedFailure, and says what is missing."""
     error = RateLimited("slow", retry_after=7)
     error.lock = threading.Lock()  # type: ignore[attr-defined] # what a client's error may hold
     found: Any = _recorded(error)
@@ -368,9 +364,7 @@ def test_no_constructor_runs_and_nothing_is_imported():
 
 
 def test_what_is_recorded_of_an_exception_is_bounded():
-    """Large attributes, long chains and wide groups are cut, and so said; of simple errors nothing
-    is recorded that was not before.
-    """
+    """Large attributes, long chains and wide groups are cut, with a note."""
     error = RateLimited("slow", retry_after=7)
     error.body = "x" * 200_000  # type: ignore[attr-defined] # a page of an error
     told = failure(error)

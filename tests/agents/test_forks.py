@@ -55,9 +55,7 @@ async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
 
 @twins
 async def test_a_fork_replays_what_lies_before_the_cut(lab: Lab):
-    """Before the cut the parent's outcomes are the fork's; its own steps go on from there, and it
-    can be replayed, resumed and read like any run.
-    """
+    """The parent's outcomes before the cut are the fork's; it is replayed and resumed as any."""
     world = World()
     async with lab.connect() as record:
         live = await _work(record, world, run="r")
@@ -78,9 +76,7 @@ async def _shadow(to: str) -> str:
 
 @twins
 async def test_a_shadowed_effect_has_its_parent_s_outcome(lab: Lab):
-    """The fork of an early point makes the same calls later: it gets what they came to, marked as
-    reused, though what came before them differs.
-    """
+    """A later equal call of the fork gets the parent's outcome, marked as reused."""
     world = World()
     async with lab.connect() as record:
         live = await _work(record, world, run="r")
@@ -95,9 +91,7 @@ async def test_a_shadowed_effect_has_its_parent_s_outcome(lab: Lab):
 @twins
 @pytest.mark.parametrize("effects", ["once", "idempotent", "reconcile"])
 async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects):
-    """Without a parent's outcome and without `shadow=` nothing runs: ShadowedEffect, with both
-    remedies. With effects='live' it runs.
-    """
+    """ShadowedEffect names both remedies and nothing runs; effects='live' runs it."""
     world = World()
     policy = hansard.reconcile(lambda to: None) if effects == "reconcile" else effects
     async with lab.connect() as record:
@@ -116,9 +110,7 @@ async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects)
 
 @twins
 async def test_a_withheld_effect_is_an_event(lab: Lab):
-    """What a fork did not do is on record, between the call's intent and what the call was answered
-    with: by an outcome, by the shadow, or not at all; and what the tool says that it does.
-    """
+    """A withheld effect is recorded with its answer: an outcome, a shadow or none."""
     world = World()
     async with lab.connect() as record:
         await _work(record, world, "a", run="r")
@@ -165,9 +157,7 @@ async def _events(record, run):
 
 @twins
 async def test_a_shadow_that_fails_did_nothing(lab: Lab):
-    """Its error is on record as that of a withheld effect, which surely did not happen; resumed, it
-    is asked again.
-    """
+    """The shadow's error is recorded, leaves no doubt, and a resume calls the shadow again."""
 
     async def broken(to: str) -> str:
         raise RuntimeError(f"no shadow for {to}")
@@ -187,9 +177,7 @@ async def test_a_shadow_that_fails_did_nothing(lab: Lab):
 
 @twins
 async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
-    """It catches the refusal and does something else; resumed and replayed it takes the same way,
-    and nothing ran.
-    """
+    """A program that catches the refusal takes the same path when resumed and replayed."""
     world = World()
 
     async def play(record, **options):
@@ -244,9 +232,7 @@ async def test_pure_tools_run_in_a_fork(lab: Lab):
 
 @twins
 async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: Lab):
-    """A fork cut between intent and outcome does not ask the world: what the parent's call came to
-    is what it came to.
-    """
+    """A fork cut between intent and outcome takes the outcome of the parent's call."""
     world = World()
     async with lab.connect() as record:
         live = await _work(record, world, "a", run="r")
@@ -345,9 +331,7 @@ async def _replayed(record, run):
 
 @twins
 async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
-    """Across runs the gate comes first: a rule refuses a hit of the parent's, too, and nothing is
-    recorded of it but the resume; budgets that the parent spent are not spent again.
-    """
+    """A rule refuses a parent's outcome too, unrecorded; budgets are not spent twice."""
     world = World()
     async with lab.connect() as record:
         live = await _work(record, world, run="r", gate=[hansard.budget("sends", 3)])

@@ -39,9 +39,7 @@ async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
 
 @twins
 async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
-    """A changed rule lets a resume go through, as the next attempt of the same step; strict and
-    offline raise the refusal as it was.
-    """
+    """A resume under other rules runs it as the next attempt; replays raise the refusal."""
 
     async def work(record, *rules, **options):
         async with record.run(run="r", gate=rules, **options) as session:

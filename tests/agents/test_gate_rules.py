@@ -188,9 +188,7 @@ def test_path_under_knows_relative_paths(tree, monkeypatch):
     ],
 )
 def test_host_in_looks_at_the_host_alone(url, inside):
-    """Userinfo, port, case and a trailing dot do not change the host; paths and prefixes do not
-    make one; an address that clients read in two ways is in no list.
-    """
+    """Userinfo, port, case and final dot do not count; an ambiguous address is in no list."""
     assert host_in("example.org", ".good.net")(url) is inside
 
 

@@ -64,9 +64,7 @@ REFUSED = [
 @twins
 @pytest.mark.parametrize("name", CARRIED)
 async def test_a_name_is_carried_exactly(lab: Lab, name):
-    """A run, an agent, a role, a tool, a checkpoint, a budget and a hand-off by any printable name
-    are found again by that very name, and by no other.
-    """
+    """Any printable name is found again by exactly that name, and by no other."""
     async with lab.connect() as record:
         for mode in (None, "strict"):
             rules = [hansard.budget(name, 5)]
@@ -238,9 +236,7 @@ async def test_naughty_strings_come_back_exactly(lab: Lab):
 @twins
 @pytest.mark.parametrize("value", [object(), [1, {2: {object()}}], print])
 async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
-    """An argument without a plain form is BadValue with its place; the tool does not run, nothing
-    is written, and the next equal call is the first of its kind.
-    """
+    """An argument without a plain form is a BadValue with its place, and leaves no trace."""
     async with lab.connect() as record, record.run(run="r") as session:
 
         @session.tool(effects="once")

@@ -68,9 +68,7 @@ def tools(session: TwinSession) -> tuple[Any, Any, Any]:
 @pytest.mark.slow(cases=0)
 @twins
 async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
-    """Values and parts of them, steps, entries, views and ids, each recorded as the event it came
-    from; said again in a resume or a replay it is the same decision.
-    """
+    """An input may be a value, step, entry, view or id; a replay makes the same decision."""
     async with lab.connect() as record:
         async with record.run(run="r", agent="bob", role="reader") as session:
             _, score, _ = tools(session)
@@ -237,9 +235,7 @@ async def test_an_event_of_another_run_is_an_input(lab: Lab):
 
 @twins
 async def test_what_was_recorded_with_any_text_is_found_again(lab: Lab):
-    """Earlier versions took any text as an input: such a decision is on record as it is, and a
-    resumed program that states it again states nothing new.
-    """
+    """Inputs of earlier versions, any text, are read, and stating them again adds nothing."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             flow = decided_of_old(session.raw, ["a note"], question="Which?", selected="X")

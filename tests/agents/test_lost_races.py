@@ -1,6 +1,4 @@
-"""Whoever states something goes by what stands there: in each of these, another writer over a
-connection of its own gets through between what the first one read and what it appends.
-"""
+"""In each test another writer appends between what the first one read and what it appends."""
 
 import asyncio
 import contextlib
@@ -64,9 +62,7 @@ class Race:
         return RivalLog(self._late.log, work, times, after)
 
     async def lose(self, work: Work, rival: Work | None = None, after: int = 0) -> Any:
-        """What comes of some work (its error, if it fails), of which an append comes too late:
-        another does that work before, or what is given.
-        """
+        """Return the outcome of some work whose append loses to other work."""
         first = rival if rival is not None else work
         log = self.rival(lambda: first(self.early), after=after)
         try:

@@ -67,9 +67,7 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_miss_past_the_end_says_so(lab: Lab):
-    """One call more than was recorded is a miss against nothing; where the program catches it, a
-    strict replay still fails at its end.
-    """
+    """One call too many is a miss against nothing; caught, the strict replay fails at its end."""
 
     async def one_more(record, mode=None):
         async with record.run(run="r", mode=mode) as session:
@@ -97,9 +95,7 @@ async def test_a_miss_past_the_end_says_so(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
-    """Ending before the record does, or leaving a call out, is an error that shows both sides; an
-    error of the program's own stays, with the difference as a note. Offline asks for no equality.
-    """
+    """Ending early or leaving a call out fails with both sides shown; offline permits it."""
     ran: list[str] = []
 
     async def some(record, count, mode=None, error=None):
@@ -146,10 +142,7 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
-    """A strict replay is compared with what the newest session did, its answers included: after an
-    edit with the new path, after its taking back with the old one. A resume that fails without
-    recording anything changes nothing; a swallowed Miss fails at the end.
-    """
+    """A strict replay is compared with what the newest session did, its answers included."""
     ran: list[str] = []
     async with lab.connect() as record:
 
@@ -184,9 +177,7 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
-    """Of a loop that a resume went on with, the items that it skipped count, too; of a composite
-    that is answered, what its body called; of a fork, what its own session was answered.
-    """
+    """Skipped items, calls in answered composites and a fork's own answers all count."""
     async with lab.connect() as record:
 
         async def go(run, mode=None, kill=False, items=6, compose=True):
@@ -286,9 +277,7 @@ async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
-    """A caught failure followed by another call is part of the story: a resume raises it again.
-    The last failure of a chain runs again.
-    """
+    """A resume raises a caught failure again, but runs the last failed call of a chain again."""
     async with lab.connect() as record:
         ran: list[str] = []
         last = ""
@@ -339,9 +328,7 @@ async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_opened_says_why(lab: Lab):
-    """A run that is not there, a mode that is none, a workflow that is another, a new run with no
-    workflow, an unknown option: each a clear error, and nothing is written.
-    """
+    """An unknown run, mode, workflow or option is a clear error, and nothing is written."""
     async with lab.connect() as record:
 
         async def opens(workflow, error, why, **options):
@@ -388,11 +375,7 @@ async def test_a_run_id_may_be_given(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
-    """A tool that was edited while its run was open: what its first source gave is answered with a
-    warning, though the newest declaration is as the tool is now; what its own gave, without one;
-    one whose source is the first again, the other way round. A call of another version is none of
-    these.
-    """
+    """A resume warns of an answer that another source of the tool than the present one gave."""
 
     def tool(session, factor: int, version: str = ""):
         if factor == 2:
@@ -437,9 +420,7 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_changed_tool_is_told_of(lab: Lab):
-    """A tool whose source changed since warns once on resume, is a miss in strict, passes offline;
-    another version= is another call.
-    """
+    """It warns once on resume, is a miss in strict, and passes offline."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 

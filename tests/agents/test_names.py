@@ -1,6 +1,4 @@
-"""A name that holds a secret is refused before anything is written: what others go by (a run, an
-agent, a key, a metric) is part of an address, and replaced it would be another one.
-"""
+"""A name that holds a secret is refused before anything is written, since names are addresses."""
 
 import re
 from collections.abc import Awaitable, Callable

@@ -36,9 +36,7 @@ async def test_an_answer_with_half_a_pair_is_paid_for_once(lab: Lab, effects):
 
 @twins
 async def test_what_a_session_states_may_hold_half_a_pair(lab: Lab):
-    """Messages, checkpoints and the board give it back as it was; where a text must be readable
-    (a decision), it is escaped.
-    """
+    """Messages, checkpoints and the board return it unchanged; in a decision it is escaped."""
     async with lab.connect() as record:
         for _ in range(2):
             async with record.run(run="r") as session:

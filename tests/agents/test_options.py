@@ -1,6 +1,4 @@
-"""Who gives an option that there is not, or a value that is none of a few, is told which there are;
-who meets a doubt is told what to type.
-"""
+"""Unknown options and values are refused with those that exist, a doubt with its command."""
 
 import os
 import shlex

@@ -1,6 +1,4 @@
-"""Values of numpy, pandas, pyarrow and pydantic: they come back equal, equal ones are one call, and
-nothing of those packages is loaded for them.
-"""
+"""Values of numpy, pandas, pyarrow and pydantic come back equal, without loading those packages."""
 
 import asyncio
 import hashlib
@@ -104,9 +102,7 @@ MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 @pytest.mark.parametrize("name", MADE)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, name):
-    """A result, alone and inside of others, comes back in a replay that cannot run the tool; a
-    large one through a blob. As an argument it is the same argument when it is made again.
-    """
+    """A result comes back in an offline replay, nested or as a blob, and is an equal argument."""
     make = MADE[name]
     async with lab.connect() as record:
         for mode in (None, "offline"):
@@ -192,9 +188,7 @@ def test_what_is_stored_stays_as_it_is(name):
 
 
 def test_what_makes_values_differ():
-    """Order of bytes, dtype, shape, names and order of columns, index, zone: each is part of a
-    value. How it lies in memory is not.
-    """
+    """Byte order, dtype, shape, names, order, index and zone count; memory layout does not."""
     pd = needed("pandas")
     frame = pd.DataFrame({"a": [1, 2, 3, 4], "b": ["x", "y", None, "z"]})
     different = [
@@ -236,9 +230,7 @@ def test_what_would_not_survive_is_refused():
 
 
 def test_a_secret_inside_of_what_is_packed_is_refused(record):
-    """A frame's or array's bytes cannot be changed in part: with a secret in them they are refused,
-    before the call; nothing of it is stored.
-    """
+    """A packed value with a secret in it is refused before the call, and nothing is stored."""
     pd = needed("pandas")
     secret = "sk-hunter2-hunter2"
     packed = [
@@ -262,9 +254,7 @@ def test_a_secret_inside_of_what_is_packed_is_refused(record):
 
 @twins
 async def test_a_pydantic_model_is_a_record(lab: Lab):
-    """A tool that is annotated with a model pays once and gives it again; in lists, unions, and
-    with models in its fields. As an argument it is its fields. Unannotated, it needs a tag.
-    """
+    """An annotated model is paid once and comes back, nested too; unannotated, it needs a tag."""
     pydantic = needed("pydantic")
     paid: list[Any] = []
 
@@ -318,9 +308,7 @@ async def test_a_pydantic_model_is_a_record(lab: Lab):
 
 @twins
 async def test_models_that_cannot_be_found_by_name_need_a_tag(lab: Lab):
-    """A union of models does not say which it is, and a class made inside a function has no name to
-    find it by: it is recorded as its fields, with a warning, until it is registered.
-    """
+    """A union of models, or a local class, is recorded as its fields, with a warning."""
     pydantic = needed("pydantic")
 
     class Yes(pydantic.BaseModel):  # type: ignore[misc, name-defined] # loaded by name
@@ -396,9 +384,7 @@ with hansard.connect({workspace!r}, data_dir={data_dir!r}) as record:
 
 @pytest.mark.slow
 def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
-    """A program that has not imported numpy is told to, where a replay comes to an array; Hansard
-    does not import it.
-    """
+    """A replay that reaches an array says to import numpy, and does not import it."""
     with (
         hansard.connect(workspace, data_dir=data_dir) as record,
         record.run("w", run="r", agent="ada", role="writer") as session,

@@ -149,9 +149,7 @@ class Said:
 @given(steps)
 @settings(max_examples=settings().max_examples if THOROUGH else 15, deadline=None)
 def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):
-    """Any sequence of arguments and results of any structure, told by parts, reads back exactly:
-    at every step, at every point, in any order, and as events that come by.
-    """
+    """Arguments and results stored by parts read back exactly at every point, in any order."""
     told, said = Told(), Said()
     for prompt, result, small, resumes in drawn:
         told.step({"prompt": said.value(prompt), "k": small}, said.value(result))
@@ -166,9 +164,7 @@ def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):
 
 
 def _told_in_full(told: Told) -> None:
-    """The values of events that come by, one after the other, are what was given, and so are those
-    of the steps that they come to.
-    """
+    """Check the values of a sequence of events, and of the steps that they make."""
     line = PartsLine()
     for version, event in enumerate(told.events, 1):
         recorded = record(event, "e")
@@ -315,9 +311,7 @@ DAMAGED: dict[str, tuple[dict[int, Any], str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_reference_is_corrupt_and_never_wrong_text(damage: str):
-    """The error says which value refers to what, and what to run; where steps are only shown, the
-    reference stays; where rows are made of events, it is a problem.
-    """
+    """The error names both values and a command; a mere display keeps the reference."""
     values, pattern = DAMAGED[damage]
     state = _state(values)
     with pytest.raises(Corrupt, match=pattern) as raised:

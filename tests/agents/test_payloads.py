@@ -23,9 +23,7 @@ SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 
 @twins
 @pytest.mark.parametrize("size", SIZES)
 async def test_large_values_are_blobs(lab: Lab, size):
-    """Over 64 KiB an argument, a result or an item is a blob, named by its hash; up to there it
-    stays in its event; each comes back exactly.
-    """
+    """A value over 64 KiB is a blob named by its hash, a smaller one is inline."""
     text = "x" * (size - 2) + "é"[: size % 1] + ""
     async with lab.connect() as record:
         for mode in (None, "strict"):
@@ -91,9 +89,7 @@ def _prompt(count: int) -> list[dict[str, str]]:
 
 @twins
 async def test_a_growing_prompt_is_recorded_in_linear_size(lab: Lab):
-    """N calls with a prompt that grows by one message cost O(N) bytes; each call's arguments can
-    still be read in full, also after a resume.
-    """
+    """N calls with a prompt that grows by a message cost O(N) bytes and read back in full."""
     async with lab.connect() as record:
         for first, last in ((1, 12), (1, 24)):
             async with record.run(run="r") as session:
@@ -145,9 +141,7 @@ async def test_a_prompt_that_changes_is_recorded_anew(lab: Lab):
 
 @twins
 async def test_a_prompt_that_grows_by_a_large_message_is_readable(lab: Lab):
-    """What is appended may itself be a blob: the arguments come back whole, and so do those of the
-    calls after it, in this session and the next.
-    """
+    """A part that is a blob itself reads back, in later calls and sessions too."""
     large = {"role": "tool", "content": "y" * 150_000}
     prompts = [
         _prompt(4),

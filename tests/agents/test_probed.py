@@ -122,9 +122,7 @@ def alone(data_dir: Path, workspace: str) -> Lab:
 
 
 async def test_the_value_is_swapped_in_the_answer_and_nothing_else(alone: Lab):
-    """The call that gave the value is answered from the record with another one; pure calls after
-    it run; the parent is untouched, and the swap stands in the fork's first event.
-    """
+    """Only the answer of the probed call changes; the fork's first event names the swap."""
     program = Program()
     async with alone.connect() as record:
         assert await program.run(record, run="r") == "decline"
@@ -168,9 +166,7 @@ async def test_every_call_with_these_arguments_gives_the_swapped_value(alone: La
 
 
 async def test_a_model_is_answered_where_it_is_asked_the_same(alone: Lab):
-    """A call of a model whose arguments are on record is answered as then, though the value before
-    it is another one: nothing of it reached the model.
-    """
+    """A model call with recorded arguments is answered, though the value before it changed."""
     program = Program(model="Is {name} fine?")
     async with alone.connect() as record:
         await program.run(record, run="r")
@@ -181,9 +177,7 @@ async def test_a_model_is_answered_where_it_is_asked_the_same(alone: Lab):
 
 
 async def test_a_model_that_is_asked_something_else_is_not_answered(alone: Lab):
-    """Without `live` such a call is refused, on record, also when the fork is run again; with it,
-    it runs.
-    """
+    """Without `live` such a call is refused, on record, and when resumed; with it, it runs."""
     program = Program(model="Is this {gender} fine?")
     async with alone.connect() as record:
         await program.run(record, run="r")
@@ -204,9 +198,7 @@ async def test_a_model_that_is_asked_something_else_is_not_answered(alone: Lab):
 
 @pytest.mark.parametrize("chain", ["result", "full"])
 async def test_the_full_chain_answers_a_model_by_its_fingerprint(alone: Lab, chain: str):
-    """Where a call before it was given another value, it is another call by the full chain, and the
-    same one, with the same arguments, by the other.
-    """
+    """In the full chain a call after a changed value is another one; by results it is the same."""
     program = Program(model="Is {name} fine?", addresses=True)
     async with alone.connect() as record:
         await program.run(record, run="r", chain=chain)

@@ -33,9 +33,7 @@ async def _stored(record, run) -> bytes:
 @pytest.mark.slow(cases=1)
 @twins
 async def test_a_secret_is_in_no_stored_byte(lab: Lab):
-    """Arguments, results, items, errors, usage of every fact, gate reasons, labels, settlements,
-    blobs, bytes: the secret's text is in none of them.
-    """
+    """The secret's text is in no argument, result, error, usage, reason, label or blob."""
     options = {"redact": {"key": SECRET, "pin": PIN}}
     async with lab.connect(**options) as record:
 
@@ -104,9 +102,7 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
 
 @twins
 async def test_a_redacted_call_is_the_same_call(lab: Lab):
-    """The fingerprint holds the secret's name: a rotated key replays the calls of the old one, and
-    replay without the secret works too.
-    """
+    """The fingerprint holds the secret's name: a rotated key, or none, replays the old calls."""
     async with lab.connect() as record:
         ran = []
         rotated = "sk-rotated-rotated"
@@ -132,9 +128,7 @@ async def test_a_redacted_call_is_the_same_call(lab: Lab):
 @twins
 @pytest.mark.parametrize("provider", [{"key": SECRET}, {"key": SECRET}.get])
 async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
-    """A tool called with a Secret gets its value, wherever it stands in the arguments; the record
-    has its name.
-    """
+    """A tool called with a Secret gets its value at any depth; the record has its name."""
     async with lab.connect(secrets=provider, redact={"key": SECRET}) as record:
         async with record.run(run="r") as session:
 
@@ -168,9 +162,7 @@ async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
 @pytest.mark.parametrize("provider", [None, {}, lambda name: None])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_without_a_provider_nothing_runs(lab: Lab, provider, stream):
-    """A live call that needs a secret nobody gives stops before it begins: no intent, no effect,
-    no budget.
-    """
+    """A live call whose secret has no provider leaves no intent, effect or budget use."""
     rules = [hansard.budget("one", 1)]
     async with (
         lab.connect(secrets=provider, gate=rules) as record,
@@ -212,9 +204,7 @@ def test_a_secret_too_short_to_look_for_is_refused(record):
 
 @twins
 async def test_an_encoded_form_passes(lab: Lab):
-    """What is looked for is the text as it was given, as the README says: an encoded form is kept,
-    unless it is given, too.
-    """
+    """Redaction finds the text as given, as the README says; an encoded form must be given too."""
     form = base64.b64encode(SECRET.encode()).decode()
     async with lab.connect() as record:
         for run, redact in (("r", {"key": SECRET, "form": form}), ("s", {"key": SECRET})):

@@ -79,10 +79,7 @@ def ledger(folder: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["raise", "kill"])
 def test_a_restart_resumes_the_unfinished_run(start: Start, tmp_path: Path, end: str):
-    """A bare `Session()` whose run failed, or whose process was killed, goes on with that run: no
-    effect twice, and one line on stderr names the run and the way to a new one. A run that
-    completed is not resumed.
-    """
+    """A bare `Session()` continues the unfinished run and says so; never a completed one."""
     first = start(AT="a1", END=end)
     assert first.returncode != 0
     second = start()
@@ -99,9 +96,7 @@ def test_a_restart_resumes_the_unfinished_run(start: Start, tmp_path: Path, end:
 
 @pytest.mark.slow
 def test_only_the_same_start_of_the_program_resumes(start: Start):
-    """Other arguments are another task; `HANSARD_RESUME=0` begins a new run and forgets the old
-    one; the second session of a program resumes the second's run and not the first's.
-    """
+    """Other arguments or `HANSARD_RESUME=0` begin a new run; the second session has its own."""
     failed = start(NAMES="ab", AT="b1", END="raise").stdout.split()
     assert start("other").stdout.strip() not in failed
     again = start(NAMES="ab").stdout.split()
@@ -127,9 +122,7 @@ def test_a_new_run_names_the_one_that_stays_open(start: Start):
 
 @pytest.mark.slow
 def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Call):
-    """While its process lives a run is at work; after a kill the commands say that nobody is, since
-    when, and how to end the run; ended as failed, it says why.
-    """
+    """After a kill the commands say that no process works on the run, and how to end it."""
     (tmp_path / "pay.py").write_text(PROGRAM)
     alive = subprocess.Popen(
         [sys.executable, "pay.py"],
@@ -198,9 +191,7 @@ def test_a_run_that_somebody_finished_is_not_resumed(start: Start, tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_run_that_the_record_lost_is_not_begun_again(start: Start, tmp_path: Path):
-    """If the record of the unfinished run is gone, with all that would tell, a restart stops and
-    names the run: a new one would repeat its effects. `HANSARD_RESUME=0` begins it all the same.
-    """
+    """If the run's record is gone a restart stops and names the run, unless HANSARD_RESUME=0."""
     run = start(AT="a1", END="kill").stdout.strip()
     for name in ("nats", "marks", "projections"):
         shutil.rmtree(tmp_path / "record" / name, ignore_errors=True)
@@ -249,9 +240,7 @@ def frames(error: BaseException) -> list[str]:
 
 
 def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The exception that ends a session names the run, its last step and the command that resumes
-    it, and shows the program's own frames alone; `HANSARD_DEBUG=1` shows all.
-    """
+    """It names run, last step and command, with the program's frames; HANSARD_DEBUG=1 shows all."""
     monkeypatch.setattr(sys, "argv", ["digest.py", "--all"])
     error = fails(tmp_path)
     [note] = error.__notes__
@@ -265,9 +254,7 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_current_session_is_found(tmp_path: Path):
-    """Inside a block it is that block's, of the class that is named; outside it is an error that
-    says what to do.
-    """
+    """Inside a block it is the block's session; outside it is an error with a remedy."""
     with pytest.raises(hansard.ToolError, match="no session is current"):
         hansard.current_session()
     with (

@@ -1,6 +1,4 @@
-"""Results: what a tool returned comes back as it was, whatever it is made of; what cannot be
-recorded exactly costs no second call.
-"""
+"""A tool's result comes back exactly; one that cannot be recorded exactly costs no second call."""
 
 import dataclasses
 import enum
@@ -150,9 +148,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))
 def test_a_record_that_nothing_annotates_comes_back(kind):
-    """Its class is found by its name: it is equal, and the same of its fields were set; nothing
-    runs again, in no mode.
-    """
+    """Its class is found by name, its set fields are the same, and nothing runs again."""
     paid = []
     given = RESULTS[kind]()
     with memory() as record:
@@ -226,9 +222,7 @@ class _Built(msgspec.Struct):
     ["os:system", "subprocess:Popen", f"{__name__}:_Loud", f"{__name__}:_Built", "no.module:X", 5],
 )
 def test_only_records_are_made_by_their_names(name):
-    """A record names any class: nothing but a record is made, nothing is imported, and no
-    constructor runs.
-    """
+    """A record may name any class: only records are made; no import, no constructor."""
     stored = {"$value": {"tag": "hansard.record.v1", "data": {"args": "x"}, "class": name}}
     with pytest.raises(hansard.BadValue, match="a record that no loaded module has"):
         values.revive(stored)
@@ -296,9 +290,7 @@ def _struct(**fields: Any) -> Any:
     ids=["new required field", "field that is gone", "other type"],
 )
 def test_a_class_that_changed_is_an_error_that_says_what(make, fields, what):
-    """It names the tool, the step, the field and the way on; never is there an object without its
-    field.
-    """
+    """The error names tool, step, field and remedy; no object lacks a field."""
     before = make(cents=(int, ...))
     given = before(cents=5)
     with pytest.raises(hansard.errors.ResultMismatch) as caught:

@@ -49,9 +49,7 @@ def key(call) -> str:
 
 @given(calls, calls)
 def test_a_key_is_that_of_equal_calls_alone(one, other):
-    """Two calls have one key where tool, version, workflow and arguments are equal, and only there:
-    whatever order the arguments are named in, and wherever the borders between the parts lie.
-    """
+    """Equal tool, version, workflow and arguments have one key, and only they do."""
     assert (key(one) == key(other)) is (one == other and canonical(one[3]) == canonical(other[3]))
     turned = {name: one[3][name] for name in reversed(one[3])}
     assert key((*one[:3], turned)) == key(one)
@@ -69,9 +67,7 @@ words = st.tuples(st.sampled_from(["tool", "run", "key"]), st.integers(0, 1))
 
 @given(st.lists(words, max_size=8), st.integers(0, 8), st.integers(0, 8))
 def test_an_answer_counts_where_nothing_that_concerns_it_is_stale_since(told, seen, cut):
-    """Whatever was declared stale, and however the fold is cut in two: an answer counts where none
-    of it since its look names its tool, run or key.
-    """
+    """An answer counts if nothing stale since its lookup names its tool, run or key."""
     events = [AnswersInvalidated(**{kind: f"{kind[0]}{number}"}) for kind, number in told]
     state = reuse.fold(reuse.fold(reuse.initial(), events[:cut]), events[cut:])
     assert state.version == len(events)
@@ -126,10 +122,7 @@ def test_only_what_may_run_again_is_answered_by_others():
 @pytest.mark.slow(cases=1)
 @twins
 async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
-    """A call that an earlier run made with equal arguments does not run: its step holds the answer,
-    names the step that it came from, and stands on its own in a resume and a strict replay. Only
-    runs of the same workflow share it, unless the whole workspace does.
-    """
+    """An equal call of a later run is answered and names its source, within one workflow."""
     ran: list[str] = []
 
     async def work(record, run, workflow="flow", mode=None):
@@ -204,9 +197,7 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
 
 @pytest.mark.slow
 def test_what_is_stale_old_failed_or_secret_runs(record: Record):
-    """What was declared stale by tool, run or key, is older than asked for, failed, is of another
-    version, or was given a secret, runs; off unless asked for.
-    """
+    """Stale, old, failed, secret or differently versioned answers are not given."""
     ran: list[str] = []
     with pytest.raises(ValueError, match="no answer"):
         once(record, "failed", ran, stop=True)
@@ -242,9 +233,7 @@ def test_what_is_stale_old_failed_or_secret_runs(record: Record):
 
 
 def test_what_ran_while_it_was_declared_stale_is_stale(record: Record):
-    """A call that was under way when its tool was declared stale may have read what was before: no
-    later run is given its answer.
-    """
+    """An answer of a call under way at the declaration is given to no later run."""
     ran: list[str] = []
     for run in ("a", "b", "c"):
         with record.run("flow", run=run) as session:
@@ -261,9 +250,7 @@ def test_what_ran_while_it_was_declared_stale_is_stale(record: Record):
 
 
 def test_what_must_be_passed_to_run_is_passed_to_be_answered(record: Record):
-    """A rule of the gate and a budget refuse a call that would be answered; one that is let through
-    is a call on the budget.
-    """
+    """The gate and budgets refuse an answered call as any other, and count it."""
     ran: list[str] = []
     once(record, "a", ran)
     with pytest.raises(hansard.Blocked, match="no asking"):
@@ -342,10 +329,7 @@ tools = ["**"]
 
 @pytest.mark.slow
 def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
-    """A role that does not see an answer, sees it masked, or is not cleared for its label, runs its
-    call, and its steps are as if there had been none; one that sees it is given it, with its label.
-    Who may not state `reuse.offered` offers nothing.
-    """
+    """A role gets only answers that it sees whole, and otherwise no trace that one exists."""
     for name, rules in role_file.parse(ROLES).items():
         record.apply_role(name, rules)
     ran: list[str] = []
@@ -461,9 +445,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
 def test_what_was_given_stands_without_the_run_that_it_came_from(
     record: Record, call: Call, workspace: str, tmp_path: Path
 ):
-    """Copied alone into another workspace, a run that was given an answer is derived again, whole,
-    and goes on from there in a fork; the audit says that its source is not there.
-    """
+    """Copied alone, the run derives and forks; the audit says that its source is missing."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}
     once(record, "a", ran, given=large)

@@ -36,10 +36,7 @@ def stopped(child: Child) -> bool:
 
 @pytest.mark.parametrize("when", ["after", pytest.param("before", marks=pytest.mark.thorough)])
 def test_killed_at_each_append_an_answer_is_given_whole_and_offered_once(stage: Stage, when: str):
-    """SIGKILL before or after each append: what an earlier run answered never runs here, what runs
-    is offered once or, killed before it was, not at all, and no offer names what is not on record.
-    Gone on with, and by a later run, the answers are the same.
-    """
+    """Killed around each append, an answered call never runs and an offer is made once or never."""
     number = 1
     while True:
         flow = f"{when}-{number}"

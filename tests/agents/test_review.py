@@ -86,9 +86,7 @@ async def test_large_arguments_of_a_blocked_call_are_stored(lab: Lab):
 
 @twins
 async def test_large_arguments_of_a_reused_call_are_stored(lab: Lab):
-    """An adopted outcome has an intent of its own, whose blobs are stored, though the call that it
-    comes from told its prompt as what was appended to another.
-    """
+    """An adopted outcome has its own intent, whose blobs are stored."""
     async with lab.connect() as record:
         await _prompts(record, "r")
         child = await record.fork("r", at="ada@1")
@@ -191,9 +189,7 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     ],
 )
 async def test_a_fact_that_could_not_be_read_back_is_refused(lab: Lab, fact):
-    """A fact of a wrong type, or too large for a commit, is an error of the caller's: nothing is
-    written, and the session goes on.
-    """
+    """A fact of a wrong type or size is refused; nothing is written, and the session continues."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             with pytest.raises((hansard.BadValue, hansard.errors.TooLarge)):
@@ -316,9 +312,7 @@ def test_of_secrets_inside_secrets_the_longest_goes_first(record):
 @pytest.mark.parametrize("said", [hansard.Happened("ok"), hansard.DID_NOT_HAPPEN])
 @pytest.mark.parametrize("effects", ["once", "reconcile"])
 async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: Lab, said, effects):
-    """An open effect after an edited step: once settled, the same program replays from the record
-    and nobody is asked again.
-    """
+    """Once settled after an edit, the program replays without another question."""
     sent: list[int] = []
 
     async def ask(**_: object) -> object:
@@ -415,9 +409,7 @@ async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outco
 
 @twins
 async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
-    """A call that is tried again on resume, fails safely and is then refused, is blocked on
-    record, not open.
-    """
+    """A retry that fails safely and is then refused is on record as blocked, not open."""
     async with lab.connect() as record:
         for attempts, limit in ((1, 2), (3, 2)):
             gate = [hansard.budget("calls", limit)]
@@ -565,9 +557,7 @@ def test_a_stream_begun_in_a_running_loop_leaves_no_trace(record):
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_a_loop_that_ends_during_a_write_ends(data_dir, workspace, turns):
-    """A loop that ends cancels all its tasks: whoever waits for a write is told that its outcome
-    is unknown, starts no effect, and does not wait for ever.
-    """
+    """A write cut off by its loop's end is AppendUnknown: no effect starts, no call waits."""
 
     async def main():
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:

@@ -97,9 +97,7 @@ async def test_agents_one_after_the_other_are_one_run(lab: Lab):
 
 @twins
 async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
-    """The agent in doubt leaves failed while another is at work; settled and resumed, all is well
-    when both have left.
-    """
+    """The run in doubt ends well once it is settled, resumed and left by both agents."""
 
     async def session(record, error):
         async with record.run(run="r", agent="bob") as bob:
@@ -161,9 +159,7 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
 
 @pytest.mark.thorough(quick="tests/agents/test_run_ends.py::test_agents_come_and_go_at_once")
 def test_agents_leave_at_once(data_dir, workspace):
-    """However many they are, over two connections that race for the run's life: each one's end is
-    on record, and the run's once.
-    """
+    """Agents on two connections that leave at once record each end, and the run's end once."""
 
     async def main():
         async with (

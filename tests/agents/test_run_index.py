@@ -89,9 +89,7 @@ _EVENTS: list[Callable[[int], Event]] = [
 @pytest.mark.thorough(quick="tests/agents/test_run_index.py::test_runs_are_found_by_what_they_are")
 @pytest.mark.parametrize("seed", range(3))
 async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed: int):
-    """Runs that are open, over, reopened, forked at any version, forged or with names that no
-    subject holds: one pass finds what a read of each finds.
-    """
+    """One pass over all runs finds what reading each of them finds."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         for append in _history(seed, 60):
             await record.workspace.log.append(append)
@@ -107,9 +105,7 @@ async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed
 
 @pytest.mark.thorough(quick="tests/agents/test_run_index.py::test_runs_are_found_by_what_they_are")
 async def test_requests_do_not_grow_with_runs(data_dir: Path, workspace: str):
-    """All lives, those of forks too, take as many requests for 150 runs as for 15, and what they
-    are sent is what they read; with lives that do not fit in one answer there are a few more.
-    """
+    """150 lives take as many requests as 15, and few more where they exceed one answer."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         log = record.workspace.log
         took: list[int] = []

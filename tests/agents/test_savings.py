@@ -41,10 +41,7 @@ async def _work(record, run, *, stop=False, mode=None):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
-    """Calls, effects, tokens, money and seconds of what a resume was answered: tokens and money of
-    the calls of which they are known, the price stated for the model where no cost is recorded. A
-    strict replay tells it at once, and puts nothing on record.
-    """
+    """Savings sum the answered calls, tokens, cost and time; a strict replay records none."""
     async with lab.connect() as record:
         with pytest.raises(KeyboardInterrupt):
             await _work(record, "r", stop=True)
@@ -79,9 +76,7 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
 
 
 def test_writes_to_the_record_are_no_effects(tmp_path: Path):
-    """A replayed write to the board and a message to the team count as calls; only an effect
-    outside the record counts as one that was not repeated, in the session and in the tables.
-    """
+    """Board writes and team messages count as calls, not as effects outside the record."""
     saved = hansard.types.Saved()
     with hansard.connect(data_dir=tmp_path) as record:
         for _ in range(2):
@@ -103,9 +98,7 @@ def test_writes_to_the_record_are_no_effects(tmp_path: Path):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_a_session_that_has_not_left_has_told_nothing(lab: Lab):
-    """What a session that is at work, or was killed, was answered is unknown, and not 0; one that
-    was answered nothing says 0. A fork's was answered what its parent recorded.
-    """
+    """The savings of an open or killed session are unknown, not 0."""
     async with lab.connect() as record:
         async with record.run(run="empty"):
             pass

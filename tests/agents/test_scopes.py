@@ -22,9 +22,7 @@ def _steps(session):
 
 @twins
 async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
-    """Each branch is a chain of its own; the call after the gather follows all of their ends, in
-    the order in which they were spawned, and replays whichever order they ended in.
-    """
+    """Each branch is a chain; the call after the gather follows all ends in spawn order."""
     async with lab.connect() as record:
         for mode in (None, "strict", "resume"):
             ran: list[str] = []
@@ -55,9 +53,7 @@ async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
 
 @twins
 async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
-    """A branch that changed runs again; its neighbours replay; what follows the join runs if what
-    it follows is another result.
-    """
+    """Only the changed branch runs again, and the join if its input differs."""
     async with lab.connect() as record:
         for edited in (False, True):
             ran: list[str] = []
@@ -180,9 +176,7 @@ def test_a_task_group_s_tasks_are_scopes(data_dir, workspace):
 
 
 def test_a_bare_gather_replays_by_its_arguments(data_dir, workspace):
-    """In a bare asyncio.gather only arguments carry the dependency: it replays however its calls
-    ended, and chains after it still stand.
-    """
+    """A bare asyncio.gather replays by arguments in any order, as do chains after it."""
     ran: list[int] = []
 
     async def main(mode: str | None, order: list[int]) -> list[int]:
@@ -207,9 +201,7 @@ def test_a_bare_gather_replays_by_its_arguments(data_dir, workspace):
 
 
 def test_a_call_from_nowhere_is_refused_while_others_are_open(record):
-    """A call from a thread that no scope covers is NoScope while another call is open, and part of
-    the run's own chain while nothing is.
-    """
+    """A thread outside any scope gets NoScope while a call is open, else the run's chain."""
     begun, go_on = threading.Event(), threading.Event()
     with record.run("w") as session, ThreadPoolExecutor(2) as pool:
 
@@ -294,9 +286,7 @@ def _told(scope: Scope) -> list[Join]:
 
 
 def test_a_scope_tells_of_the_joins_that_its_head_came_of():
-    """Each after those that it needs, in the children of children too, and the last gives the head;
-    one that a step has told is told no more.
-    """
+    """A scope reports each join once, after those that it needs, and the last gives the head."""
     root = _root()
     first, second = root.spawn(2)
     inner = first.spawn(1)

@@ -39,9 +39,7 @@ async def _doubled(lab: Lab, number: int) -> int:
 
 @twins
 async def test_it_works_as_it_stands(lab: Lab):
-    """Workspace, workflow, agent and role have defaults; the run is completed where its block ends,
-    and all of it is on record as with a record.
-    """
+    """Names have defaults, and the run ends with its block, on record as with a record."""
     session = lab.session()
     async with lab.begun(session) as entered:
         assert entered.raw is session
@@ -86,9 +84,7 @@ async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
 async def test_a_run_is_resumed_and_replayed_from_outside(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ):
-    """As `hansard run resume` and `replay` set it; a program that has another name by now goes
-    on with its run, and with `run=` it does so without being told.
-    """
+    """`hansard run resume` and `replay` find the run even where the program was renamed."""
     for epoch in (1, 2):
         async with lab.begun(lab.session(run="r1", labels={"for": "tests"})) as entered:
             assert await _doubled(lab, 1) == 2

@@ -108,9 +108,7 @@ async def begun(operation):
 
 @twins
 async def test_every_operation_of_an_ended_session_says_so(lab: Lab):
-    """Whatever a session, its board and its team offer raises SessionEnded, and nothing of it is
-    on record; who it was, and its state, can still be read.
-    """
+    """Whatever it offers raises SessionEnded and records nothing; its state stays readable."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 
@@ -163,9 +161,7 @@ async def _fenced(record):
 
 @twins
 async def test_what_was_open_when_the_session_ended_goes_no_further(lab: Lab):
-    """A stream that is being read, a loop, a transaction: each refuses to go on. The session's end
-    closed the stream, whose given items are on record.
-    """
+    """An open stream, loop or transaction goes no further; given items are on record."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 
@@ -314,9 +310,7 @@ def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
 
 @twins
 async def test_a_closed_record_says_so_at_once(lab: Lab):
-    """Whatever is asked of it, and of a session that is still open on it: no time-out is waited
-    for.
-    """
+    """Every call on it and its open session is refused without waiting for a time-out."""
     async with lab.connect() as record, contextlib.AsyncExitStack() as stack:
         session = await stack.enter_async_context(_open(record))
 
@@ -369,9 +363,7 @@ def test_who_waits_when_the_session_ends_is_told(record):
 
 
 def test_a_claim_is_not_kept_alive_by_an_ended_session(data_dir, workspace):
-    """A block that goes on behind its session extends nothing, and its end is refused; another
-    agent has the task when the lease is over.
-    """
+    """A block beyond its session extends no lease; another agent gets the task."""
 
     async def main():
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:

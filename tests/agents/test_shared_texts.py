@@ -120,9 +120,7 @@ def _blobs(value) -> dict[str, int]:
 @twins
 @pytest.mark.parametrize("form", FORMS)
 async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
-    """Calls whose prompt holds what earlier ones held store at most twice the distinct text, in
-    every form, also when the agent is resumed in the middle; every argument reads back as given.
-    """
+    """Calls with shared prompt text store at most twice the distinct text, after resumes too."""
     async with lab.connect() as record:
         for first, last in ((0, CALLS // 2), (0, CALLS)):
             async with record.run(run="r") as session:

@@ -43,9 +43,7 @@ async def _job(session: Any, calls: list[str], *, stop: bool = False) -> None:
 @pytest.mark.slow(cases=1)
 @twins
 async def test_the_chain_begins_with_the_request_and_ends_with_the_final_state(lab: Lab):
-    """Each has its own id, of stream and version, and names the one before; payloads are whole,
-    versions and times from the record. Any of them is found by its id, in its run or anywhere.
-    """
+    """Each snapshot has an id, names its predecessor and is found by it, in its run or anywhere."""
     async with lab.connect() as record:
         await _work(record, [], conversation="c")
         chain = await record.snapshots("r")
@@ -102,9 +100,7 @@ async def test_from_the_newest_snapshot_the_run_goes_on(lab: Lab):
 
 @twins
 async def test_from_an_older_snapshot_a_fork_goes_on(lab: Lab):
-    """The run it is of stays as it is; what came before the snapshot answers the fork from the
-    record. A snapshot in hand says itself where it is.
-    """
+    """A fork from a snapshot is answered up to it, and its run stays as it is."""
     calls: list[str] = []
     async with lab.connect() as record:
         await _work(record, calls)

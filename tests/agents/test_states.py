@@ -56,9 +56,7 @@ async def _busy(record, run="r", **options):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
-    """Read at each version, position, commit, event and time, the agent is what its first k events
-    make, fresh from the log.
-    """
+    """At each version, position, commit, event and time the state is a fold of its events."""
     async with lab.connect() as record:
         await _busy(record)
         commits = [s for s in await record.commits("r") if isinstance(s.stream, AgentStream)]

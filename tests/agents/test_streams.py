@@ -73,9 +73,7 @@ async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
 
 @twins
 async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
-    """A reader that stops ends the tool's generator and the step; replay yields as many, and a
-    reader that wants more than was recorded is told so.
-    """
+    """A reader that stops ends generator and step; a replay that wants more is a miss."""
     closed = []
     async with lab.connect() as record:
         for mode in (None, "strict"):
@@ -142,9 +140,7 @@ async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
 
 @twins
 async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
-    """A broken connection in a stream with effects is doubt; the items seen so far are told, and
-    a settlement's items are what replay yields.
-    """
+    """A cut stream with effects is a doubt that shows its items; replay yields the settled ones."""
     async with lab.connect() as record:
         told = []
         for expected in (ConnectionError, hansard.InDoubt):

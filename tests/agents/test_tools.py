@@ -15,9 +15,7 @@ from tests.agents.twins import Lab, twins
 
 @twins
 async def test_a_recorded_call_is_answered_without_running(lab: Lab):
-    """Live the body runs once; a resume returns the recorded value with no body run and records
-    nothing but the resume itself.
-    """
+    """A resume returns the recorded value, runs no body and records only the resume."""
     ran: list[int] = []
     run: str | None = None
     async with lab.connect() as record:
@@ -211,9 +209,7 @@ def test_a_record_without_its_annotation_comes_back_by_its_name(record):
 
 @twins
 async def test_exceptions_come_back_as_they_were(lab: Lab):
-    """Strict and offline raise a recorded error with its class, its arguments and its text; so
-    does a resume whose agent went on after it.
-    """
+    """Replays raise a recorded error with its class, arguments and text."""
     errors: list[Exception] = [
         ValueError("no"),
         KeyError("k"),
@@ -304,9 +300,7 @@ class Broken(Exception):
     ids=["module", "local", "group", "broken", "object", "surrogate", "long"],
 )
 def test_errors_that_are_hard_to_record(record, make, back):
-    """Every error is recorded and raised again: as its class where that is at hand, else as
-    RecordedFailure with its name; never as an accident of replay.
-    """
+    """Every error is raised again, as its class or as a RecordedFailure with its name."""
     for options in ({}, {"mode": "strict"}):
         with record.run(None if options else "w", run="r", **options) as session:
 

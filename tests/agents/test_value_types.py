@@ -1,6 +1,4 @@
-"""Values of the program's own types: what is recorded of them, how they come back, and what can
-never be recorded is refused where the tool is declared.
-"""
+"""Values of the program's own types come back, or are refused where the tool is declared."""
 
 import asyncio
 import dataclasses
@@ -162,9 +160,7 @@ IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
-    """What a tool gave it gives again, of the same type, in a replay that cannot run it; as an
-    argument it is the same argument.
-    """
+    """A result comes back with its type in an offline replay, and is an equal argument."""
     async with lab.connect() as record:
         for mode in (None, "offline"):
             async with record.run(run="r", mode=mode) as session:
@@ -230,9 +226,7 @@ NEVER = [
 @pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
 @twins
 async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unfit):
-    """A result whose annotation says such a type is refused before anything is paid, with the
-    type, why, and what to do; so is a parameter, where it must be given one.
-    """
+    """An annotation of such a type is refused with type, reason and remedy."""
 
     def give() -> Any: ...
 
@@ -254,9 +248,7 @@ async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unf
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_may_be_recorded_is_declared(lab: Lab):
-    """Where a value that can be recorded fits, nothing is refused: a protocol, an abstract class, a
-    name that is not there, a union with one that can, a default, nothing said.
-    """
+    """A protocol, an abstract class, an unknown name, a default or no annotation is accepted."""
 
     def quacks() -> Quacks: ...  # type: ignore[empty-body] # it is never called
 
@@ -292,10 +284,7 @@ async def test_what_may_be_recorded_is_declared(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: Lab):
-    """The call has been paid for: what can be recorded of its result completes the step, secrets
-    taken out, with a warning that says what to change. A resumed run is given that, and does not
-    pay again.
-    """
+    """The step completes with what can be recorded, redacted, and a warning; it is paid once."""
     paid = []
     secret = "sk-hunter2-hunter2"
 
@@ -328,9 +317,7 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
 @pytest.mark.slow(cases=0)
 @twins
 async def test_a_type_that_is_not_registered_is_named(lab: Lab):
-    """A value whose tag is unknown to a process is refused with the tag and what to do; who only
-    reads is shown the tag and its data.
-    """
+    """An unknown tag is refused with the remedy; readers are shown tag and data."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
 
@@ -383,9 +370,7 @@ async def test_an_older_version_of_a_type_is_read(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_secrets_are_taken_out_of_fields(lab: Lab):
-    """In a record's fields and in what `encode` gives, a secret is replaced as in any value; what
-    comes back has its name in its place. A live call is given it back inside a record, too.
-    """
+    """A secret in a field is recorded by its name, and a live call gets its value."""
     secret = "sk-hunter2-hunter2"
     options: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
     async with lab.connect(**options) as record:
@@ -435,9 +420,7 @@ def test_a_registration_that_cannot_be_meant_is_refused(cls, options, why):
 
 
 def test_a_value_that_would_change_is_refused_before_the_call(record):
-    """Each value is encoded, decoded and compared: what does not survive is refused as an argument,
-    and nothing runs.
-    """
+    """An argument that does not survive encoding is refused, and nothing runs."""
 
     @dataclasses.dataclass
     class Lossy:
@@ -495,9 +478,7 @@ def test_paths_are_plain_values():
 
 @pytest.mark.slow
 def test_who_only_reads_sees_the_tag_and_the_data(record, call, tmp_path):
-    """Every reader shows a value whose type nobody registered there: the trace, the run, its page,
-    its context, its states, and what was said of it by hand.
-    """
+    """Trace, run, page, context, states and settlements show a value of an unknown type."""
     secret = Note("a note", Color.BLUE)
     with record.run("w", run="r", agent="ada", role="writer") as session:
 

@@ -168,9 +168,7 @@ def counted(runner: SingleThreadedRunner[UUID]) -> list[int]:
 
 
 def test_a_single_threaded_runner_follows_the_same_log(record: Record, call: Call):
-    """What sessions saved and what its own leader saves; where it stands is on record with what it
-    made of it, so that another runner goes on from there, and nothing is counted twice.
-    """
+    """Its position is recorded with its results, so another runner continues without repeats."""
     system = System(pipes=[[Orders, Counts]])
     with record.run("w", agent="ada", role="writer") as session:
         session.save(Order("A", 1, Decimal(1)), Account("ada"))

@@ -15,9 +15,7 @@ from tests.aggregates.book import Account, Order
 
 @pytest.fixture
 def declarations() -> Iterator[dict[str, Any]]:
-    """What is declared, by name; as it was after the test, so that a test may be a program of a
-    later day.
-    """
+    """The declarations by name, restored after the test."""
     by_name: dict[Any, Any] = aggregate_types._BY_NAME
     by_class: dict[Any, Any] = aggregate_types._BY_CLASS
     kept = dict(by_name), dict(by_class)
@@ -37,9 +35,7 @@ class LaterOrder(Aggregate):
 
 @twins
 async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarations):
-    """Through a chain of functions of its state; the record stays as it was. Without them it is an
-    error that names the tag, the position and what to declare.
-    """
+    """A chain of functions reads older state; without it an error names tag and remedy."""
     async with lab.connect() as record, record.run(run="r") as session:
         order = Order("SYN", 1, Decimal(1))
         await session.save(order)

@@ -25,9 +25,7 @@ def pay(record: Record, run: str, **options: Any) -> Order:
 def test_a_run_brings_the_aggregates_it_saved_and_who_saved_them_before(
     data_dir: Path, workspace: str, tmp_path: Path
 ):
-    """Up to where it saved them, and not beyond; a replay in the other workspace is given the same.
-    What comes later goes on from there.
-    """
+    """An import has aggregates up to the run's save; a replay there gets the same."""
     other = f"{workspace}-copy"
     with hansard.connect(workspace, data_dir=data_dir) as record:
         with record.run("w", run="one", agent="ada", role="writer") as session:

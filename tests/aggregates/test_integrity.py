@@ -49,9 +49,7 @@ FORGED: dict[str, tuple[list[AggregateChanged], dict[str, Any]]] = {
 def test_what_nobody_may_have_written_counts_nowhere(
     why: str, record: Record, data_dir: Path, workspace: str, call: Call
 ):
-    """A commit that says it is of a step which cannot have written it takes its version and says
-    nothing: not to who gets the aggregate, not in tables; `hansard check` tells of it.
-    """
+    """A commit of a step that cannot have written it takes a version and counts nowhere."""
     with record.run("w", run="r", agent="ada", role="writer") as session:
         account = Account("ada")
         session.save(account)

@@ -70,9 +70,7 @@ class Book(msgspec.Struct):
 
 
 def check(stage: Stage) -> Book:
-    """Raise where an order is there without its step, a step without its order, or money is lost;
-    what stands.
-    """
+    """Raise if an order or its step is alone or money is lost; return what is on record."""
     newest: dict[tuple[str, int, str], int] = {}
     spent, placed = Decimal(0), Decimal(0)
     orders: list[str] = []
@@ -102,9 +100,7 @@ def check(stage: Stage) -> Book:
     ],
 )
 def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, when: str, days: int):
-    """SIGKILL before or after each append of a trader: an order and its step are both there or
-    neither is; gone on with, it has placed each order once.
-    """
+    """An order and its step are both on record or neither; resumed, each order is placed once."""
     number = 1
     while True:
         stage.begin(f"{when}-{number}")
@@ -134,9 +130,7 @@ def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, whe
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 def test_two_traders_of_one_account_are_killed_again_and_again(stage: Stage, rounds, evidence):
-    """At random moments, both of them: after each kill every order has its step and every step its
-    order; in the end each has placed all of its orders, and not a cent is lost or spent twice.
-    """
+    """After random kills each order has its step, and at the end every cent is accounted for."""
     count, seed = rounds(3, 200), random.randrange(2**32)
     chance = random.Random(seed)
     in_the_middle = conflicts = 0

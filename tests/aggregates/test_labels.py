@@ -24,9 +24,7 @@ kinds = ["aggregate.*"]
 
 @twins
 async def test_what_was_saved_after_a_secret_is_labelled(lab: Lab):
-    """The aggregate's commit has the label of its agent; who gets it has that label from then on;
-    who is not cleared for it neither gets it nor is told what it lost a race to.
-    """
+    """A saved aggregate has its agent's label, passes it on and is refused without clearance."""
     async with lab.connect() as record:
         for role, clearance in (("writer", "secret"), ("reader", "secret"), ("clerk", "public")):
             text = CLEARED.format(role=role, clearance=clearance)

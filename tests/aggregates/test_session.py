@@ -42,9 +42,7 @@ async def changes(record: TwinRecord, named: object) -> list[AggregateChanged]:
 
 @twins
 async def test_what_was_saved_is_got(lab: Lab):
-    """An aggregate comes back as it was saved, with Decimal, UUID, tuple and datetime as they are;
-    at a version, a position, a time and an id it is what it was then.
-    """
+    """An aggregate comes back exactly, now and at a version, position, time or id."""
     async with lab.connect() as record, record.run(run="r") as session:
         account, order = Account("ada"), Order("SYN", 3, Decimal("12.50"))
         account.credit(Decimal("100.00"))
@@ -74,9 +72,7 @@ async def test_what_was_saved_is_got(lab: Lab):
 
 @twins
 async def test_a_save_and_its_step_are_one_transaction(lab: Lab):
-    """The aggregates' commits and the step's outcome share a transaction, actor and correlation;
-    the outcome is their cause; no class path is stored.
-    """
+    """Save and outcome share a transaction, actor and correlation; no class path is stored."""
     async with lab.connect() as record, record.run(run="r", correlation="order 7") as session:
         account, order = Account("ada"), Order("SYN", 3, Decimal("12.50"))
         await session.save(account, order)
@@ -131,9 +127,7 @@ async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
 
 @twins
 async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
-    """Resumed, strict and offline, a save writes nothing, though the program makes up other ids and
-    times: its aggregates become those of then, ids in others' state included.
-    """
+    """A replayed save writes nothing and restores the recorded ids and times."""
     async with lab.connect() as record:
         told = await _trade(record)
         commits = await head(record)
@@ -150,9 +144,7 @@ async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
 
 @twins
 async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
-    """Of two who change one account one wins; the other is told both sides, nothing of its save is
-    written, and it gets the account again. Replayed, it is told the same.
-    """
+    """Of two conflicting saves one loses with both sides shown, and its replay loses too."""
 
     async def second(record: TwinRecord, **options: Any) -> list[Any]:
         async with record.run(run="r", agent="bob", role="trader", **options) as session:
@@ -191,9 +183,7 @@ async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
 
 @twins
 async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
-    """An undeclared class or event, a value that would not come back, a secret, one aggregate given
-    twice: an error, and neither step nor event.
-    """
+    """An undeclared, inexact, secret or doubled aggregate is refused without step or event."""
     colour: Any = object()
     async with lab.connect(redact={"key": "sk-secret"}) as record, record.run(run="r") as session:
         account = Account("ada")

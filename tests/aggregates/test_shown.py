@@ -14,9 +14,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
 def test_a_run_s_page_and_trace_have_what_its_steps_did(record: Record, call: Call, tmp_path):
-    """The page has each event beside the run's own, also in a fork's; the trace has the save with
-    what it was given, and what came of it.
-    """
+    """The page has each event, also in a fork; the trace shows the save with its outcome."""
     with record.run("w", run="one", agent="ada", role="writer") as session:
         account, order = Account("ada"), Order("SYN", 1, Decimal("12.50"))
         session.save(account, order)

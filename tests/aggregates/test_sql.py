@@ -66,9 +66,7 @@ def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order
     quick="tests/audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in"
 )
 def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Order]):
-    """The trail has what a run's steps did; a decision that was made from an aggregate names its
-    newest event; what an aggregate was rebuilt from is what its agent knew.
-    """
+    """The trail has the events, a decision names the newest one, and `knew` lists them."""
     trail = record.sql("SELECT what, tool, step, detail FROM trail('two')").rows
     changed = [tuple(row) for row in trail if row[0] == "changed"]
     assert [row[:3] for row in changed] == [("changed", "aggregate.save", 2)] * 2
@@ -146,9 +144,7 @@ def roles_asking(
 def test_a_role_has_what_its_rules_show(
     record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
 ):
-    """By name and tag, masked inside of the state; nothing of whose step it was; and to whom no
-    rule names the kind, nothing at all.
-    """
+    """A role sees kinds by name and tag, masked inside; without a rule nothing."""
     asked = roles_asking(record, tmp_path, call)
     [order] = asked("auditor")
     assert (order["aggregate"], order["tag"]) == ("order", "order-placed.v1")

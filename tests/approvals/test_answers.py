@@ -177,9 +177,7 @@ def test_a_rule_s_time_is_checked(timeout):
 @pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_a_clock_that_is_wrong_ends_no_question_early(record, monkeypatch):
-    """An hour ahead of the log's clock, a process waits as long as the log says, and says once that
-    nobody answered.
-    """
+    """With a clock an hour ahead a question still ends by the log's time."""
     hour = 3_600 * 1_000_000_000
     now = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: now() + hour)

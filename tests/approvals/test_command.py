@@ -40,9 +40,7 @@ def waiting(record):
 
 @pytest.mark.slow
 def test_what_waits_is_listed_and_granted(call, record, waiting):
-    """People see who asks for what until when, and no control character of it; programs get one
-    object a question. A prefix of the id is enough.
-    """
+    """Questions are listed without control characters, as objects in JSON, and by id prefix."""
     told, agent = waiting
     [question] = record.approvals()
     name = question.approval.id
@@ -90,9 +88,7 @@ def test_an_id_that_is_none(call, record, name):
 
 
 def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
-    """An approval stands in a run's trail and beside the decision it was given around; a message
-    has no tool, whatever call was before it.
-    """
+    """An approval is in the trail and beside its decision; a message has no tool."""
     with record.run("w", run="said", agent="ada", role="writer", gate=ASK) as session:
 
         @session.tool

@@ -42,9 +42,7 @@ def asks(stage) -> str:
 @pytest.mark.parametrize("effects", ["once", "idempotent"])
 @pytest.mark.parametrize(("when", "tag"), BEFORE)
 def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects, when, tag):
-    """Killed before or after it asked, or while it waits: what is asked is asked once, and one
-    answer lets the resumed call run.
-    """
+    """Killed around its question, a run asks once, and one answer lets it go on."""
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
     child.reach()
     child.kill()
@@ -70,9 +68,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
 @pytest.mark.parametrize("effects", ["once", "idempotent"])
 @pytest.mark.parametrize(("when", "tag"), AFTER)
 def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):
-    """Before the intent, after it, after the effect, after its outcome: resumed, the grant is still
-    there if its effect surely was not, nobody is asked again, and the world has one effect of it.
-    """
+    """Killed around its effect, a granted call asks no more and has one effect."""
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
     approval = asks(stage)
     stage.record.approve(approval, by="eva", because="read it")

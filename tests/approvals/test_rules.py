@@ -55,9 +55,7 @@ GRANT, DENY = ApprovalGranted(approval="a", by="eva"), ApprovalDenied(approval="
     )
 )
 def test_the_first_answer_in_time_stands(answers):
-    """Whatever comes after it, and whatever comes at the end of its time or later, changes nothing:
-    by the log's times alone.
-    """
+    """An answer after the first, or after the end of its time, changes nothing."""
     in_order = sorted(answers, key=lambda each: each[0])
     state = asked((0, asks(timeout_ms=2_000)), *in_order)
     found = state.requests["a"]
@@ -154,9 +152,7 @@ ENDS: list[tuple[list[steps.StepEvent], bool]] = [
 
 @pytest.mark.parametrize(("events", "usable"), ENDS)
 def test_a_grant_is_used_up_by_what_may_have_been_its_effect(events, usable):
-    """One that surely had none, or whose end is not known yet, may go on under it; so may whatever
-    has not named it.
-    """
+    """Only a call that may have had its effect uses the grant up."""
     request = steps.StepRequested(
         step=1,
         tool="send",

@@ -65,9 +65,7 @@ async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
 
 @twins
 async def test_nobody_answers_in_time(lab: Lab):
-    """The call is blocked when the log says that the time is up; resumed, it is asked about again;
-    an answer that comes late is refused.
-    """
+    """The call is blocked at its time, asked again on resume, and a late answer refused."""
     sent: list[str] = []
     async with lab.connect() as record:
         async with record.run(run="r", gate=SOON) as session:
@@ -91,9 +89,7 @@ async def test_nobody_answers_in_time(lab: Lab):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
-    """`NotDone` says that nothing happened: tried again, in the same session or resumed, under the
-    same grant. What failed and may have happened is asked about again.
-    """
+    """`NotDone` keeps the grant for the retry; another failure is asked about again."""
     ran: list[int] = []
 
     async def story(record: TwinRecord, error: type[Exception] | None, attempts: int = 1) -> None:

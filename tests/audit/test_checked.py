@@ -16,9 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: Path):
-    """What compares the runs of an experiment says how many imported runs it left out, and of how
-    few topics "nothing found" holds.
-    """
+    """The comparison says how many imported runs it left out, and for which topics it holds."""
     place = Audited(home, "no-experiment")
     runs = honest("e")[:8]
     for run in runs:
@@ -57,9 +55,7 @@ def test_tasks_that_an_arm_lacks_are_not_checked_while_a_run_is_open(home: Path)
 
 
 def test_every_topic_is_either_checked_or_not(home: Path):
-    """No topic of a finding is left out of the list, also in an empty workspace; of one run those
-    that compare runs are listed as not checked.
-    """
+    """Every topic is listed, in an empty workspace and for one run too."""
     place = Audited(home, "topics")
     with hansard.connect("topics", data_dir=home):
         topics = {row["topic"] for row in place.rows("SELECT DISTINCT topic FROM finding_kinds")}
@@ -78,9 +74,7 @@ def test_every_topic_is_either_checked_or_not(home: Path):
 
 
 def test_a_decision_on_untrusted_input_is_a_finding(home: Path):
-    """By the labels: with its sources and the command that explains it; a declassified one is of a
-    kind of its own. 'hansard why' says the same.
-    """
+    """It is found by its labels, with sources and command; a declassified one is another kind."""
     place = Audited(home, "untrusted")
     with hansard.connect("untrusted", data_dir=home) as record:
         with record.run("w", run="r", agent="ada", role="reader") as session:
@@ -115,9 +109,7 @@ def test_a_decision_on_untrusted_input_is_a_finding(home: Path):
 
 
 def test_the_claims_of_a_submission_are_compared_with_the_runs(home: Path, tmp_path: Path):
-    """A submission of tau2-bench is imported as claims about an arm, before or after its runs. A
-    figure that its runs do not give is a finding; one that has no runs is listed as not checked.
-    """
+    """A claimed figure that the runs do not give is a finding; one without runs is not checked."""
     place = Audited(home, "submission")
 
     def simulation(task: int, trial: int, reward: float) -> dict[str, object]:

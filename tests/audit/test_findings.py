@@ -135,9 +135,7 @@ def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
 
 @pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_findings_are_folded_and_filtered(home: Path):
-    """Worst first; of one kind three are shown and the others counted; what is asked for by kind,
-    experiment and severity is what is given; a name that is none is an error with those that are.
-    """
+    """Findings are worst first, folded and filtered; an unknown name lists the known ones."""
     place = Audited(home, "folded")
     with hansard.connect("folded", data_dir=home) as record:
         for number in range(5):
@@ -343,9 +341,7 @@ def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool
 
 @pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
-    """One twice, one too many, an arm that is not planned, one that nobody scored; and, once the
-    experiment is stopped, too few.
-    """
+    """Double, surplus, unplanned and unscored trials are found, and missing ones at a stop."""
     place = Audited(home, "trials")
     with hansard.connect("trials", data_dir=home) as record:
         record.register("e", PLAN)
@@ -371,9 +367,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
 
 @pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: Path):
-    """Of a run its newest score, of an arm the mean to the claimed digits; labels that only look
-    like a claim are passed over.
-    """
+    """A run's newest score and an arm's mean are compared with claims, to the claimed digits."""
     place = Audited(home, "claims")
 
     def bring_in(claims: dict[str, Any]) -> list[str]:

@@ -256,9 +256,7 @@ PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]]
 
 
 def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
-    """One experiment a kind: what was done to it is found in it, and nothing else; in honest ones,
-    of one day and of several, is nothing.
-    """
+    """Each planted fault is found in its own experiment, and none in honest ones."""
     place = Audited(home, "kinds")
     file = tmp_path / "kinds.jsonl"
     made: list[Run] = []
@@ -296,9 +294,7 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
 
 @pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_score_is_held_against_the_checks_beside_it(home: Path, tmp_path: Path):
-    """A reward that its own actions or outputs deny, and tasks without a number in between; 0
-    for wrong actions and right outputs is in order.
-    """
+    """Rewards that actions or outputs deny and tasks with numbering gaps are found."""
 
     def of(task: int, reward: float, stored: float, **checks: float) -> Run:
         said = {"reward_info": {"reward": stored, "info": checks}}

@@ -55,9 +55,7 @@ def test_published_runs_raise_what_is_true_of_them(home: Path, real_data: Path):
 )
 @pytest.mark.real
 def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Path):
-    """A published file with a cost changed by a cent, a call's answer left out, a start three days
-    late: each found in the run it was done to, and nothing else.
-    """
+    """A changed cost, a missing answer and a late start are found in their runs alone."""
     [file] = (real_data / "tau2-bench").rglob("airline_claude-sonnet*.json")
     told = json.loads(file.read_bytes())
     runs = told["simulations"]

@@ -57,9 +57,7 @@ def office(place: Audited) -> None:
 
 @pytest.fixture(scope="module")
 def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
-    """The trading example, killed when its order was placed, settled, run to its end; and runs with
-    one fault each.
-    """
+    """The trading example, killed and settled, and runs with one fault each."""
     place = Audited(home, "tour")
     plant(place, tmp_path_factory.mktemp("chats"), honest=False)
     empty = tmp_path_factory.mktemp("texts")

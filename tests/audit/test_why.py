@@ -367,9 +367,7 @@ def many(home: Path) -> tuple[Audited, str]:
 
 @pytest.mark.thorough(quick="tests/audit/test_why.py::test_the_page_folds_without_a_script")
 def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
-    """The terminal shows some of each tool and says how many more; --all and NDJSON have all.
-    One sentence says how many of each it was made from.
-    """
+    """The terminal folds with a count; --all and NDJSON have everything."""
     place, decision = many
     few = place.call("why", decision).out
     assert "and 43 before these; --all lists them" in few

@@ -26,9 +26,7 @@ def _work(record):
 
 
 def test_the_keys_of_a_run(record, call):
-    """Each key with kind, version, author, role, value and expiry; control characters escaped; at
-    an earlier point what was there then.
-    """
+    """Each key has kind, version, author, value and expiry, escaped, also at earlier points."""
     _work(record)
     ran = call("board", "r-1")
     assert ran.code == 0
@@ -51,9 +49,7 @@ def test_the_keys_of_a_run(record, call):
 
 
 def test_one_key_with_its_history(record, call):
-    """What it holds, whole, large parts fetched, and who wrote what by which operation; of a key
-    that was removed the writes; of one that nobody wrote an error.
-    """
+    """Its whole value and its writes are shown; an unknown key is an error."""
     _work(record)
     first, *writes = call("board", "r-1", "question", "--json").out.splitlines()
     assert msgspec.json.decode(first)["kind"] is None

@@ -16,9 +16,7 @@ AGENTS = 50
     quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
 )
 async def test_fifty_agents_lose_nothing_and_retry_nothing(data_dir, workspace, rounds):
-    """Every add, append and settled put of 50 agents is there once; each agent's items stand in
-    the order in which it wrote them; no caller ever retried.
-    """
+    """Every write of 50 agents is there once, in each agent's order, without a retry."""
     each = rounds(2, 40)
 
     async def work(record, name):

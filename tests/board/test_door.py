@@ -61,9 +61,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
-    """Huge, hostile, unhashable, NaN, a bool as a number, bad names and bounds: each is an error of
-    ours that says what to do; no key has any of it, the session goes on, and is told so again.
-    """
+    """Each bad value, name or bound is an error with a remedy, changes nothing, and repeats."""
     async with lab.connect() as record:
         for mode in ("live", None, "strict"):
             async with record.run(run="r", mode=mode) as session:
@@ -117,9 +115,7 @@ KEYS = [
 @pytest.mark.slow(cases=0)
 @twins
 async def test_any_name_is_a_key_of_its_own(lab: Lab):
-    """Slashes, wildcards, dots, other scripts, look-alikes: each key has its own value, in states
-    and in transactions too.
-    """
+    """Slashes, wildcards, scripts and look-alikes are keys with values of their own."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         for number, key in enumerate(KEYS):

@@ -67,9 +67,7 @@ def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], flo
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
-    """Each is told a total of its own, all totals are there, in the order of the key's stream, and
-    nobody had to try again.
-    """
+    """Each gets its own total, all totals are in stream order, and nobody retries."""
     count = 1_000 if rounds(1, FULL) == FULL else 10
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["counter"])
@@ -90,10 +88,7 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, evidence):
-    """Half of them settle what they lose by a resolver, half read again: every update is there
-    once, each one more than the one before it, each process's own in its order; two readers and
-    the states at positions in between agree.
-    """
+    """Resolvers and re-reads lose no update; readers and states between agree."""
     count = 1_000 if rounds(1, FULL) == FULL else 6
     with stage.record.run("team", run=stage.run, agent="starter"):
         told, took_s = all_at_once(stage, tmp_path, count, ["resolver", "again"])
@@ -131,9 +126,7 @@ def bank(stage):
 
 
 def check_every_position(stage):
-    """No position shows a part of a transfer: fold the commits by whole transactions; how many
-    transfers of each agent there are.
-    """
+    """Fold whole transactions, check each position, and count transfers by agent."""
     standing: dict[str, Any] = {}
     made: list[tuple[str, int]] = []
     commits = [stored for stored in stage.commits() if isinstance(stored.stream, KeyStream)]
@@ -152,9 +145,7 @@ def check_every_position(stage):
 
 @pytest.mark.parametrize(("when", "made"), [("before", 0), ("after", 1)])
 def test_a_killed_transaction_is_all_or_none(stage, when, made):
-    """SIGKILL before or after the acknowledgement of a transfer: none or all of its keys; gone on
-    with, it is made once.
-    """
+    """SIGKILL around the acknowledgement leaves none or all keys; resumed, it is made once."""
     with bank(stage):
         child = stage.start(MOVING, when=when, agent="m", count=3)
         child.reach()
@@ -172,9 +163,7 @@ def test_a_killed_transaction_is_all_or_none(stage, when, made):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
-    """Two processes move amounts between the same keys and are killed at random moments, again and
-    again: at no position is the sum another one, what was told as done is there, nothing twice.
-    """
+    """Under random kills of two processes the sum never changes and nothing is doubled."""
     count, seed = rounds(2, 40), random.randrange(2**32)
     chance = random.Random(seed)
     agents, transfers = ("m1", "m2"), 24 * count
@@ -216,9 +205,7 @@ def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence):
-    """Two processes of six agents each, whose writes go in common batches, are killed at random
-    moments: what an agent was told is what the log says, and nothing is there twice.
-    """
+    """Under random kills of two processes of six agents replies equal the log."""
     count, seed = rounds(2, 40), random.randrange(2**32)
     chance = random.Random(seed)
     agents, adds = ("l", "r"), 12 * count

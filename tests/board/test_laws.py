@@ -143,9 +143,7 @@ def test_folding_leaves_the_given_state_as_it_is(wanted, data):
 
 @given(st.lists(writes, max_size=25))
 def test_what_is_there_has_the_version_of_the_event_that_changed_it(wanted):
-    """Whatever happened: a key's version is that of its last change, 0 where it is absent; an
-    expectation of any other version is refused, of that one is not.
-    """
+    """A key's version is that of its last change, or 0; any other expectation is refused."""
     state, told = _history(wanted)
     now = len(wanted) * 10 * MS
     changes = [n for n, (event, _) in enumerate(told, 1) if not isinstance(event, KeyChecked)]
@@ -163,9 +161,7 @@ def test_what_is_there_has_the_version_of_the_event_that_changed_it(wanted):
 
 @given(st.lists(writes, max_size=25))
 def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
-    """Two events next to each other of different kinds: there was a removal between, or the second
-    one says that what stood had expired, or it is a put after an expiry.
-    """
+    """Between events of different kinds there is a removal or an expiry."""
     _, told = _history(wanted)
     state = initial()
     for event, by in told:
@@ -178,9 +174,7 @@ def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
 
 @given(json_values, st.integers(1, TTL_MS_MAX), st.integers(0, 10**18))
 def test_a_put_is_there_until_its_time_and_not_at_it(value, ttl_ms, stamp):
-    """Put at log time T with a time to live of L: there before T + L, absent from T + L on; then
-    it counts as never put, and a write that carries no expectation starts again.
-    """
+    """With time to live L it is absent from T + L on, and counts as never put."""
     put = ValuePut(value=dump(value), role=ROLE, ttl_ms=ttl_ms)
     state = fold(initial(), [put], By("ada", stamp, "e"))
     end = stamp + ttl_ms * MS

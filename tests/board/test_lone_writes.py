@@ -85,9 +85,7 @@ POINTS = pytest.mark.parametrize(
 @pytest.mark.slow
 @POINTS
 def test_a_write_is_made_once_whoever_is_killed_where(stage, point, there):
-    """SIGKILL before the intent, between it and the key's commit, between that and the outcome, and
-    after it: what is there after the kill stays, what is not is made, once; nothing asks a person.
-    """
+    """SIGKILL anywhere around a write: it is made once, and no person is asked."""
     check_killed(stage, point, "board.add", there)
 
 
@@ -118,9 +116,7 @@ TOLD_BEFORE = {"board.add": 0, "board.put": 2, "board.append": 3, "board.merge":
 
 
 def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
-    """SIGSTOP between the intent and the key's commit, resume elsewhere, SIGCONT: the new session
-    makes the write, and the broker does not take that of the old one, whose error is Fenced.
-    """
+    """Paused before its write and fenced, the old session gets Fenced, the new one writes."""
     old = stage.frozen_at(WRITING, Point.AFTER_INTENT, "board.add")
     report = stage.go_on(WRITING)
     assert (report.error, report.results) == ("", TOLD)
@@ -133,9 +129,7 @@ def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
     quick="tests/board/test_lone_writes.py::test_a_late_commit_of_one_who_was_fenced_is_refused"
 )
 def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(stage):
-    """SIGSTOP between the key's commit and the outcome: who resumes takes the write for its own,
-    and the old one can say nothing of it any more.
-    """
+    """Paused after its write and fenced, the new session adopts the write."""
     old = stage.frozen_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     report = stage.go_on(WRITING)
     assert (report.error, report.results) == ("", TOLD)
@@ -148,9 +142,7 @@ def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(st
     quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
 )
 def test_a_fork_and_a_replay_go_by_what_was_written(stage):
-    """Killed before the outcome: a strict replay is told what the key says, a fork has the write
-    and does not make it again, and a fork from before the key's commit makes it itself.
-    """
+    """Killed before the outcome, replay and fork take the key's write; an earlier fork writes."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     with stage.record.run(run="r1", agent="m", role="clerk", mode="strict") as session:
         assert session.board.add("hits") == 1
@@ -175,9 +167,7 @@ def test_nobody_says_that_a_write_which_is_there_is_not(stage):
 
 @pytest.mark.slow
 def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(stage, monkeypatch):
-    """Who settles looks before the key's commit is there, and is believed after it: whoever resumes
-    takes the write for the outcome all the same.
-    """
+    """A write that lands during a settlement is still the outcome on resume."""
 
     async def looked_before(*_: object) -> None:
         return None
@@ -195,9 +185,7 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
     quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
 )
 def test_the_audit_takes_a_write_for_the_outcome(stage):
-    """SQL: an intent is an orphan where its process was killed before the key's commit, not after;
-    and who wrote an entry as which step is told by its cause.
-    """
+    """In SQL an intent is an orphan only without its write, whose cause names the step."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     asked = "SELECT step FROM orphan_intents WHERE run = 'r1'"
     assert stage.record.sql(asked).rows == []
@@ -214,9 +202,7 @@ def test_the_audit_takes_a_write_for_the_outcome(stage):
 
 
 def test_a_lost_race_is_decided_again_and_a_refusal_is_recorded(server, workspace):
-    """Another process writes between the intent and the key's commit: the put by version fails with
-    what stands, its step with it; a counter goes on from there, under the same condition.
-    """
+    """A put by version fails with the new value and its step; a counter is added again."""
     with (
         hansard.connect(workspace=workspace, **server.login) as mine,
         hansard.connect(workspace=workspace, **server.login) as theirs,
@@ -251,9 +237,7 @@ def test_a_lost_race_is_decided_again_and_a_refusal_is_recorded(server, workspac
 
 
 async def test_those_who_write_at_once_share_a_batch(data_dir, workspace):
-    """Sessions of one process that want one key, or several, at the same time: each write is there
-    once with its step, and what had company is in a transaction with it.
-    """
+    """Concurrent writes of one process are there once each, and share a transaction."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         async with contextlib.AsyncExitStack() as stack:
             opened = [

@@ -19,9 +19,7 @@ OTHERS = ["b0", "b1"]
 
 
 class Meddled:
-    """The real log; `meddle` is called before the first batch of several writes goes to it that has
-    one of a key: which agents come first is the machine's to say.
-    """
+    """The real log; `meddle` runs before the first batch with several writes of a key."""
 
     def __init__(self, log, meddle, key):
         self._log = log
@@ -72,9 +70,7 @@ async def written(record, key):
 
 
 async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect):
-    """Another process writes the key just before a batch of several comes: those of the batch that
-    are about this key decide again, the others are through; everybody is told what holds.
-    """
+    """Only the writes of the key that lost decide again, with the value that holds."""
     async with (
         connect() as record,
         connect() as other,
@@ -100,9 +96,7 @@ async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect)
 
 @pytest.mark.parametrize("stored", [True, pytest.param(False, marks=pytest.mark.thorough)])
 async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
-    """Nobody hears whether a batch was stored: each agent in it is told so, whoever decided by it
-    decides again; each one that goes on in a new session finds what holds, and nothing is doubled.
-    """
+    """Each agent of the batch gets an unknown outcome; resumed, nothing is doubled."""
 
     async def silence(log, groups):
         if stored:
@@ -131,9 +125,7 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
     quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
 )
 async def test_crowds_of_two_connections(connect, rounds):
-    """Every way to write, on the same keys, by six agents on each of two connections: all is there
-    once; amounts moved between two keys keep their sum; a key that expires is as good as another.
-    """
+    """All kinds of writes by twelve agents are there once; sums hold and keys expire."""
     each = rounds(2, 30)
 
     async def work(record, name):

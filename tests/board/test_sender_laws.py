@@ -115,9 +115,7 @@ async def foreign(log: RecorderLog, name: str, key: str) -> None:
 def test_what_is_told_is_what_stands(
     writes: list[tuple[str, bool, int, int]], takes: int, silent: set[int]
 ) -> None:
-    """Own writes and those of another process, in any order, with answers that do not come: each
-    total that was told is that of the writes up to it in its key's stream; nothing is there twice.
-    """
+    """With lost answers every reported total is that of the writes before it, once each."""
 
     async def main() -> None:
         plain = RecorderLog("w")

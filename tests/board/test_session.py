@@ -76,9 +76,7 @@ async def _everything(record, **options):
 
 @twins
 async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: Lab):
-    """Played again, in every mode, each operation gives what it gave, though another agent has
-    changed the keys since; the board is written by the first session alone.
-    """
+    """Replayed in every mode each operation returns what it returned and writes nothing."""
     async with lab.connect() as record:
         first = await _everything(record)
         async with record.run(run="r", agent="bob", role="reader") as other:
@@ -95,10 +93,7 @@ async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: 
 
 @twins
 async def test_a_lone_write_is_the_commit_that_names_its_intent(lab: Lab):
-    """The intent, the key's commit with the intent's event as its cause, the outcome: one after the
-    other and in no transaction; the folded state is what a reader of the log folds, and at each
-    position what stands there.
-    """
+    """Intent, commit and outcome follow each other untransacted; state equals the log's fold."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await board_of(session).add("n", 2)
@@ -144,9 +139,7 @@ async def test_several_keys_are_one_commit_with_their_step(lab: Lab):
 
 @twins
 async def test_what_is_told_beside_a_write_keeps_its_order(lab: Lab):
-    """Branches that write keys and state facts side by side: the session's state is, in the end,
-    exactly the one that the log folds to.
-    """
+    """With concurrent branches the session's state is the one that the log folds to."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
 
@@ -165,9 +158,7 @@ async def test_what_is_told_beside_a_write_keeps_its_order(lab: Lab):
 
 @twins
 async def test_an_expected_version_is_the_one_seen_last(lab: Lab):
-    """By default a put goes by what this session saw last: 0 for a key it never saw; a conflict
-    names the key, both values and the event that won.
-    """
+    """A put expects the version seen last, or 0; a conflict names key, values and event."""
     async with (
         lab.connect() as record,
         record.run(run="r") as ada,
@@ -225,9 +216,7 @@ def _longer(mine, theirs):
 
 @twins
 async def test_a_resolver_may_call_nothing_of_the_session(lab: Lab):
-    """A resolver that calls the board would wait for itself. It is refused: as a call inside a
-    call, or as one from another event loop.
-    """
+    """A call inside a resolver is refused, from another event loop too."""
     async with (
         lab.connect() as record,
         record.run(run="r") as ada,
@@ -246,9 +235,7 @@ async def test_a_resolver_may_call_nothing_of_the_session(lab: Lab):
 
 @twins
 async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
-    """A key with a time to live is there, then it is not: not to a read, a put, an add, nor in a
-    state at a later position; at an earlier position it still is.
-    """
+    """An expired key is absent to reads, writes and later states, not to earlier ones."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         await board.put("lease", "mine", ttl_s=1.0)
@@ -331,9 +318,7 @@ async def test_a_secret_is_not_written_to_the_board(lab: Lab):
 
 @twins
 async def test_an_edit_before_a_write_does_not_make_it_twice(lab: Lab):
-    """A resumed program whose earlier steps differ calls the same write: its outcome is taken over,
-    the counter counts it once; a new write is made.
-    """
+    """After an edit a resume adopts the recorded write and makes only new ones."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await board_of(session).put("k", "one")
@@ -348,9 +333,7 @@ async def test_an_edit_before_a_write_does_not_make_it_twice(lab: Lab):
 
 @twins
 async def test_a_fork_has_a_board_of_its_own(lab: Lab):
-    """A fork's board begins as its parent's stood at the cut, and each goes its own way; in a
-    shadow fork, too: a board is not the world.
-    """
+    """A fork's board begins as its parent's at the cut and then differs, shadows too."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             await board_of(session).add("n", 1)
@@ -391,9 +374,7 @@ async def test_the_state_of_each_key_at_every_position(lab: Lab):
 
 @twins
 async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):
-    """Events of another aggregate in a key's stream are quarantined: the key is as if it were not
-    there, it can be written, and what stands there is named.
-    """
+    """Foreign events in a key's stream are quarantined and named, and the key works."""
     async with lab.connect() as record, record.run(run="r") as session:
         workspace = record.raw.workspace
         foreign = workspace.commit(1, "ada", [hansard.domain.budget.Reserved(call="c", amount=1.0)])

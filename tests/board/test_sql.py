@@ -106,9 +106,7 @@ def _told(row: dict[str, Any]) -> tuple[Any, ...]:
 
 @pytest.mark.thorough
 def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
-    """Every kind, transactions, expiry, forks of forks: `board_at` has the keys, kinds, versions,
-    authors and values that the state of the run has there; `board` those of now.
-    """
+    """`board_at` equals the run's state at every position, and `board` that of now."""
     _everything(record)
     fill(store, _messages(record))
     assert selected(store, "problems") == []
@@ -183,9 +181,7 @@ largest = st.sampled_from(["max", "min"]).flatmap(
 @settings(max_examples=30 if THOROUGH else 6, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), writes | largest), max_size=30), st.data())
 def test_sql_folds_any_history_as_the_domain_does(found, data):
-    """Whatever was written, kinds that change, what expires, texts with any character: at each
-    position `board_at` has what the fold has, in whatever batches it was projected.
-    """
+    """For any history and batch sizes `board_at` equals the fold at each position."""
     messages, after = _history(found)
     places = st.integers(1, max(1, messages.position))
     borders = data.draw(st.sets(places, max_size=3))

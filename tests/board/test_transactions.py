@@ -21,9 +21,7 @@ async def _transfer(board, amount):
 @pytest.mark.slow(cases=1)
 @twins
 async def test_all_keys_change_in_one_commit(lab: Lab):
-    """Both keys and the agent's outcome are one several-stream commit; no position has one alone,
-    and a resumed session transfers nothing again.
-    """
+    """Both keys and the outcome are one commit, and a resume transfers nothing again."""
     async with lab.connect() as record:
         for mode in ("live", None, "strict"):
             async with record.run(run="r", mode=mode) as session:
@@ -46,9 +44,7 @@ async def test_all_keys_change_in_one_commit(lab: Lab):
 
 @twins
 async def test_a_transaction_sees_its_own_writes(lab: Lab):
-    """Reads inside have the transaction's own writes, whichever came first; nobody else has them
-    before the end. What is read is read once.
-    """
+    """Reads inside see the transaction's own writes, others only its end; each is read once."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
         await board.append("l", "x")
@@ -118,9 +114,7 @@ async def _fail(board):
 
 @twins
 async def test_a_rolled_back_transaction_is_on_record_and_wrote_nothing(lab: Lab):
-    """An error rolls back and is raised, `roll_back` does so quietly; both are steps with what was
-    to be written, and a resumed session goes through them again.
-    """
+    """An error or `roll_back` leaves a step with the planned writes, and replays so."""
     async with lab.connect() as record:
         for mode in ("live", None, "strict"):
             async with record.run(run="r", mode=mode) as session:

@@ -208,9 +208,7 @@ def _agent(state: AgentState) -> dict[str, Any]:
 
 
 def ends(page: page_data.Page) -> list[tuple[int, int]]:
-    """Where a state is on record: the event's number and the position, of each commit that ends
-    nothing but itself.
-    """
+    """Return event number and position of each commit that ends nothing but itself."""
     found: list[tuple[int, int]] = []
     position, number = 0, -1
     rows = page.commits

@@ -90,9 +90,7 @@ async def test_a_page_and_a_report_break_no_rule(
     dark: bool,
     window: tuple[int, int],
 ):
-    """The page of a run that completed, of one that failed, of one that is in doubt, and of a team
-    with each panel; a comparison and a decision with what is folded open and shut.
-    """
+    """Pages of completed, failed and doubtful runs, a team, a comparison and a decision pass."""
     width, height = window
     context = await chromium.new_context(
         viewport={"width": width, "height": height},

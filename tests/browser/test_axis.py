@@ -68,9 +68,7 @@ async def _places(seen: View) -> list[int]:
 
 
 async def test_on_the_time_axis_events_stand_at_their_times(view: Open, pages: Pages):
-    """Places on the axis are as far apart as the times are; by order they are all as far apart; the
-    toggle is a button and the key `t`, and leaves the point where it is.
-    """
+    """Places are apart as times are, or evenly; button and key `t` switch and keep the point."""
     await _run(pages, "timed", [0, 0, 0, 1, 2, 6, 10])
     seen = await view(await pages.of("timed"))
     assert await _places(seen) == list(range(7))
@@ -127,9 +125,7 @@ async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):
 
 
 async def test_clocks_that_disagree_do_not_change_the_order(view: Open, pages: Pages):
-    """An event that states an earlier time than the one before stands where it says, comes when the
-    record says, and is told of; one without a time stands with the one before.
-    """
+    """An event stands at its stated time but in the record's order; one without time joins it."""
     await _run(pages, "clocks", [0, 0, 0, 10, 4, None, 5])
     seen = await view(await pages.of("clocks"))
     await _by_time(seen)

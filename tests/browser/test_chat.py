@@ -25,9 +25,7 @@ def empty(record: hansard.Record) -> str:
 
 
 async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
-    """Each message has its sender, role and receivers, in the record's order; a broadcast says that
-    it is one; what an agent stated of its window stands among them.
-    """
+    """Each message has sender, role and receivers in order, with statements about the window."""
     seen = await view(await pages.of(shared))
     await seen.page.click("#desk-chat")
     await seen.end()
@@ -46,9 +44,7 @@ async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
 
 @pytest.mark.thorough(quick="tests/browser/test_page.py::test_what_had_not_happened_is_not_told")
 async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str):
-    """Nothing of a later message is told but that it comes; a button leads to the next one, the
-    bubble of the point says so, and a click on another bubble leads to its event.
-    """
+    """A later message is only counted; button, bubble and click move between messages."""
     seen = await view(await pages.of(shared))
     await seen.move(0)
     await seen.page.click("#desk-chat")

@@ -112,9 +112,7 @@ async def _unharmed(seen: View) -> None:
 
 
 async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
-    """At every event (in a quick run, every third one), with every fold open, nothing hostile has
-    run and no element was made.
-    """
+    """At every event, or every third, nothing hostile ran and no element was made."""
     seen = await view(await pages.of(hostile))
     assert await seen.page.title() == RUN
     assert await seen.text("#workflow") == PAYLOADS["end of script"]
@@ -145,9 +143,7 @@ async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
 
 @pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.thorough)])
 async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: str, width: int):
-    """Keys, values, tasks and messages that are hostile are text: at any event, folds open, nothing
-    ran, no element was made, no line was turned, nothing is too wide, and all of it is there.
-    """
+    """Hostile keys, values, tasks and messages are shown whole as text, at any event."""
     seen = await view(await pages.of(hostile_team), width=width)
     tabs = "tab" if width < 900 else "desk"
     last = await seen.last()

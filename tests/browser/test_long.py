@@ -44,9 +44,7 @@ async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, lo
 
 
 async def test_a_long_run_is_searched_whole(view: Open, pages: Pages, long_run: str):
-    """A word of one step of ten thousand is found, and the slider stands there; a word of many is
-    counted: the intents of a tool, and its declaration by each agent.
-    """
+    """A word of one step in ten thousand is found at its place; a frequent word is counted."""
     seen = await view(await pages.of(long_run))
     assert await seen.search("7769 is not a size") == "1 of 1"
     assert "7769 is not a size" in await seen.text("#event")

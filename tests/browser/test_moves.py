@@ -30,9 +30,7 @@ def shared(record: hansard.Record) -> str:
 async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
     view: Open, pages: Pages, shared: str, rounds: Callable[[int, int], int]
 ):
-    """After any moves back and forth, with panels shown and hidden in between, each panel shows
-    what it shows where the page is opened at that point.
-    """
+    """After any moves each panel shows what it shows in a page opened at that point."""
     path, chance = await pages.of(shared), random.Random(5)
     walked, fresh = await view(path), await view(path)
     last, compared = await walked.last(), 0
@@ -64,9 +62,7 @@ async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
     quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
 )
 async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: Pages, shared: str):
-    """A move makes rows again where the event changed them; the others keep their elements, and one
-    that has the focus keeps it.
-    """
+    """Rows that a move does not change keep their elements and the focus."""
     seen = await view(await pages.of(shared))
     for tab, row in (("board", "#board-now [data-key]"), ("tasks", "#tasks-now [data-task]")):
         await seen.page.click(f"#desk-{tab}")
@@ -85,9 +81,7 @@ async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: 
     quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
 )
 async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: Pages, shared: str):
-    """A hidden panel costs a move nothing: its elements stay those of the point at which it was
-    shown last, and are the point's own where it is shown again, or printed.
-    """
+    """A hidden panel is not updated until it is shown or printed."""
     seen = await view(await pages.of(shared))
     await seen.move(0)
     await seen.page.click("#desk-tasks")

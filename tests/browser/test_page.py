@@ -73,9 +73,7 @@ async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", ["team", "failed", "doubt", "settled", "forked"])
 async def test_the_state_is_that_of_the_fold(view: Open, pages: Pages, runs: Runs, name: str):
-    """At every commit's end the page says what `States.run` says: status, versions, steps by
-    status, messages, tokens, decisions, checkpoints. A fork's prefix says what its parent's did.
-    """
+    """At each commit's end the page agrees with `States.run`, and with a fork's parent."""
     run = getattr(runs, name)
     data = await pages.data(run)
     seen = await view(await pages.of(run))
@@ -283,9 +281,7 @@ async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at:
 
 @pytest.mark.thorough
 async def test_a_phone_shows_it_all(view: Open, pages: Pages, runs: Runs, shared: str):
-    """At 360 px nothing scrolls sideways, in any of the six parts, at any kind of event, on either
-    axis.
-    """
+    """At 360 px nothing scrolls sideways, in any part, at any event, on either axis."""
     for run, every in ((runs.team, 9), (runs.doubt, 3), (runs.forked, 9), (shared, 27)):
         seen = await view(await pages.of(run), width=360)
         last = await seen.last()
@@ -415,9 +411,7 @@ async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: ha
 
 
 async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
-    """`occurred_at` and a copied commit's origin are shown as what they are, beside the log's time;
-    inside a commit it says so.
-    """
+    """`occurred_at` and a copied commit's origin are shown beside the log's time."""
     run = "brought-here"
     events = (
         record(RunStarted(workflow="elsewhere"), uuid8(run, "1")),
@@ -460,9 +454,7 @@ def _begin(run: str, said: str | None = None) -> tuple[Recorded, Recorded]:
 
 
 async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
-    """Of an event that an import wrote and whose source says no time, no moment is made up: none at
-    the slider or in the trace, and not how long it all took. That is said once.
-    """
+    """Without source times the page shows no moment and no duration, and says so once."""
     run = "no-times"
     seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run)))
     await seen.end()
@@ -543,9 +535,7 @@ async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
 async def test_a_compacted_window_is_shown_as_it_stood(
     view: Open, pages: Pages, record: hansard.Record
 ):
-    """Before the summary the messages, after it the summary in their place; what it stands for is
-    there at its own events, and the summary says how many it stands for.
-    """
+    """The summary replaces its messages from its own event on, and says how many."""
 
     def work() -> None:
         with record.run("w", run="compacted", agent="ada", role="r") as session:

@@ -63,9 +63,7 @@ async def test_plots_follow_the_colour_scheme(tabs: Tabs, report: Path, dark: bo
     quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
 )
 async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs, report: Path):
-    """Its ground is dark where that is asked for, nothing is wider than a narrow window, each
-    picture says in words what it shows, and each task names the runs of both arms.
-    """
+    """The page is dark on request, fits a narrow window, describes pictures and names runs."""
     page = await tabs.take(width=500, dark=True)
     await page.goto(report.as_uri())
     ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -92,9 +90,7 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs
     quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
 )
 async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(tabs: Tabs, report: Path):
-    """A label's value leaves its tasks, and says how many; each run is a link to its page beside
-    the file, and nothing complains.
-    """
+    """A label's value filters tasks with a count, and each run is a link."""
     page = await tabs.take()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))

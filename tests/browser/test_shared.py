@@ -123,9 +123,7 @@ def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
 async def test_every_event_shows_what_replay_says(
     tabs: Tabs, pages: Pages, shared: list[str], runs: Runs
 ):
-    """At every event of every run, inside commits too, keys and tasks are those of a fold of the
-    events up to it; at commits' ends those of `States.run`, which is what the command line shows.
-    """
+    """At every event keys and tasks are a fold's; at a commit's end those of `States.run`."""
     seen = {"keys": 0, "tasks": 0}
     for run in (*shared, runs.team, runs.forked):
         history = await pages.workspace.states.history(run)
@@ -170,9 +168,7 @@ def _by_name(page: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.thorough
 async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
-    """The panels list every key and task of the point with status and version, and say in words
-    what the event made new, changed or removed; tabs count them. A key that expired is said to be.
-    """
+    """Panels list keys and tasks with status, version and change; tabs count them."""
     run = shared[0]
     data = await pages.data(run)
     seen = await view(await pages.of(run))
@@ -208,9 +204,7 @@ async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
 
 
 async def test_values_are_whole_and_stay_open(view: Open, pages: Pages, shared: list[str]):
-    """A key opens to its value, a blob inside included; what was opened stays so as the point moves
-    on, and links lead to the event that wrote it.
-    """
+    """A key opens to its whole value, stays open while the point moves, and links to its event."""
     seen = await view(await pages.of(shared[0]))
     await seen.page.click("#desk-board")
     await seen.end()
@@ -243,9 +237,7 @@ def growing(record: hansard.Record) -> list[str]:
 
 
 async def test_the_file_is_bounded_by_the_run(pages: Pages, growing: list[str]):
-    """What grows is told once: twice as many items make changes twice as large; and a value stands
-    in the file once, at the event that wrote it.
-    """
+    """Twice as many items double the changes, and a value is in the file once."""
     data = [await pages.data(run) for run in growing]
     small, large, once = [len(msgspec.json.encode(page.shared)) for page in data]
     assert large < 2.2 * small

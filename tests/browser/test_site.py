@@ -59,9 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(
     site: Path, chromium: Browser
 ) -> None:
-    """A page is read offline: it asks for nothing beyond its own files, and is not wider than a
-    narrow screen.
-    """
+    """A page loads only its own files and fits a narrow screen."""
     asked: list[str] = []
 
     def note(request: Request) -> None:

@@ -1,6 +1,4 @@
-"""A real cluster for tests: three servers on loopback, each of which may be stopped, continued,
-killed and started again.
-"""
+"""A cluster of three servers on loopback, each of which may be stopped, continued and killed."""
 
 import contextlib
 import os
@@ -100,9 +98,7 @@ class Member:
 
 
 class Link:
-    """The connections by which one server reaches another: what either sends may be held back for a
-    while, as packets that do not arrive and are sent again later.
-    """
+    """Connections between two servers, whose packets may be held back for a while."""
 
     def __init__(self, dialer: str, acceptor: str, acceptor_port: int) -> None:
         self.names = dialer, acceptor
@@ -119,9 +115,7 @@ class Link:
         self._open[sender].clear()
 
     def go_on(self, *, broken: bool = False) -> None:
-        """Deliver everything again; where it is `broken`, what was held back is lost, together with
-        its connection.
-        """
+        """Deliver everything again; a `broken` link loses what was held back."""
         self._breaks += broken
         for each in self._open.values():
             each.set()

@@ -34,9 +34,7 @@ async def _work(record: TwinRecord) -> None:
 
 @twins
 async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptureFixture):
-    """At info a session's begin and end, doubt, what settles it and what the gate refuses; each
-    says where it stands, and none of them a payload.
-    """
+    """Sessions, doubts, settlements and refusals are logged with their place and no payload."""
     caplog.set_level(logging.INFO, "hansard.bus.acknowledged")
     rules = [hansard.deny("never", name="not that")]
     async with lab.connect(gate=rules) as record:

@@ -54,9 +54,7 @@ async def connected(log: JetStreamLog) -> Stored:
 
 
 async def test_what_a_thread_sends_stands_in_the_log(nats: Nats):
-    """It is read as what the loop sends, and goes on where that ended; whatever is not simply the
-    next version of its stream is left to the loop.
-    """
+    """A thread's commits are read like the loop's; any but the next version is left to the loop."""
     log = await nats.log()
     assert await here(log, append(ALICE, 1)) is None
     assert await log.head() == 0
@@ -111,9 +109,7 @@ async def test_one_thread_at_a_time(nats: Nats):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("ends", ["late", "killed"])
 async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats, ends: str):
-    """The thread does not wait for long, and does not guess: the loop sends the very commit again,
-    and it stands once, whether the first one came through or not.
-    """
+    """After a short wait the loop sends the same commit again, and it is stored once."""
     log = await nats.log(request_timeout_s=0.2)
     await connected(log)
     nats.freeze()
@@ -250,9 +246,7 @@ async def _texts(nats: Nats) -> list[str]:
 
 @pytest.mark.slow
 def test_what_is_known_of_a_position_never_goes_back():
-    """Threads note what was acknowledged to them beside the loop: a read after any of them must
-    reach the newest, whichever notes last.
-    """
+    """A read after any acknowledgement reaches the newest position, whichever thread notes last."""
     known, threads, rounds = Known(), 3, 100_000
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -276,9 +270,7 @@ def test_what_is_known_of_a_position_never_goes_back():
 
 
 async def test_connecting_that_is_cut_off_leaves_nothing_that_goes_on(nats: Nats):
-    """A program that ends while its thread's connection is made: wherever that was, no task of
-    nats-py stays, which asyncio would tell of on stderr as "destroyed but it is pending".
-    """
+    """A thread's connect that is cut off anywhere leaves no pending task of nats-py."""
     log = await nats.log()
     before = asyncio.all_tasks()
     for turns in range(60):

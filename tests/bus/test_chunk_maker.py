@@ -33,9 +33,7 @@ STREAM = AgentStream("r", "worker", "ada")
 
 
 class Made:
-    """A store of snapshots in which nobody finds any; what is made again of a stream is kept here,
-    by its number.
-    """
+    """A store of snapshots without any; what is made again of a stream is kept by its number."""
 
     def __init__(self, log: EventLog, stream: AgentStream) -> None:
         self.chunks: dict[int, bytes] = {}
@@ -270,9 +268,7 @@ async def test_who_was_fenced_makes_no_chunk_of_what_it_could_not_write(opened):
     "point", [Point.BEFORE_RECEIPT, pytest.param(Point.AFTER_RECEIPT, marks=pytest.mark.slow)]
 )
 def test_a_kill_while_a_chunk_is_sent_leaves_it_whole_or_none(stage: Stage, point: Point):
-    """SIGKILL before it is sent, or right after: each state is that of the log, by either; a reader
-    makes what is missing, and the resumed session's chunks are the reader's.
-    """
+    """Killed before or after it is sent, each state is that of the log, with equal chunks."""
     child = stage.killed_at("chunks", point, "chunk")
     assert stage.lost() == []
     workspace = stage.record.workspace

@@ -51,9 +51,7 @@ async def relayed(nats: Nats, relay: AckRelay) -> JetStreamLog:
 
 
 async def in_thread(log: JetStreamLog, version: int) -> list[Stored]:
-    """Append over the thread's own connection as a writer does: the loop resolves an unknown
-    outcome, and sends what the thread could not. The first one waits for the connection.
-    """
+    """Append as a writer does: the loop resolves what the thread's connection could not."""
     wanted = append(ALICE, version)
     loop = asyncio.get_running_loop()
     while True:
@@ -91,9 +89,7 @@ async def test_every_acknowledged_commit_is_in_the_log(
     path: Callable[[JetStreamLog, int], Awaitable[list[Stored]]],
     repeat: Repeat,
 ):
-    """A repeated acknowledgement is not taken for the next publish, whichever way a commit goes:
-    each commit that was reported as stored is read back at its position, once.
-    """
+    """Every commit reported as stored is read back at its position, once, after repeated acks."""
     log = await relayed(nats, relay)
     acknowledged = await path(log, 1)
     relay.arm(LOG, repeat)
@@ -137,9 +133,7 @@ async def test_every_stored_blob_is_whole(nats: Nats, relay: AckRelay, repeat: R
 async def test_a_snapshot_that_was_lost_is_missing_and_no_more(
     nats: Nats, relay: AckRelay, repeat: Repeat
 ):
-    """Nobody waits for a snapshot: one that never arrived is missing, the others are stored as they
-    were sent, and commits are not affected.
-    """
+    """A snapshot that never arrived is missing; the others and the commits are stored."""
     log = await relayed(nats, relay)
     names = [f"{SNAPSHOTS}test.{number}" for number in range(4)]
     relay.arm(SNAPSHOTS, repeat)

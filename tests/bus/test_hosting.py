@@ -93,9 +93,7 @@ async def test_a_broker_that_is_closed_while_it_heals_leaves_no_user(data_dir: P
 def test_new_metadata_is_synced_before_the_first_commit(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The server syncs messages alone, so a workspace that is opened while it is new has the files
-    that the server knows it by, and each folder above them, on the disk; later it costs nothing.
-    """
+    """The server syncs messages alone, so opening a new workspace syncs its files and folders."""
     synced: list[Path] = []
     real = os.fsync
 

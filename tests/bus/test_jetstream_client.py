@@ -126,9 +126,7 @@ async def test_denied(nats: Nats):
 
 
 async def test_too_large_for_the_server(nats: Nats):
-    """A message over the server's limit, headers included, is not sent: it would end the
-    connection for good.
-    """
+    """A message over the server's limit is not sent: it would end the connection for good."""
     broker = await Broker.open(nats.options())
     with pytest.raises(TooLarge):
         await broker.send("x", b"x" * broker.max_payload, "", block({"A": "b"}))
@@ -174,9 +172,7 @@ async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(
 
 @contextlib.asynccontextmanager
 async def _ended_once_let_in(nats: Nats, times: int, last: bytes) -> AsyncIterator[int]:
-    """A port that hands all on to the server and back; so many connections end with these bytes
-    right after the pong that lets them in.
-    """
+    """A relay that ends so many connections with these bytes right after their first pong."""
     left = itertools.count(times, -1)
     relays: set[asyncio.Task[None]] = set()
 
@@ -214,9 +210,7 @@ async def _ended_once_let_in(nats: Nats, times: int, last: bytes) -> AsyncIterat
 
 @pytest.mark.parametrize("last", [b"-ERR 'Authorization Violation'\r\n", b""])
 async def test_who_is_let_in_and_ended_at_once_is_let_in_again(nats: Nats, last: bytes):
-    """As nats-server 2.15 does it a moment before it reloads logins: with a word, or with none.
-    One that it never keeps is told what it was told, at the end of its time.
-    """
+    """A client cut off while logins reload connects again, or reports the last reason."""
     async with _ended_once_let_in(nats, 3, last) as port:
         options = msgspec.structs.replace(nats.options(), urls=(f"nats://127.0.0.1:{port}",))
         broker = await Broker.open(options)
@@ -232,9 +226,7 @@ async def test_who_is_let_in_and_ended_at_once_is_let_in_again(nats: Nats, last:
 
 
 async def test_a_wait_for_the_sockets_end_that_was_cancelled_ends_no_close(nats: Nats):
-    """A task that waits for it, as nats-py's own do, takes along what all wait for when it is
-    cancelled; the connection is closed all the same. A close that is cancelled itself says so.
-    """
+    """A cancelled wait for the socket's end does not cancel the close that others wait for."""
     broker = await Broker.open(nats.options())
     transport = broker._nc._transport
     assert transport is not None
@@ -284,9 +276,7 @@ async def test_given_up_by_the_client(nats: Nats):
 async def test_what_was_still_to_be_sent_when_the_socket_was_lost_ends_no_connection_for_good(
     nats: Nats,
 ):
-    """The server ends a connection with an error that nats-py does not come back from, and is gone
-    before the last bytes are written: another connection is made.
-    """
+    """After an error with bytes left to write another connection is made."""
     broker = await Broker.open(nats.options())
     nc = broker._nc
     await client._end(nc._flusher_task)  # it is slow
@@ -361,9 +351,7 @@ async def _feed(one: client._Client, parts: list[bytes]) -> None:
 
 
 async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch):
-    """If nats-py loses the hooks that make it fast, everything still works over its public
-    methods.
-    """
+    """Without the nats-py hooks that make it fast everything works over its public methods."""
     monkeypatch.setattr(client, "_Client", Client)
 
     class Stock(Client):

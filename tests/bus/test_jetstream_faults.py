@@ -113,9 +113,7 @@ async def test_the_answer_was_lost(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.long
 async def test_kill_under_writers(tmp_path: Path, rounds: Callable[[int, int], int]):
-    """64 writers, and the broker killed again and again: nothing acknowledged is lost, nothing is
-    stored twice, no stream has a hole, and a follower sees it all once, in order.
-    """
+    """64 writers lose, double and skip nothing while the broker is killed again and again."""
     writers, kills = 64, rounds(3, 40)
     with running(tmp_path) as nats:
         log, follower = await nats.log(), await nats.log()
@@ -189,9 +187,7 @@ async def test_follow_across_a_restart(tmp_path: Path):
 
 
 async def test_a_reading_with_an_end_does_not_wait_for_what_is_gone(tmp_path: Path):
-    """The log's last message is damaged while the log is open, and the server still counts it: what
-    reads up to there ends, and says which position is gone. Nobody opens such a log.
-    """
+    """A bounded read past a damaged last message ends and names the lost position."""
     with running(tmp_path) as nats:
         log = await nats.log()
         for version in range(1, 4):

@@ -166,9 +166,7 @@ def compared(
     ],
 )
 def test_a_mark_is_compared_as_a_whole(left: list[Message], said: str):
-    """A loss at the end, at the head or in the middle is found, and so is another message at the
-    mark, also where the log has gone on since.
-    """
+    """A loss anywhere, or another message at the mark, is found, also after more commits."""
     kept = Kept(marked(log(5)), NOW, "strict", NOW)
     assert compared(kept, log(5)) == compared(kept, log(9)) == ""
     assert re.search(said, compared(kept, left))

@@ -1,6 +1,4 @@
-"""What fits and what does not, whatever the names are: every lie about one thing is noticed, and
-what is true never is.
-"""
+"""Every wrong claim about stored data is noticed, and a true one never is, whatever the names."""
 
 from collections.abc import Callable
 from typing import Any

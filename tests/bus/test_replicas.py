@@ -81,9 +81,7 @@ async def closing(*logs: JetStreamLog) -> AsyncIterator[None]:
 
 
 async def parted(servers: Cluster, name: str) -> tuple[Member, Member]:
-    """A stream's leader, and a follower that answers Direct Gets itself. On a busy machine another
-    server may be elected meanwhile: they are what they are called when this returns.
-    """
+    """Return a leader, and a follower that answers Direct Gets, as they are on return."""
     async with asyncio.timeout(3 * CAUGHT_UP_S):
         while True:
             told = (await servers.info(name))["cluster"]
@@ -138,9 +136,7 @@ async def reached(taken: list[int], position: int) -> None:
 
 @pytest.mark.slow
 async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds: Any):
-    """Whatever is asked of a follower while it is stopped, it answers as of the position given,
-    although it goes on with what it knew before: every way of reading.
-    """
+    """A follower that continues after a stop answers every read as of the position given."""
     first = await servers.log("stopped")
     name = subjects.log_stream("stopped")
     leader, follower = await parted(servers, name)
@@ -190,9 +186,7 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
 
 @pytest.mark.slow
 async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any):
-    """A state's position comes from the leader and its commits from a follower: it holds all that
-    was acknowledged up to there.
-    """
+    """A state holds everything acknowledged up to its position, read from leader or follower."""
 
     def connected(member: Member) -> Any:
         return hansard.connect_async(
@@ -228,9 +222,7 @@ async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any
 
 @pytest.mark.slow
 async def test_a_server_that_hangs_is_not_waited_for(servers: Cluster, monkeypatch: Any):
-    """Where the server of a client has no copy it asks any that has: what one that hangs does not
-    begin to answer, another does, however long an answer may take.
-    """
+    """A client without a local copy reads from another server than one that hangs."""
     monkeypatch.setattr(direct, "READ_WAIT_S", 120.0)
     async with contextlib.AsyncExitStack() as opened:
 
@@ -351,9 +343,7 @@ async def test_an_empty_log(servers: Cluster):
 
 
 async def test_what_no_replica_has(servers: Cluster, monkeypatch: pytest.MonkeyPatch):
-    """Where no replica reaches what was acknowledged, a read fails in bounded time and says which
-    position it wanted, how far the answers went, and which servers there are.
-    """
+    """A read that no replica can answer fails in time, with position, progress and servers."""
     monkeypatch.setattr(direct, "READ_WAIT_S", 0.3)
     log = await servers.log("never")
     async with closing(log):
@@ -379,9 +369,7 @@ async def test_what_one_broker_lost(tmp_path: Path):
 
 
 async def test_one_broker_is_asked_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """On one server a read costs the requests that it needs, and none to learn how complete its
-    answer is.
-    """
+    """On one server a read costs only its own requests."""
     sent: list[str] = []
     original = Broker.send_all
 
@@ -474,9 +462,7 @@ async def test_a_follower_of_the_log(servers: Cluster, rounds: Any):
 
 
 def test_who_is_believed():
-    """A position is taken from a leader that lately heard of a quorum; while nobody leads, any
-    replica answers with its own.
-    """
+    """A position comes from a leader with a recent quorum; without a leader, from any replica."""
 
     def info(leader: str, *active_s: float, replicas: int = 3) -> dict[str, Any]:
         peers = [{"name": f"n{i}", "active": int(s * 1e9)} for i, s in enumerate(active_s, 2)]
@@ -496,9 +482,7 @@ def test_who_is_believed():
 def test_status(
     servers: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """`status` shows replicas and leader, what an acknowledgement means there, and what is fewer
-    than was asked for.
-    """
+    """`status` shows replicas, leader, the meaning of an acknowledgement, and missing servers."""
 
     async def made() -> None:
         await (await servers.log("shown", replicas=3)).close()
@@ -660,9 +644,7 @@ class Trial:
 
 @pytest.mark.thorough
 async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
-    """Forty rounds, in each of which a server is stopped and continued, or killed and started:
-    of more than 10,000 reads not one is stale at any position; those that cannot be answered fail.
-    """
+    """Of 10,000 reads over 40 stops and kills none is stale; those without an answer fail."""
     with cluster.running(tmp_path / "cluster") as servers:
         await servers.elected()
         logs = [await servers.log("lab")]

@@ -660,9 +660,7 @@ def test_the_runtime_user_cannot_change_the_record(standing, verb):
 
 @pytest.mark.slow
 def test_a_server_on_which_nothing_is_written_is_asked_nothing(lease, data_dir):
-    """Whoever keeps the marks sees by the files which logs went on, and asks for those alone: to
-    list all of hundreds takes a server tens of milliseconds. What was put in a log's place is seen.
-    """
+    """Files show which logs changed, and only those are listed; a replaced log is noticed."""
 
     def kept(workspace: str) -> Kept:
         kept = marks.read(data_dir, workspace)
@@ -849,9 +847,7 @@ def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
 
 @pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_supervisor_that_nobody_enters_ends")
 def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_dir):
-    """A process is killed while the supervisor it started waits for the store; the next process
-    starts another. Whichever has the store, who joins enters at once, and the other goes.
-    """
+    """Where two supervisors race after a kill, a joining process enters at once and one remains."""
     with join(data_dir):
         pass
     assert eventually(lambda: not processes_of(data_dir), 10)

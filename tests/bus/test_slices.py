@@ -41,9 +41,7 @@ async def slices_meanwhile() -> int:
 
 
 async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytest.MonkeyPatch):
-    """While another has something to do, one slice comes for each `YIELDED_MAX` turns of it: it is
-    not held up by one a turn, and the long work is not stopped either.
-    """
+    """Among others' work one slice comes every `YIELDED_MAX` turns, so both sides progress."""
     monkeypatch.setattr(slices, "YIELDED_S", math.inf)
     meanwhile = await slices_meanwhile()
     assert TURNS // YIELDED_MAX - 1 <= meanwhile <= TURNS // YIELDED_MAX + 1

@@ -249,9 +249,7 @@ class Counted:
     quick="tests/bus/test_states.py::test_chunks_thrown_away_cost_nothing_but_time"
 )
 async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
-    """Where a chunk is missing, all that follows is one answer, after what would follow on the
-    newest chunk was asked for in vain, and the chunk is made; the next reader asks for that alone.
-    """
+    """After a missing chunk one read has the rest and makes the chunk; the next asks for less."""
     stream = AgentStream(world.runs[0], "r", "a")
     newest = len(folds(await world.states(chunks=False).commits(stream))) - 1
     await world.states().agent(stream, newest)

@@ -85,9 +85,7 @@ REFUSALS = pytest.mark.parametrize(
 async def test_a_refusal_after_a_lost_answer_is_no_proof(
     nats: Nats, broker: Refusing, refusal: BusError
 ):
-    """Stored by the attempt before: that is told. Somebody else's: a lost race. Not there: it may
-    be yet to come. And where nothing was sent before, it is certain.
-    """
+    """A refusal after a lost answer may be an own commit or a lost race, or stay unknown."""
     broker.refusal = refusal
     log = await nats.log()
     first = append(ALICE, 1)
@@ -214,9 +212,7 @@ async def test_where_what_stands_there_cannot_be_read_it_is_unknown(
 def test_what_a_signal_handler_records_while_a_thread_sends(
     nats: Nats, monkeypatch: pytest.MonkeyPatch, when: str
 ):
-    """What the thread was about to send, or had sent, is on record once, and what the handler says
-    comes after it.
-    """
+    """A handler's record follows the thread's commit, which is stored once, sent or not."""
     armed: list[str] = []
 
     def interrupt(at: str) -> None:

@@ -140,9 +140,7 @@ async def test_all_hear_of_a_commit_where_the_loop_ends():
 
 
 async def test_what_goes_beside_is_stored_while_nobody_has_gone_on():
-    """A commit to another stream: taken under the writer's newest version, again after a lost race
-    at the next version, and refused for ever once a later session, or anybody, has gone on.
-    """
+    """A side commit is stored under the writer's newest version, never after a later session."""
     log = RecorderLog("lab")
     writer, clock = _writer(log), Clock()
     key = KeyStream("r", "k")

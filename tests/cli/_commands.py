@@ -1,6 +1,4 @@
-"""Runs commands, each given as a JSON list on a line of stdin, in one process; what each did is a
-line of JSON on stdout. `kill` kills the process.
-"""
+"""Runs commands in one process: JSON lists on stdin, JSON results on stdout; `kill` kills it."""
 
 import contextlib
 import io

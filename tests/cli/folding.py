@@ -1,6 +1,4 @@
-"""A run at any point, folded here from the stored bytes alone: what the command line must agree
-with, made of nothing but JSON.
-"""
+"""A run at any point, folded from the stored bytes with nothing but JSON."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ ENDINGS = {"run.completed.v1": "completed", "run.failed.v1": "failed", "run.fork
 
 
 class Line(msgspec.Struct):
-    """A commit of a run: where it stands, from which position and microsecond on it counts (those
-    of the last commit of its transaction), and its body.
-    """
+    """A commit of a run: stream, first position and time at which it counts, and its body."""
 
     position: int
     counts_from: int

@@ -44,9 +44,7 @@ command says of its own connection is tested where it is a process of its own.
 
 @contextlib.contextmanager
 def log_of_its_own() -> Iterator[None]:
-    """What a command does to the log ends with it, as it would with its process: else lines of what
-    comes later go to a stream that the test has closed, and no other test sees them.
-    """
+    """End logging with the command, as its process would."""
     ours = logging.getLogger("hansard")
     handlers, propagate, level = ours.handlers[:], ours.propagate, ours.level
     try:

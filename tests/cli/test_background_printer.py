@@ -34,9 +34,7 @@ def write(stream: TextIO, text: str) -> None:
 
 @pytest.mark.timeout(60)
 def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatch):
-    """Into a pipe that nobody reads, so many lines wait as may; those left out are counted where
-    they would have stood.
-    """
+    """A pipe without a reader holds up to a bound; lines left out are counted in their place."""
     monkeypatch.setattr(background_printer, "WAITING_MAX", 3)
     read, written = pipe
     stream = LogStream(written)

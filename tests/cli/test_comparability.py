@@ -25,9 +25,7 @@ def workspace() -> str:
 
 
 class Program:
-    """A program of which parts can be changed between its runs: what it says first, which model it
-    asks, the text of its tools, whether its mail has a shadow.
-    """
+    """A program whose first message, model, tool text and shadow may change between its runs."""
 
     def __init__(self, **parts: Any) -> None:
         self.parts = {"prompt": "be exact", "model": "m-1", "code": 1, "shadow": False, **parts}
@@ -149,9 +147,7 @@ def test_the_verdict(call: Call, forked: list[tuple[str, dict[str, Any]]], case:
 
 @pytest.mark.thorough(quick="tests/agents/test_forks.py::test_a_withheld_effect_is_an_event")
 def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
-    """In the diff, the trace, the trail and SQL: which call, with which arguments, what the tool
-    says that it does, and what the call was answered with.
-    """
+    """Diff, trace, trail and SQL show the call, its arguments, its effect and its answer."""
     program = Program()
     parent = program.play(record)
     fork = record.fork(parent, at="ada@1")

@@ -164,9 +164,7 @@ with hansard.Session("main", workspace="lab") as session:  # the run that is res
 def test_what_a_resumed_program_starts_has_a_run_of_its_own(
     shell: Call, record: hansard.Record, tmp_path: Path
 ):
-    """One program is given the run to resume, for all its sessions. A helper that one of its tools
-    starts is not.
-    """
+    """All sessions of one program resume the given run; a helper that a tool starts does not."""
     program = tmp_path / "program.py"
     program.write_text(STARTS_A_HELPER.replace("PYTHON", repr(python())))
     resume = ("run", "resume", "main-1", "--", python(), str(program), "main")
@@ -321,9 +319,7 @@ def test_a_result_is_json_or_text(call: Call, record: hansard.Record, typed: str
 
 
 def test_what_did_not_happen_may_run_again(call: Call, record: hansard.Record):
-    """The verdict is recorded, and the session that resumes runs the step: by the tool as it was
-    mended, without a warning, since no result of the earlier one is returned.
-    """
+    """The resumed session runs the step by the mended tool, without a warning."""
     run = in_doubt(record, "again")
     assert call("run", "settle", run, "1", "--did-not-happen").code == 0
     with record.run(run=run, agent="sender", role="sender") as session:

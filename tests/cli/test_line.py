@@ -127,9 +127,7 @@ def _help(path: str) -> str:
 
 @pytest.mark.slow
 def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
-    """What reads a workspace imports neither what draws log lines nor the keys' cryptography, which
-    wait for the first line and the first key; nor the tables, where nothing is asked of them.
-    """
+    """Reading a workspace imports no log renderer, no cryptography and no unused tables."""
     code = (
         "import sys, hansard.cli.runs, hansard.cli.run.show, hansard.logging;"
         "hansard.logging.setup(); print(*sys.modules)"
@@ -147,9 +145,7 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
 
 @pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
 def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
-    """Nothing is logged where all goes well: what draws log lines would be half of the time that a
-    first `connect` takes.
-    """
+    """A first `connect` without a warning imports no log renderer, half of its time."""
     code = (
         "import sys, hansard\n"
         "with hansard.connect() as record, record.run('w') as session:\n"

@@ -94,9 +94,7 @@ def look(request: pytest.FixtureRequest, hostile: str) -> tuple[str, ...]:
 
 
 def test_people_see_no_control_character(call: Call, look: tuple[str, ...]):
-    """Nothing printed can move a cursor, colour a line or turn its direction; markup is not read;
-    a huge value is cut.
-    """
+    """No output moves a cursor, changes colour or direction, reads markup or is unbounded."""
     began = time.monotonic()
     told = call(*look)
     assert told.code == 0, told.err

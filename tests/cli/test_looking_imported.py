@@ -74,9 +74,7 @@ def look(call: Call, runs: Runs, tmp_path: Path) -> Callable[..., Ran]:
 
 @pytest.mark.parametrize("command", ["show", "trace", "context"])
 def test_where_the_source_gives_no_times_none_is_shown(look: Callable[..., Ran], command: str):
-    """The moment of the import is told once, as that; no begin, no duration, no time of a step or
-    a message.
-    """
+    """The import's moment is shown once, and no begin, duration, step or message time."""
     text = look("untimed", command).out
     [line] = [line for line in text.splitlines() if CLOCK.search(line)]
     assert line.startswith("imported")
@@ -193,9 +191,7 @@ def test_a_copied_run_has_the_times_of_the_log_it_came_from(call: Call, runs: Ru
 def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(
     call: Call, look: Callable[..., Ran]
 ):
-    """A claimed time is shown as such and filtered by; where the source gives none, the list says
-    so, and a filter by time leaves the run out and counts it.
-    """
+    """Claimed times are shown and filtered by; runs without any are left out and counted."""
     assert look("timed", "show").code == 0
 
     def asked(*arguments: str) -> Ran:

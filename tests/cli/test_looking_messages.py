@@ -162,9 +162,7 @@ def test_a_conversation_that_is_not_there_is_told(call: Call, runs: Runs, name: 
 
 
 def test_a_summary_says_what_it_stands_for(call: Call, record: hansard.Record):
-    """The window has it with how many messages and where they stand; `--all` shows them whole,
-    those of an earlier run, and of a summary of before, too. Before it, the window is as it was.
-    """
+    """The window shows how many messages a summary replaces and where; `--all` shows them."""
     with record.run("early", run="early", agent="clerk", role="clerk", conversation="sum") as early:
         early.message("user", "hello, how are you today?")
     with record.run("late", run="late", agent="clerk", role="clerk", conversation="sum") as late:

@@ -50,9 +50,7 @@ def shape(text: str) -> list[str]:
 
 
 def test_the_tree_has_the_shape_of_the_calls(call: Call, tree: str):
-    """Calls stand inside the call around them, branches side by side under one node, attempts
-    under their step.
-    """
+    """Calls are inside their caller, branches under one node, attempts under their step."""
     assert shape(told(call, tree)) == [
         "├─ leaf",
         "├─ outer",

@@ -1,6 +1,4 @@
-"""A copy of a data directory that cannot be written is read as the original is, and never written
-to. The commands run without the capability by which root writes whatever it likes.
-"""
+"""Reading a data directory that is read-only gives equal answers and writes nothing to it."""
 
 import fcntl
 import json
@@ -114,9 +112,7 @@ def listed(folder: Path) -> dict[str, tuple[int, int]]:
 def test_reading_says_what_the_original_says(
     original: tuple[Path, Runs], copied: Path, temporary: Path, tmp_path: Path
 ):
-    """Each reading command gives the same answer, says once that it works on a private copy, and
-    leaves neither the copy changed nor its private one behind.
-    """
+    """Each reading command answers as the original, reports a private copy and removes it."""
     home, runs = original
     asked = [
         ["runs", "--json"],

@@ -25,9 +25,7 @@ WAIT_S = 60.0
 def test_rebuild_makes_the_tables_and_compares_them(
     home: Path, runs: Runs, call: Call, shell: Call
 ):
-    """Made again they are the same; --verify says so with 0; a row that is missing, with 1 and the
-    table's name, and replaces nothing; a file that is no database is made again.
-    """
+    """--verify reports a missing row with 1 and its table; a broken file is rebuilt."""
     place = TableFiles.of(home, WORKSPACE)
     made = call("rebuild", "--json")
     assert (made.code, made.err) == (0, "")
@@ -81,9 +79,7 @@ def test_rebuild_is_refused_while_somebody_projects(home: Path, small: Small):
 
 
 def test_a_reader_rebuilds_tables_of_another_schema(home: Path, small: Small):
-    """An answer has every row of the log, a note says why it takes longer, and --verify refuses
-    instead of replacing what it was asked to compare; the next answer rebuilds nothing.
-    """
+    """An older schema is rebuilt with a note, once; --verify refuses to replace it."""
     small("rebuild")
     with duckdb.connect(TableFiles.of(home, SMALL).path) as con:
         con.execute("UPDATE schema_version SET digest = 'other'")
@@ -118,9 +114,7 @@ def test_status_says_how_far_the_tables_are(home: Path, small: Small):
 
 @pytest.mark.thorough
 def test_up_projects(tmp_path: Path):
-    """What is recorded while it runs is in the tables; a second one says who projects, goes on all
-    the same, and takes over when the first is gone.
-    """
+    """`up` fills the tables; a second one says who does, and takes over when that ends."""
     home = tmp_path / "data"
     place = TableFiles.of(home, "lab")
     with up(home, "--json", "--durability", "relaxed") as first:

@@ -114,9 +114,7 @@ class Program:
 @pytest.mark.thorough
 @pytest.mark.long
 def test_any_tree_of_calls_derives_again(call: Call, record: hansard.Record, rounds):
-    """Sequences, failures, nesting, branches, loops with idle items, threads: nothing differs, and
-    all of it is proven, however many joins led from one call to the next.
-    """
+    """Derivation proves every tree of calls equal, however many joins separate two calls."""
     for seed in range(rounds(5, 60)):
         chain = ("result", "full")[seed % 2]
         with record.run("made-up", agent="a", role="r", chain=chain) as session:

@@ -150,9 +150,7 @@ def test_what_each_cost_is_told(call: Call, record: hansard.Record):
 
 
 def test_a_fork_shows_what_it_shares(call: Call, record: hansard.Record):
-    """Before the cut both sides are one event; after it they are compared. What the shared part
-    used up is not counted as the fork's own.
-    """
+    """Before the cut both sides are one event; shared usage is not counted for the fork."""
     parent = made(record)
     [line] = [m for m in compared(call, parent, parent)[2] if m["a"].get("step") == 2]
     version = line["a"]["version"] + 1
@@ -299,9 +297,7 @@ def talked(record: hansard.Record, answer: str, **how: Any) -> str:
 
 
 def test_runs_that_say_the_opposite_are_not_equal(call: Call, record: hansard.Record):
-    """A message with different text is a difference, with both texts; ids that a provider draws are
-    none.
-    """
+    """Messages with different texts differ; ids that a provider draws do not."""
     a, b, c = (talked(record, "yes"), talked(record, "no"), talked(record, "yes", id="c2"))
     _, last, _ = compared(call, a, b)
     assert (last["parts"]["what"], last["ended_alike"]) == ("text", True)
@@ -327,9 +323,7 @@ def test_runs_that_end_differently_are_not_equal(call: Call, record: hansard.Rec
 
 
 def test_the_costs_of_a_simulated_user_are_apart(call: Call, tmp_path: Path):
-    """Tokens and cost of a run are its agents'; those of messages with the role `user` are the
-    simulated user's.
-    """
+    """Tokens and cost of messages with the role `user` are the simulated user's, not the run's."""
     messages = [
         {"role": "user", "content": "Is it safe?", "cost": 0.25},
         {"role": "assistant", "content": "yes", "cost": 3.0},
@@ -430,9 +424,7 @@ def test_trials_of_one_task_are_compared(
     trials: dict[int, dict[int, list[tuple[str, Any]]]],
     tmp_path: Path,
 ):
-    """Of ten tasks, two trials each: every call of both files stands on its side, in its order; the
-    same calls are as many as both begin with at least, and no more than both have.
-    """
+    """Each call stands on its side in order; equal calls are bounded by both files."""
     published = json.loads((real_data / "tau-bench" / "dev" / "gpt-4o-airline.json").read_text())
     tasks = range(10)
     some = [run for run in published if run["task_id"] in tasks and run["trial"] in {0, 1}]

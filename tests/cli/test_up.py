@@ -177,9 +177,7 @@ def writers(path: Path) -> set[int]:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_second_one_takes_the_projecting_over(tmp_path: Path, number: signal.Signals):
-    """It projects what is new once the first is gone, however that went, and says so; before that
-    it writes nothing: no two processes ever have the tables open for writing.
-    """
+    """It projects once the first is gone, and says so; two never have the tables open."""
     home = tmp_path / "data"
     path = TableFiles.of(home, "lab").path
     with up(home, "--json", "--durability", "relaxed", program=python()) as first:
@@ -228,9 +226,7 @@ def fill_up(pipe: IO[str]) -> None:
 @pytest.mark.thorough(quick="tests/cli/test_up.py::test_up_tells_follows_and_stops_clean")
 @pytest.mark.parametrize("arguments", [["--json"], []], ids=["programs", "people"])
 def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, arguments: list[str]):
-    """With a full pipe and a broker that is killed, so that there is something to tell and to log,
-    the tables are brought up to date, and a signal ends it in bounded time.
-    """
+    """With a full pipe and a killed broker the tables are completed, and a signal ends it."""
     home = tmp_path / "data"
     place = TableFiles.of(home, "lab")
     hold = WriteLock(place)

@@ -74,9 +74,7 @@ Send = Callable[[bytes], Awaitable[Connection]]
 
 @contextlib.asynccontextmanager
 async def _serving() -> AsyncIterator[Send]:
-    """A listener that answers with each request's body, and what sends it bytes on a new
-    connection.
-    """
+    """A listener that returns request bodies, and a function that sends it bytes."""
     urls: asyncio.Queue[str] = asyncio.Queue()
     app = Starlette(routes=[Route(path, _echo, methods=["POST"]) for path in ("/", "/refused")])
     task = asyncio.create_task(listen(app, Address.of("0"), "/", urls.put_nowait))
@@ -117,9 +115,7 @@ async def _ended(connection: Connection) -> bytes:
 
 @pytest.mark.slow
 async def test_a_request_has_a_deadline_for_its_head_and_its_body(monkeypatch: pytest.MonkeyPatch):
-    """A client that sends byte by byte is cut off, also after a request that was whole; one that
-    sent its request whole may wait for its answer.
-    """
+    """A byte-by-byte client is cut off; a whole request may wait for its answer."""
     monkeypatch.setattr(module, "HEAD_S", 0.5)
     monkeypatch.setattr(module, "BODY_S", 0.5)
     async with _serving() as send:

@@ -22,9 +22,7 @@ def test_none_differ_and_all_differ():
 
 @given(st.sets(st.sampled_from(list(combinations("abcdefg", 2)))))
 def test_two_arms_share_a_group_just_where_they_are_alike(pairs):
-    """Whatever differs: no group has a pair that does, each pair that does not shares one, and no
-    group is part of another.
-    """
+    """Groups hold exactly the pairs that do not differ, and none is part of another."""
     alike = {name: {b for a, b in pairs if a == name} for name in "abcdefg"}
     for a, b in pairs:
         alike[b].add(a)

@@ -76,10 +76,7 @@ def test_what_is_better_is_found(lines: list[dict[str, Any]]):
 
 
 def test_what_is_missing_is_a_failure_and_leaving_it_out_is_shown(lines: list[dict[str, Any]]):
-    """An arm that fails in every third task and lacks four: 21 trials without a value, 4 tasks
-    unmatched, which are left out; counted as failures the others make it solve 8 of 20, left out it
-    is equal to the baseline. So the verdict depends on them.
-    """
+    """Failures count against an arm; leaving them out is shown and changes the verdict."""
     rows = {row["counting"]: row for row in _of(lines, "comparison", part="judged", arm=EVIL)}
     failure, excluded = rows["failure"], rows["excluded"]
     assert failure["default"]
@@ -275,9 +272,7 @@ def test_a_look_says_whether_the_planned_size_is_reached(
 def test_each_way_of_not_being_at_the_planned_size_is_said(
     data_dir: Path, workspace: str, call: Call
 ):
-    """Two tasks, each tried twice under each arm: an arm without runs, a task that lacks and a
-    trial that lacks are early looks; past it is said, too.
-    """
+    """Missing arms, tasks and trials are early looks; too many are reported too."""
     plan = hansard.experiments.plan(
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
     )
@@ -303,9 +298,7 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(
 
 @pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_a_direction_is_never_guessed")
 def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str, call: Call):
-    """Of a metric without one there is a difference and no verdict, until it is said; a metric that
-    the catalogue knows has its direction from there.
-    """
+    """Without a direction there is no verdict; the catalogue knows some metrics' directions."""
     plan = hansard.experiments.plan(arms=["a", "b"], metrics=["wow", "cost"])
     with hansard.connect(workspace, data_dir=data_dir) as record:
         record.register("open", plan)
@@ -373,9 +366,7 @@ def test_the_text_says_the_verdicts(asked: Asked):
 
 @pytest.mark.slow
 def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
-    """Warnings, verdicts with what decides, sizes, failures and what follows; the arms stand in the
-    order of the metric that decides; nobody has percentiles of a metric that is 0 or 1.
-    """
+    """The summary has warnings, verdicts and sizes; arms are ordered by the deciding metric."""
     first, warned, *lines = place.call("compare", "greeting", "--show", "summary").out.splitlines()
     assert len(lines) <= 8
     assert first == "Experiment greeting"
@@ -400,9 +391,7 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
 )
 def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
-    """Three pairs; one arm is apart from the others by what they solve, the other two only where
-    missing values count as failures, so they share their ranks; no two are apart by their tokens.
-    """
+    """Arms that differ only with missing values counted share their ranks."""
     told = asked("--all-pairs", "--json").lines
     rows = _of(told, "comparison", part="judged", default=True)
     assert len(rows) == 3
@@ -443,9 +432,7 @@ class _Tags(HTMLParser):
 
 @pytest.mark.slow
 def test_the_page_asks_nobody_and_links_to_files_beside_it(place: Place):
-    """One file: its own script alone, links to runs' pages beside it, pictures inside; hostile
-    names are text.
-    """
+    """The page loads nothing, links to run pages, and shows hostile names as text."""
     file = place.home / "report.html"
     assert place.call("compare", "greeting", "--format", "html", "-o", str(file)).code == 0
     parser = _Tags()

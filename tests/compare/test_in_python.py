@@ -52,9 +52,7 @@ async def works(record: Any) -> None:
 
 @pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str, call: Any):
-    """Line by line; what it does not know says what there is. What a notebook shows of it is no
-    markup of whoever was asked.
-    """
+    """Answers are the command's lines; an unknown name lists the known ones."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
         made = record.compare("e", metric="solved", baseline="bold")
@@ -130,9 +128,7 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
 
 
 def test_a_comparison_is_a_frame_a_picture_and_a_page(data_dir: Path, workspace: str, call: Any):
-    """`df()` has the rows of each comparison, `plot()` is a figure, and `to_html()` is the page of
-    the command without its filter by labels.
-    """
+    """`df()`, `plot()` and `to_html()` give the rows, a figure and the command's page."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
         with pytest.raises(hansard.errors.CallerError, match="'intervals' of metric 'solved'"):

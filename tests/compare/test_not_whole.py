@@ -13,9 +13,7 @@ pytestmark = pytest.mark.slow
 def test_open_and_repeated_trials_are_told_before_the_sizes(
     data_dir: Path, workspace: str, call: Call
 ):
-    """One run is still open and one trial was recorded twice; an arm that has fewer runs than the
-    other has lost none, for nobody said how many there were to be.
-    """
+    """Open and doubled trials are reported, and unequal arms without a plan are not."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         trials = [("a", n) for n in (*range(12), 0)] + [("b", n) for n in range(2)]
         for arm, task in trials:

@@ -125,9 +125,7 @@ class TestAppend:
         assert await log.head() == 2
 
     async def test_one_of_many_wins(self, opener: Opener):
-        """Of concurrent commits with one version exactly one is stored, and the others learn
-        which.
-        """
+        """Of concurrent commits with one version one is stored, and the others name it."""
         logs = [await opener() for _ in range(3)]
         results = await asyncio.gather(
             *(logs[i % 3].append(append(ALICE)) for i in range(24)), return_exceptions=True
@@ -310,9 +308,7 @@ class TestTransactions:
         assert await log.head() == 3
 
     async def test_several_conditions_on_one_stream(self, log: EventLog):
-        """Commits that share a batch may demand the same of one stream: it holds for all or none,
-        and who demands what is over stops the whole.
-        """
+        """Conditions on one stream hold for all commits of a batch or stop it."""
         await log.append(append(KEY))
         fresh, over = NotYet(KEY, 2), NotYet(KEY, 1)
         await log.append_all([append(ALICE, expected=fresh), append(OTHER, expected=fresh)])
@@ -357,9 +353,7 @@ class TestTransactions:
 
 class TestGroups:
     async def test_several_transactions(self, log: EventLog):
-        """They stand one after the other, each a transaction of its own; a later one goes on with
-        a stream of an earlier one.
-        """
+        """Each is a transaction of its own; a later one may continue an earlier one's stream."""
         groups = [
             [append(ALICE), append(KEY)],
             [append(OTHER), append(KEY, 2)],
@@ -451,9 +445,7 @@ class TestBulk:
     @pytest.mark.parametrize("before", [0, 999, *map(THOROUGHLY, (998, 1_000, 1_997))])
     @pytest.mark.parametrize("lost", [0, 2, THOROUGHLY(1)])
     async def test_a_transaction_goes_whole_or_not_at_all(self, log: EventLog, before, lost):
-        """Wherever it stands in an import, and whichever of its commits loses: none of it is
-        stored, and all before it is.
-        """
+        """A transaction that loses anywhere is not stored; all before it are."""
         singles = [append(WorkspaceStream("kind", str(i))) for i in range(before)]
         whole = together(*(append(WorkspaceStream("tx", str(i))) for i in range(3)))
         await log.append(append(WorkspaceStream("tx", str(lost))))

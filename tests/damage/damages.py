@@ -154,9 +154,7 @@ MARK_SHORT = r"its log ends at position 0, and at .* it was on the disk up to \d
 def _both(
     name: str, do: Do, told: str, unindexed_told: str, *, hidden: bool = False
 ) -> list[Damage]:
-    """A damage to the blocks, with the index as it was and without. `hidden`: with the index the
-    server counts as before, and only who reads that message finds it.
-    """
+    """A damage to the blocks, with and without the index (`hidden`: only a read shows it)."""
     return [
         Damage(name, do, told, refused=not hidden, answered=hidden),
         Damage(f"{name}, no index", unindexed(do), unindexed_told, refused=True),

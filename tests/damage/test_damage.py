@@ -135,9 +135,7 @@ def test_a_sound_log_is_called_clean(files: Files, cli: Call):
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", named([d for d in BLOCKS if d.name in ACCEPTED]))
 def test_a_loss_that_is_accepted_is_gone_on_with(damage: Damage, files: Files, cli: Call):
-    """Without its mark the log opens again, the tables are made again, and what it is told stays:
-    that the mark does not know what was before.
-    """
+    """Without its mark the log opens, the tables are rebuilt, and the unknown past is reported."""
     damage.do(files)
     assert "To continue with what is left, remove" in opened(files)
     stopped(files.home)
@@ -189,9 +187,7 @@ def test_every_door_refuses_a_log_that_lost_its_head(files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_restored_log_is_opened_again(files: Files, cli: Call):
-    """The remedy of the error works: once the broker's files are back, the mark forgets the loss
-    that its keeper found.
-    """
+    """With the broker's files restored, the mark forgets the loss."""
     backup = files.home.with_name("backup")
     replaced_store = files.home / "nats"
     shutil.copytree(replaced_store, backup)
@@ -220,9 +216,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("damage", named(METADATA))
 def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
-    """The refusal names `hansard repair`; after it the workspace is read and written as before, and
-    what was replaced is kept.
-    """
+    """The refusal names `hansard repair`, which restores the workspace and keeps a copy."""
     events = int(cli("sql", "--format", "csv", COUNT).out.split()[-1])
     stopped(files.home)
     damage.do(files)
@@ -247,9 +241,7 @@ def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cli: Call):
-    """Snapshots are derived: with damaged metadata of theirs a workspace opens as before, `check`
-    says so, and `repair` restores it as that of the log.
-    """
+    """With damaged snapshots a workspace opens, `check` says so, and `repair` rebuilds them."""
     flip(files.stream("snap") / "meta.inf", 3)
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
         [(run, _)] = record.runs(workflow="long")
@@ -285,9 +277,7 @@ def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Call):
-    """With nothing to do it says so; while others use the broker, and for one outside, it is
-    refused.
-    """
+    """A repair with nothing to do says so; it is refused for a broker in use or outside."""
     before = contents(files.stream())
     assert "nothing to repair" in cli("repair").out
     stopped(files.home)

@@ -92,9 +92,7 @@ def kill(pid: int) -> None:
 def test_an_honest_log_is_never_called_damaged(
     durability: str, home: Path, tmp_path: Path, cli: Call, rounds: Callable[[int, int], int]
 ):
-    """Server, supervisor, who keeps the marks, projector and writer are killed while much is
-    written; then `check` compares the log with every mark, and finds nothing.
-    """
+    """After kills of server, supervisor, projector and writer `check` finds no damage."""
     env = environment(home, HANSARD_WORKSPACE=WORKSPACE, HANSARD_DURABILITY=durability)
     chance = random.Random(f"{durability}")
     for number in range(rounds(1, 40)):
@@ -123,9 +121,7 @@ def test_an_honest_log_is_never_called_damaged(
 
 
 def test_a_mark_follows_the_log(home: Path, cli: Call):
-    """It is there within a second or so, with all that the log has; killed, its keeper is started
-    again, and goes on where it was.
-    """
+    """A mark follows within a second, and its keeper is restarted after a kill."""
     with hansard.connect(workspace=WORKSPACE, data_dir=home) as record:
         for _ in range(2):
             with record.run("w", agent="a", role="r") as session:

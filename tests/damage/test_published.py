@@ -55,9 +55,7 @@ def places(path: Path) -> list[int]:
 
 
 def test_a_flipped_byte_anywhere_in_what_is_published(files: Files):
-    """In the headers, in blocks with rows and in free ones, in DuckDB's log, in what says of them
-    what they are.
-    """
+    """It is found in headers, used and free blocks, DuckDB's log and their descriptions."""
     place = TableFiles.of(files.home, WORKSPACE)
     stands = newest(place)
     assert published.damage(stands) is None

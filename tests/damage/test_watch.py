@@ -149,9 +149,7 @@ def test_a_commit_that_somebody_forged(forge: Callable[[Path], None], files: Fil
 
 
 def test_an_open_record_stops_where_the_log_was_lost_under_it(files: Files):
-    """A program that is connected while the broker restarts on damaged files reads no empty run,
-    by which it would repeat what was done, and writes nothing.
-    """
+    """A connected program stops when the broker restarts on damaged files."""
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
         runs = record.runs()
         assert runs

@@ -56,9 +56,7 @@ def _table(rows: dict[str, str], name: str = "Told") -> str:
     ],
 )
 def test_a_fact_is_told_in_a_line_and_in_a_table(value: Any, line: str, cell: str):
-    """A list or mapping is counted in the line, and its items stand in the table; there nothing is
-    markup, and what cannot be seen is written out.
-    """
+    """Lists are counted in the line and listed in the table; no markup, nothing invisible."""
     told = Told(fact=value)
     assert repr(told) == f"Told(fact={line})"
     assert told._repr_html_() == _table({"fact": cell})
@@ -73,9 +71,7 @@ def test_what_is_empty_is_left_out():
 
 
 def test_what_is_long_is_cut():
-    """A text behind its 80th letter, a list behind its tenth item; how many more there are is
-    said.
-    """
+    """A text is cut after 80 letters, a list after ten items, with a count of the rest."""
     assert repr(Told(t="x" * TEXT_MAX)) == f"Told(t={'x' * TEXT_MAX!r})"
     assert repr(Told(t="x" * (TEXT_MAX + 1))) == f"Told(t={'x' * (TEXT_MAX - 1) + '…'!r})"
     numbers = list(range(ITEMS_MAX + 1))

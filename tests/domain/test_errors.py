@@ -9,9 +9,7 @@ from hansard.domain.errors import BadName, BadOption, BadValue, Corrupt, Unknown
 
 @pytest.mark.parametrize("kind", [BadName, BadOption, BadValue, Corrupt, UnknownEvent])
 def test_each_part_of_a_message_is_an_attribute(kind):
-    """What an error is made of stands in its message, and is there by its name: the value, the
-    fact, and the remedy.
-    """
+    """The value, the fact and the remedy of an error are attributes and in its message."""
     _, *names = inspect.signature(kind.__init__).parameters
     parts = {name: f"the {name}" for name in names}
     error = kind(**parts)

@@ -157,9 +157,7 @@ def test_an_arm_of_weight_nothing_has_no_unit():
 
 @pytest.mark.slow
 def test_experiments_and_salts_are_independent():
-    """Which arm a unit has in one experiment says nothing of another one, nor under another salt:
-    the pairs have their shares of a quarter each.
-    """
+    """Arms of two experiments, or salts, are independent: each pair has a quarter."""
     made = plan(1, 1)
     for other, name in ((made, "second"), (plan(1, 1, salt="2026"), "first")):
         pairs = collections.Counter(
@@ -173,9 +171,7 @@ def test_experiments_and_salts_are_independent():
 
 @given(st.text(), st.text(), st.text())
 def test_what_is_hashed_cannot_be_moved_between_its_parts(salt, name, unit):
-    """An empty name with a long unit is not a long name with an empty unit: arms of many weights
-    tell the two apart unless both fall into one of 2^64 places.
-    """
+    """Two different splits of one name and unit are hashed differently."""
     made = plan(*[1] * 8, salt=salt)
     moved = plan(*[1] * 8, salt=salt + name)
     one = [arm_of(name, made, f"{unit}{n}").name for n in range(64)]
@@ -194,9 +190,7 @@ def test_the_order_of_units_does_not_matter(order):
 
 
 def test_an_assignment_is_for_ever():
-    """These were given before; a version that gives others would move units under running
-    experiments.
-    """
+    """These assignments were given by an earlier version and must not change."""
     made = plan(2, 1, 1, salt="2026")
     found = "".join(arm_of("greeting", made, f"task-{n}").name for n in range(40))
     assert found == "bacabaaaabbcacacbbbaaaabbaaaabbaaaaacaaa"

@@ -58,9 +58,7 @@ histories = st.sampled_from(sorted(AGGREGATES)).flatmap(
 
 @given(histories)
 def test_the_state_at_every_k_is_a_fresh_fold_of_the_first_k_events(history):
-    """Folding on event by event gives, at each k, what folding the first k events gives; and all
-    those states still stand when the last event is in.
-    """
+    """Folding event by event equals a fresh fold at each k, and no later event changes it."""
     name, events = history
     initial, fold, _ = AGGREGATES[name]
     states = [initial()]

@@ -107,9 +107,7 @@ slashes = st.text(st.sampled_from("/a%"), min_size=1, max_size=4)
 @example(AgentStream("r", "a%2Fb", "c"), AgentStream("r", "a/b", "c"))
 @example(KeyStream("r", "x"), AgentStream("r", "x", "x"))
 def test_a_stream_s_name_inside_its_run_is_its_own(one, other):
-    """Two streams of a run never have one name, whatever slashes their parts hold: a version
-    vector would mix them up.
-    """
+    """No two streams of a run have one name, whatever slashes their parts hold."""
     assert (str(one) == str(other)) == (one == other)
 
 

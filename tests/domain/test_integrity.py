@@ -1,6 +1,4 @@
-"""Who is in a run is one fold: it agrees with the run's own state, whatever joined, resumed or was
-forked where.
-"""
+"""A run's members are one fold, equal to the run's own state after any joins, resumes and forks."""
 
 from hypothesis import given
 from hypothesis import strategies as st

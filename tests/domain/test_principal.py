@@ -40,9 +40,7 @@ def _is_refused(chain: tuple[str, ...], own: str | None) -> bool:
 
 @given(chains, names)
 def test_a_chain_names_each_once_and_never_its_own(chain: tuple[str, ...], own: str):
-    """What is let through has at most 8 names, none twice and not the holder's own; a longer chain
-    of what is refused is refused, too, and so is no chain that has these properties.
-    """
+    """A chain has at most 8 names, each once and never its holder's, and only such pass."""
     refused = _is_refused(chain, own)
     plain = all(name and name.isprintable() for name in chain)
     good = len(chain) <= CHAIN_MAX and len({own, *chain}) == len(chain) + 1

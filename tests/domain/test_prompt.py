@@ -57,9 +57,7 @@ def test_versions_are_numbered_and_have_a_parent():
 
 
 def test_what_changes_nothing_makes_no_version():
-    """A text that a parent has, or that was made of the same parents before; a model or a parameter
-    makes another one, and so does going back, if its parent is named.
-    """
+    """A text equal to a parent's makes no version; a changed model or parameter does."""
     a_prompt().given(first).when(draft("a {x}")).then()
     a_prompt().given(first, second).when(draft("b {x}", 1)).then()
     a_prompt().given(first, second).when(draft("b {x}", 1, 2)).then()

@@ -255,9 +255,7 @@ def test_a_path_goes_as_deep_as_the_data(path, is_there):
 
 
 def test_who_is_the_author():
-    """Of an agent's stream it is the agent; elsewhere who wrote it, if the run knows that agent:
-    a person's or a service's name is no agent's, and lasting streams have no author.
-    """
+    """An agent's stream has that agent as author; other streams a writer that the run knows."""
     roster = {"ada": "writer"}
     where: list[tuple[StreamId, str]] = [
         (AgentStream("r", "reader", "bob"), "somebody"),

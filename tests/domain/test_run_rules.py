@@ -134,9 +134,7 @@ def test_a_run_ends_when_the_last_of_its_agents_has_left():
 
 
 def test_a_run_ends_as_the_worst_of_its_agents_ends():
-    """Failed before cancelled before completed; of several that failed the first is named, and one
-    that was resumed counts as it ended last.
-    """
+    """Failed precedes cancelled precedes completed; the first failed agent's last end is named."""
     story = a_run().given(started, joined, bob, left("ada", "failed"))
     story.when(left("bob")).then(left("bob"), failed_by("ada"))
     story.when(left("bob")).then_state(status=RunStatus.FAILED, error=Failure("ValueError", "ada"))
@@ -151,9 +149,7 @@ def test_a_run_ends_as_the_worst_of_its_agents_ends():
 
 
 def test_a_run_ends_when_somebody_says_so_and_goes_on_with_whoever_comes():
-    """Who is at work then counts no more: its leaving ends nothing, and who resumes or joins later
-    is waited for alone.
-    """
+    """After an explicit end only those who resume or join later are waited for."""
     said = RunCompleted(because="enough")
     a_run().given(started, joined, bob).when(said).then_state(
         status=RunStatus.COMPLETED, missing=[], at_work=[]
@@ -181,9 +177,7 @@ def test_a_fork_waits_for_none_of_its_parents_agents():
 
 
 def test_a_record_of_before_shows_as_it_did():
-    """There who began a run ended it, whoever was at work: it is completed, also for one that
-    joined later, and goes on with whoever is resumed.
-    """
+    """In earlier records the first agent's end completes the run; a resume continues it."""
     old = (started, joined, bob, RunCompleted())
     a_run().given(*old).when(AgentJoined(agent="cyd", role="reader")).then_state(
         status=RunStatus.COMPLETED, missing=[]

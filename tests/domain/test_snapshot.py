@@ -58,9 +58,7 @@ def shot(*events: Any) -> Snapshot:
 
 
 def test_a_call_has_four_snapshots_of_one_chain():
-    """The request, before and after the call, and the final state: each has an id of its own and
-    names the one before; only those of the call have it, the first of them without a result.
-    """
+    """Request, before, after and final state are chained; only the call's own name it."""
     request = shot(began, asked)
     before = shot(began, asked, used, requested)
     after = shot(began, asked, used, requested, completed)
@@ -138,9 +136,7 @@ def test_tokens_that_nobody_counted_are_absent():
 
 
 def test_versions_and_times_come_from_the_record():
-    """The versions are those of the writer's event, the access times those of the log, None where
-    the log's time is not at hand.
-    """
+    """Versions are those of the writer's events, and times those of the log or None."""
     made = shot(began, asked, used, used, requested)
     assert (made.metadata.server_version, made.metadata.protocol_version) == ("9.9", "7")
     assert [item.access_time for item in made.resources_accessed] == [NOW.isoformat(), None]
@@ -156,9 +152,7 @@ def test_a_later_fact_is_a_state_of_its_own_outside_of_the_chain():
 
 @given(strategies.agent_histories)
 def test_the_chain_has_every_intent_and_outcome_once(events):
-    """Going along any history, each begin and end of a call makes one snapshot, as the agent's
-    coming and leaving do, whose parent is the one before; every snapshot can be written down.
-    """
+    """Any history has one writable snapshot per begin and end, each naming the one before."""
     state = agent.initial()
     chain: list[Snapshot] = []
     for event in events:

@@ -64,9 +64,7 @@ class UseCase(msgspec.Struct, frozen=True):
     effects: Callable[[Path], list[Any]]
 
     def places(self) -> list[str]:
-        """Where to kill: when a tool's work is done and not yet on record, at the end of each
-        stage, and before the effect.
-        """
+        """Places to kill: before a tool's record, at the end of each stage, before the effect."""
         return [f"return {name}" for name in (*self.workers, *self.stages)] + [f"call {self.acts}"]
 
 

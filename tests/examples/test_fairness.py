@@ -74,9 +74,7 @@ def test_the_planted_bias_is_found(loans):
     quick="tests/statistics/test_probes.py::test_no_difference_is_said_only_of_a_margin_that_was_named"
 )
 def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
-    """Nothing differs; that is no difference only within a margin that somebody names. The second
-    probe finds all forks there.
-    """
+    """Only a named margin shows no difference; the second probe answers from its forks."""
     review, probe = loans
     review("fair", *NEAR_THE_THRESHOLD[:2], *FAR[:2])
     made = probe("fair")

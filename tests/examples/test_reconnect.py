@@ -57,9 +57,7 @@ def _until_timeout(data_dir: Path, workspace: str, *lines: str) -> str:
 
 @pytest.mark.slow
 def test_the_conversation_goes_on_after_a_time_out(data_dir: Path, workspace: str):
-    """Three processes, the first ended by its time-out: each goes on with the window of before; the
-    third with a summary, of which the record knows what it stands for. All is there in full.
-    """
+    """Three processes after a time-out continue the window, with a summary, all in full."""
     first = _until_timeout(
         data_dir, workspace, "I liked *Emma* very much", "and also *Persuasion* I think"
     )

@@ -62,9 +62,7 @@ def steps(workspace: str, data_dir: Path) -> dict[str, hansard.types.Step]:
 def test_nine_are_answered_and_one_key_has_the_tenth_run(
     program: Path, workspace: str, data_dir: Path, capsys, monkeypatch
 ):
-    """Before it is asked, it stops; then the tenth alone runs, and of the nine nothing changes on
-    record: no call, no token.
-    """
+    """It stops until the tenth is settled, and the nine others keep record and tokens."""
     with pytest.raises(FileNotFoundError):
         runpy.run_path("digest.py")
     assert ran(capsys) == STEPS

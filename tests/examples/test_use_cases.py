@@ -102,9 +102,7 @@ def test_undisturbed_each_does_its_job(undisturbed):
     ],
 )
 def test_killed_in_any_stage_it_goes_on(undisturbed, desk, case, place):
-    """Killed and started again, it prints the same, leaves the same record, has each effect once,
-    and no work of another stage begins a second time. Only an order in doubt asks for a person.
-    """
+    """Killed and restarted, it prints and records the same, with each effect once."""
     printed, quiet, record = undisturbed[case.name]
     killed = desk(case)
     killed.start(kill_at=place)
@@ -130,9 +128,7 @@ def test_killed_in_any_stage_it_goes_on(undisturbed, desk, case, place):
 
 @pytest.mark.thorough
 def test_an_order_is_settled_by_looking_at_the_book(desk):
-    """Killed from outside while the exchange lets it wait, the order did not happen; killed after
-    the exchange took it, it did. Until somebody has said so, no start places anything.
-    """
+    """An order is settled by whether the exchange took it; until then nothing is placed."""
     waiting, taken = desk(TRADING), desk(TRADING)
     orders(waiting.folder)
     book = sqlite3.connect(waiting.folder / "order_book.sqlite")

@@ -76,9 +76,7 @@ class Desk(msgspec.Struct):
         return [json.loads(line) for line in lines]
 
     def finish(self, example: Path) -> tuple[Ended, bool]:
-        """Start again until it is done, as a person would: what is in doubt is looked up in the
-        outbox and settled by the command that the error names. Says whether that was needed.
-        """
+        """Restart until it is done, settle doubts by the outbox, and return True if one was."""
         ended = self.start(example)
         doubt = SETTLE.search(ended.err)
         if doubt is None:
@@ -118,9 +116,7 @@ class Desk(msgspec.Struct):
 
 
 def kill_points(places: list[str], *, all_of_them: bool) -> Iterator[int]:
-    """Where to kill: the first time at the begin and the end of each tool's body, and right after
-    the last; or at every begin and end, and at every line that is come to.
-    """
+    """Places to kill: begin and end of each tool's body, or every line that runs."""
     seen: set[str] = set()
     for number, place in enumerate(places, 1):
         event, _, name = place.partition(" ")

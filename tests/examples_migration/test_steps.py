@@ -75,9 +75,7 @@ def test_there_is_a_plain_script_and_four_steps():
     ],
 )
 def test_every_step_prints_the_same(example, new_desk, answer):
-    """Undisturbed, each step does what the plain script does: answer, bodies, one mail. Of those
-    that resume, a ticket that is done can be started again: the same answer, no body, no mail.
-    """
+    """Undisturbed, each step has the script's output; restarted, the same and no new mail."""
     desk = new_desk()
     ended = desk.start(example)
     assert ended.out == answer != ""
@@ -213,9 +211,7 @@ def test_an_effect_out_of_its_chain_stops(data):
 )
 @pytest.mark.parametrize(("example", "asked"), [(RESUMED, 2), (CONTEXT, 1)])
 def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_desk, answer):
-    """Two memories: with its own file, step 2 skips the calls that the record would have answered,
-    and the model's call no longer follows on what it followed; step 3 has one memory.
-    """
+    """Step 2 with a state file of its own runs a model again; step 3 has one memory."""
     desk = new_desk()
     desk.start(example, "call send")
     ended, _ = desk.finish(example)

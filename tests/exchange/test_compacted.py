@@ -12,9 +12,7 @@ def in_short(messages: list[dict[str, str]]) -> str:
 
 
 def test_the_window_comes_along(data_dir: Path, workspace: str, tmp_path: Path):
-    """The runs that a summary stands for messages of are carried along with its own, and a run that
-    begins in the copy goes on with the summary.
-    """
+    """A summary's earlier runs are exported with it, and a later run uses the summary."""
     copy = f"{workspace}-copy"
     with hansard.connect(workspace, data_dir=data_dir) as record:
         for run, texts in (("one", "abc"), ("two", "d")):

@@ -176,9 +176,7 @@ def test_what_programs_do_to_text(home, zoo: Zoo, workspace, tmp_path, change, r
 
 
 def test_what_stands_beside_a_whole_export(home, zoo: Zoo, workspace, tmp_path):
-    """A byte order mark before it, lines of none after it: told once, where they begin; the export
-    is whole without.
-    """
+    """A byte order mark before an export and foreign lines after it are reported once."""
     data = exported(home, "zoo", zoo.runs["settled"])
     lines = data.splitlines(keepends=True)
     told = bring_in(home, f"{workspace}-bom", tmp_path / "x.jsonl", b"\xef\xbb\xbf" + data)
@@ -212,9 +210,7 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
 async def test_of_three_sections_the_whole_ones_go_in(
     home, zoo: Zoo, workspace, tmp_path, rounds, evidence
 ):
-    """Random damage of the one in the middle: the first and the last are imported, of the damaged
-    one no commit and no blob is.
-    """
+    """With the middle section damaged the first and last are imported, and nothing of it."""
     kinds = ("settled", "retried", "doubt")
     one, two, three = [
         await asyncio.to_thread(exported, home, "zoo", zoo.runs[kind]) for kind in kinds
@@ -453,9 +449,7 @@ async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data
 async def test_the_json_test_suite_as_event_data(
     home, zoo: Zoo, workspace, tmp_path, real_data, step
 ):
-    """Each of its files, or each fourth, as the data of an event of an unknown type, well sealed:
-    what must be JSON is imported and comes out as the same bytes, what must not be is refused.
-    """
+    """Valid JSON of the suite as event data is imported byte-equal, and invalid refused."""
     source = await asyncio.to_thread(exported, home, "zoo", zoo.runs["settled"])
     files = sorted((real_data / "json-adversarial").rglob("*.json"))
     free = 0

@@ -48,9 +48,7 @@ def file(home, tmp_path_factory):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds, evidence):
-    """SIGKILL once a random part of it is stored, then once to the end: positions, bodies and
-    origins are those of an import that nobody killed, and the export of it is byte-equal.
-    """
+    """Resumed after SIGKILL, an import is equal to an undisturbed one, byte for byte."""
     assert call("undisturbed", "import", "events", file).code == 0
     undisturbed = places(home, "undisturbed")
     seed = random.randrange(2**32)
@@ -82,9 +80,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds,
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_killed_export_leaves_what_was_there(home, start, file, tmp_path, rounds, evidence):
-    """SIGKILL of `export --output` at a random moment: the file is as before or the whole export,
-    and one that is run again does not mind what the killed one left.
-    """
+    """After SIGKILL the file is the old one or the whole export; a second run succeeds."""
     name = "killed-source"
     runs = sorted(in_workspace(home, name, lambda opened: opened.log.runs()))
     whole = file.read_bytes()

@@ -18,9 +18,7 @@ AGENT = PROGRAMS / "agent.py"
 
 
 class Machine:
-    """A place with its own workspace, effects and secrets. Where the network is cut, that is done
-    when Python starts: no process is forked from another.
-    """
+    """A place with its own workspace, effects and secrets, without network from Python's start."""
 
     def __init__(self, home: Path, workspace: str, effects: Path, **env: str) -> None:
         self.workspace = workspace
@@ -104,9 +102,7 @@ MODES: list[list[str]] = [[], ["--offline"]]
     "modes", [[["--offline"]], pytest.param(MODES, marks=pytest.mark.thorough)], ids=len
 )
 def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidence, modes):
-    """Equal results, no effect, nothing recorded, with the network cut and no secret: by `replay`
-    alone, offline and strict.
-    """
+    """Every replay has equal results without network, secret, effect or new event."""
     first = production.agent(4)
     assert first.returncode == 0, first.stderr
     effects = len(production.done)
@@ -129,9 +125,7 @@ def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidenc
 
 @pytest.mark.thorough
 def test_a_whole_network_namespace_without_a_way_out(production, laptop, home, tmp_path):
-    """The same where the kernel cuts it: broker, import and replay inside a namespace that has
-    nothing but its own loopback.
-    """
+    """Broker, import and replay work inside a network namespace with only loopback."""
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody make a network namespace (unshare -rn)")
     first = production.agent(2)
@@ -168,10 +162,7 @@ LOOPBACK_UP = (
     "dies_at", [1, *(pytest.param(at, marks=pytest.mark.thorough) for at in (3, -1, -3))]
 )
 def test_a_run_that_died_is_continued_here(production, laptop, home, tmp_path, dies_at):
-    """Exported in its middle and resumed against local tools: what was recorded runs again
-    nowhere, the rest runs here, in the next epoch, and the result is that of an undisturbed run. A
-    call that was open is in doubt here, too: this one may run again, with its key.
-    """
+    """A resumed import runs only unrecorded calls, in the next epoch, with the same result."""
     assert production.agent(4, dies_at).returncode == 9
     run = carried(production, laptop, tmp_path / "run.jsonl")
     before = len(log_of(home, laptop.workspace))

@@ -47,9 +47,7 @@ KINDS = [
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path, call, kind):
-    """Export, import into an empty workspace, export: the same bytes. Nothing is wrong with the
-    workspace, and every call derives again.
-    """
+    """Export, import and export give the same bytes; checks and derivation find nothing."""
     run = zoo.runs[kind]
     data = exported(home, "zoo", run)
     brought = bring_in(home, workspace, tmp_path / "x.jsonl", data)
@@ -68,9 +66,7 @@ def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path,
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
-    """What the events of the copy fold to is what those of the original do: life, every agent with
-    its steps and context, every stream's version. A type that nobody knows stops both.
-    """
+    """The copy folds to the original's states; an event of an unknown type stops both."""
     run = zoo.runs[kind]
     bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
     told: list[object] = []
@@ -102,9 +98,7 @@ def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
 
 
 def test_every_line_and_every_event_fits_its_schema(home, zoo: Zoo):
-    """What `hansard schema` publishes is true of every run here, forks and imported ones among
-    them, but for events of a type that this version does not know.
-    """
+    """All exported lines and events of known types fit what `hansard schema` publishes."""
     lines = lines_of(exported(home, "zoo", *sorted(set(zoo.runs.values()))))
     for line in lines:
         validator(Schema.EXPORT).validate(line)
@@ -156,9 +150,7 @@ def test_a_fork_brings_its_parents_once(home, zoo: Zoo):
 
 
 def test_a_run_of_a_conversation_brings_those_before_it(home, zoo: Zoo, workspace, tmp_path):
-    """The second of three runs: the first comes along, the third does not; then the third adds
-    what is missing.
-    """
+    """The second of three runs brings the first; the third is added later."""
     one, two, three = (zoo.runs[f"talk {n}"] for n in (1, 2, 3))
     data = exported(home, "zoo", two)
     assert lines_of(data)[0]["carries"] == [one, two]
@@ -240,9 +232,7 @@ def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path
     quick="tests/exchange/test_round_trip.py::test_a_fork_brings_its_parents_once"
 )
 def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call):
-    """By turns, after the cut, with a budget that each has of its own from there on: what they
-    share is there once, and each goes on from its own board.
-    """
+    """Shared events are there once; budgets and boards of fork and parent are their own."""
 
     def work(record, run, n):
         gate = [hansard.budget("all", limit=9)]
@@ -290,9 +280,7 @@ def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call
 
 @pytest.mark.slow
 def test_a_run_that_is_being_written(home, workspace, tmp_path):
-    """Exports of a run at work are each one moment of it: each imports on top of the one before,
-    and the last is the whole.
-    """
+    """Each export of a run at work is one moment, imports over the last, and ends whole."""
 
     def write():
         gate = [hansard.budget("all", limit=10_000)]

@@ -89,9 +89,7 @@ def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
     quick="tests/exchange/test_shared_texts.py::test_a_role_reads_nothing_through_a_reference"
 )
 def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, told):
-    """Export, import into another workspace: the same bytes, the same values in full there; a fork
-    in the middle of the prompt, too, with its parent.
-    """
+    """An import has the same bytes and values, also for a fork in the middle of a prompt."""
     wanted = [(_given(n), _reply(n - 1)) for n in range(1, CALLS + 1)]
     [at] = [s.commit.id for s in log_of(home, workspace) if b'"step":5,"result"' in s.body]
     with hansard.connect(workspace, data_dir=home) as record:
@@ -123,9 +121,7 @@ def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, 
 
 @pytest.mark.thorough
 def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
-    """SQL and search see every value as it was given, whether projected at once, in the middle of
-    the prompt and on from there, or again.
-    """
+    """SQL and search see whole values, projected at once, in two parts or again."""
     assert call(workspace, "rebuild").code == 0
     assert call(workspace, "search", "agreed", "--json").code == 0
     _told(home, workspace, told, CALLS + 3)
@@ -150,9 +146,7 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
 
 
 def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
-    """Masks are laid on the value that the agent gave: no key is in a role's view or its tables,
-    and of what the role sees, everything; also above the size that is put in full.
-    """
+    """Masks apply to the resolved value, also above the inline size, and hide no more."""
     large = _told(home, workspace, None, 6, 30_000)
     with hansard.connect(workspace, data_dir=home) as record:
         record.apply_role("auditor", RULES)

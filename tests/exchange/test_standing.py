@@ -103,9 +103,7 @@ def test_a_run_that_went_on_on_both_sides_is_refused(home, workspace, tmp_path):
 
 
 def test_a_run_that_went_on_only_here_is_left_alone(home, workspace, tmp_path):
-    """It was resumed where it was brought to, and nowhere else: the same file once more brings
-    nothing and is refused by nobody.
-    """
+    """Importing the original file over a run resumed only here changes nothing."""
     work(home, workspace, "r", "one")
     data = exported(home, workspace, "r")
     copy = f"{workspace}-copy"
@@ -121,9 +119,7 @@ def test_a_run_that_went_on_only_here_is_left_alone(home, workspace, tmp_path):
 
 
 def test_two_agents_that_went_on_apart_are_refused(home, workspace, tmp_path):
-    """One agent wrote here, another one there, and no version was written twice: still two
-    histories of one run.
-    """
+    """Different agents that went on apart are two histories, though no version is doubled."""
     copy = f"{workspace}-copy"
     with (
         hansard.connect(workspace, data_dir=home) as record,
@@ -184,9 +180,7 @@ def test_two_imports_of_one_file_at_once(home, zoo: Zoo, workspace, tmp_path):
 
 
 def test_somebody_who_writes_meanwhile_is_told(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
-    """Another commit at a version, after the check and before it is stored: told, and what comes
-    before it in the file stands.
-    """
+    """A commit that takes a version after the check is reported; earlier ones are kept."""
     path = tmp_path / "x.jsonl"
     path.write_bytes(exported(home, "zoo", zoo.runs["settled"]))
     monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
@@ -350,9 +344,7 @@ def test_an_import_is_the_same_wherever_it_goes(home, zoo: Zoo, workspace, tmp_p
 
 
 def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
-    """Whole when it was checked, damaged when it was stored: told by its line, and what was stored
-    is a begin of it.
-    """
+    """Damage after the check is reported by its line, and a beginning is stored."""
     path = tmp_path / "x.jsonl"
     data = exported(home, "zoo", zoo.runs["team"])
     path.write_bytes(data)

@@ -87,9 +87,7 @@ def test_a_role_sees_its_own_and_what_is_for_it(home, workspace, pair):
 
 @pytest.mark.slow
 def test_nothing_of_others_is_in_a_view(home, workspace, pair):
-    """No text, blob, name of a budget, position or version of what the role does not see; why a run
-    failed is its writer's word.
-    """
+    """A view has no text, blob, budget, position or version that its role does not see."""
     data = view(home, workspace, "reader", pair)
     for hidden in (b"secret of the writer", b"not for the reader", b"budget", b"position"):
         assert hidden not in data
@@ -101,9 +99,7 @@ def test_nothing_of_others_is_in_a_view(home, workspace, pair):
 
 @pytest.mark.thorough(quick="tests/exchange/test_view.py::test_whatever_others_do")
 def test_what_others_do_changes_not_one_byte(home, workspace, pair):
-    """More events of other roles, boards, budgets, scores, conversations, and other runs: the view
-    is byte-equal.
-    """
+    """Events of other roles, budgets, scores and runs leave a view byte-equal."""
     before = view(home, workspace, "reader", pair)
     log = log_of(home, workspace)
 

@@ -113,9 +113,7 @@ def _every(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _below(tree: dict[str, Any], x: float, y: float) -> dict[str, Any] | None:
-    """The element that a click at a place is meant for: the last one drawn there, or the button
-    or link around it.
-    """
+    """Return the last element drawn at a place, or the button or link around it."""
     paths = [
         path
         for path in _ways(tree)

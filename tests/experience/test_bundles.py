@@ -185,9 +185,7 @@ def test_a_bundle_that_was_changed_is_found(what: str, tmp_path: Path):
 
 
 def test_a_bundle_that_another_key_signed_is_found(tmp_path: Path):
-    """Made again and signed by somebody else it is whole, and not what the named key vouches for;
-    so is one that nobody signed.
-    """
+    """A bundle signed by another key, or unsigned, is whole but not vouched for."""
     _, public = keys(tmp_path)
     other, _ = keys(tmp_path, "other")
     file = tmp_path / "bundle.tar"
@@ -199,9 +197,7 @@ def test_a_bundle_that_another_key_signed_is_found(tmp_path: Path):
 
 
 def plants(dice: random.Random) -> Iterator[tuple[str, experiences.Experience]]:
-    """Values that are nobody's business, each somewhere in an experience. All are made up: numbers
-    with right check digits, addresses of example domains.
-    """
+    """Made-up values for each place in an experience, with right check digits."""
     made = [
         "ada.lovelace@example.org", "+44 20 7946 0958", "4111 1111 1111 1111", "5500005555555559",
         "DE89370400440532013000", "GB29 NWBK 6016 1331 9268 19", "sk-" + "a1B2" * 8,
@@ -269,9 +265,7 @@ def _keyed(value: str) -> experiences.Experience:
 
 @pytest.mark.slow
 def test_no_planted_value_is_published():
-    """100 secrets and personal values (in a quick run 40), in whatever field: each is refused, and
-    the refusal does not say the value; without them it may be published.
-    """
+    """Each of 100 planted secrets (quick: 40) is refused unnamed; without them all is published."""
     bundles.demand_clean(
         bundles.manifest(1, kept.content_of(learnt()), "Apache-2.0", ""), kept.content_of(learnt())
     )
@@ -290,9 +284,7 @@ def test_no_planted_value_is_published():
 
 @pytest.mark.slow
 def test_a_version_is_published_verified_and_installed(record: Record, call: Call, tmp_path: Path):
-    """It travels as one file; elsewhere nothing is done by it until a person confirms its digest; a
-    name that is taken, a label and a file that is there are refused.
-    """
+    """One file moves it; unconfirmed, taken, labelled or existing targets are refused."""
     invite(record)
     private, public = keys(tmp_path)
     file = tmp_path / "invite.tar"
@@ -419,9 +411,7 @@ def children() -> set[str]:
 
 
 def test_a_hostile_bundle_does_nothing(record: Record, tmp_path: Path):
-    """Links, `..`, absolute paths, scripts, twins, bombs: no file appears, no process begins, and
-    nothing is kept.
-    """
+    """Links, `..`, absolute paths, scripts, twins and bombs create no file and no process."""
     canary = tmp_path / "canary"
     canary.mkdir()
     for what, raw in hostile(canary).items():
@@ -451,9 +441,7 @@ def test_scripts_of_a_bundle_are_data(record: Record, tmp_path: Path):
 
 
 def test_a_wording_that_loops_ends(record: Record, tmp_path: Path):
-    """A hostile wording with hundreds of slots takes time linear in the text that it is tried on:
-    found or not, `find` answers.
-    """
+    """A wording with hundreds of slots is tried in linear time."""
     slots = tuple(f"s{n}" for n in range(300))
     parts = ("a", *(each for slot in slots for each in (slot, "a")))
     base = learnt()
@@ -482,9 +470,7 @@ KILLS = [
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(("what", "where"), KILLS)
 def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: str, tmp_path: Path):
-    """SIGKILL before a commit, after it, and before the file is in its place; done again, all is
-    there once.
-    """
+    """SIGKILL around a commit or before the file: done again, all is there once."""
     data, files = tmp_path / "data", tmp_path / "files"
     files.mkdir()
     keys(files)

@@ -110,9 +110,7 @@ async def test_checks_in_python_stay_in_the_workspace(taught, tmp_path):
 
 
 async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, site, taught):
-    """The notice may not be closed; the field below it can be filled in. The level is said of each
-    action: 1 as it was, 2 with slots, 3 where most went another way.
-    """
+    """The notice stays, the field is filled in, and each action says its level: 1, 2 or 3."""
     async with testing.record_async() as record:
         address = site(FORM)
         experience = taught.confirmed()
@@ -139,9 +137,7 @@ async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, 
 
 
 async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_dir, workspace):
-    """Where a check stops it. The next version has the old one as its parent, and no check of it is
-    confirmed.
-    """
+    """After a check stops it, the next version has the old parent and no confirmed check."""
 
     @hansard.actions.check_function("argument")
     def no_booking(step):
@@ -183,9 +179,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
     quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_if_asked"
 )
 async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked(page, site):
-    """The button is called otherwise now. The next version has the old one as its parent, knows
-    both, and no check of it is confirmed.
-    """
+    """With the button renamed the next version knows both names, and no check is confirmed."""
     async with testing.record_async() as record:
         address = site(FORM)
         experience = (await learned(record, page, address, GUESTS[:3])).confirmed()
@@ -295,9 +289,7 @@ def _line(question: str, says: str, *, last: bool = False) -> str:
 
 
 async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, workspace):
-    """What differed between the runs is a slot: of a text, and of a number by its JSON. A check is
-    asked with the arguments before the call, and a tool that is not given is named.
-    """
+    """Differences between runs are slots; checks see arguments; a missing tool is named."""
     booked: list[tuple[str, int]] = []
 
     @hansard.tool(effects="pure")

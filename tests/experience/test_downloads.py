@@ -112,10 +112,7 @@ async def learned(page: Any, served: Served) -> Any:
 async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_most(
     page, served, learned, what
 ):
-    """An answer that is a file leaves the page as it is: the form was sent, once, and the doing is
-    done. A form that is a file is none: the doing ends with an error before anything is sent. The
-    page can be used after.
-    """
+    """A file as answer leaves a done form; a file as form is an error before anything is sent."""
     record, experience = learned
     served.what = what
     began_s = time.monotonic()

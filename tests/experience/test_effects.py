@@ -149,9 +149,7 @@ async def rounds(
     quick="tests/experience/test_checks.py::test_mutated_doings_are_stopped_before_the_effect"
 )
 async def test_a_mutated_doing_is_stopped_before_its_effect(page):
-    """One of each kind that the page decides; an honest one is done. `test_checks` has all kinds
-    without a page.
-    """
+    """One of each kind that a page decides is stopped; `test_checks` has all without a page."""
     assert await rounds(page, 1, len(OF_THE_PAGE), OF_THE_PAGE) == (0, [])
 
 

@@ -90,9 +90,7 @@ said = st.one_of(
 
 @given(st.lists(said, max_size=14))
 def test_whatever_is_said_in_turn_no_version_changes_and_nothing_untrusted_may_act(told):
-    """Versions count without a hole and never change, said twice a thing is said once, and what
-    came in a bundle, or is a heal of it, is not usable before a person has confirmed it.
-    """
+    """Versions have no hole and never change; foreign ones need a person's confirmation."""
     state = kept.initial()
     for event in told:
         try:
@@ -168,9 +166,7 @@ def healed(record: Record, learnt: experiences.Experience) -> None:
 
 @pytest.mark.slow
 def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
-    """It comes back as it was at any version; the list and `find` say what it may be used for, and
-    how sure it is.
-    """
+    """It comes back at any version; list and `find` say its use and certainty."""
     learnt = invite(record)
     wording = msgspec.structs.replace(learnt.wording, parts=("Buy for", "invite", "now"))
     other = msgspec.structs.replace(
@@ -213,9 +209,7 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
     quick="tests/experience/test_kept.py::test_what_failed_in_a_row_is_quarantined_until_somebody_looked"
 )
 def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call, tmp_path: Path):
-    """The audit asks for a heal until somebody has confirmed it; what fails in a row is quarantined
-    until then; what is retired is found by those who ask for it.
-    """
+    """The audit lists unconfirmed heals; failures in a row quarantine; retired ones are found."""
     learnt = invite(record)
     healed(record, learnt)
     assert record.keep_experience(learnt) == 3  # nothing new was learned: the heal stays in use
@@ -251,9 +245,7 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
 
 
 def _said_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
-    """Another program's words say that one was done without checks, and one that came in a bundle;
-    what the audit finds.
-    """
+    """Plant a doing without checks and one from a bundle; return the audit's findings."""
 
     def tell(name: str, told: ExperienceReplayed) -> None:
         record._portal.run(store.tell(record.workspace, name, told, by="ada"))
@@ -272,9 +264,7 @@ ODD = "SELECT kind, fact FROM odd_experiences ORDER BY ALL"
 def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(
     record: Record, tmp_path: Path
 ):
-    """Nothing of ours does either: it is what another program's words say. Each stays found when
-    somebody confirms the experience later.
-    """
+    """Only another program can do either; a later confirmation does not hide it."""
     invite(record)
     replays(record, 2, (1, True))
     told = _said_by_another(record, tmp_path)
@@ -362,9 +352,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
 
 @pytest.mark.slow
 async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data_dir, workspace):
-    """It is in no share, and stands beside them; what it cost counts. Gone on with, it has come to
-    what it comes to.
-    """
+    """It is beside the shares and its cost counts, until it is resumed."""
 
     def launched(killed: str) -> int:
         given = [str(PROGRAM), str(data_dir), workspace, "second", killed]
@@ -395,9 +383,7 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
 
 
 async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace):
-    """A run says how it ended, also where it goes on; what is not confirmed is refused before
-    anything is done.
-    """
+    """Each run records its end once, resumed or not; the unconfirmed is refused first."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
         await record.keep_experience(await record.experience("journey", runs))
@@ -418,9 +404,7 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
 )
 @pytest.mark.asyncio(loop_scope="session")
 async def test_what_is_done_by_name_is_on_record_of_the_experience(page, site, tmp_path):
-    """Done by its name, a run says how it ended, once, also where it goes on; what is not confirmed
-    is refused before anything is done.
-    """
+    """Each run records its end once, resumed or not; the unconfirmed is refused first."""
     address = site(PAGE)
     async with testing.record_async() as record:
         runs = []
@@ -490,9 +474,7 @@ MOVES = {
 def test_adjacent_values_are_learned_from_params(
     record: Record, call: Call, language: str, said: str
 ):
-    """The values of each run are slots by their names, in its task and in its arguments; without
-    them nothing says where one value ends, and the error names `params=`.
-    """
+    """Each run's values are slots by name; without them the error names `params=`."""
     runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES[language])]
     with pytest.raises(BadValue, match=r"adjacent values.*params="):
         record.experience("move", runs)
@@ -514,9 +496,7 @@ def test_adjacent_values_are_learned_from_params(
 
 
 def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
-    """A value that stands nowhere in its run, other names in another run, a run that is not learned
-    from, values in another order, and a value for two slots.
-    """
+    """Unknown values, names, runs or orders, and one value for two slots, are refused."""
     runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES["english"])]
     good = {"r0": {"what": "Ada", "where": "New York"}, "r1": {"what": "Alan", "where": "Ulm"}}
     wrong: tuple[tuple[Any, str], ...] = (

@@ -70,9 +70,7 @@ def boundaries(job: Job, form: Any) -> int:
 
 
 def killed_and_gone_on(job: Job, form: Any) -> tuple[str, int]:
-    """What came of a doing that was killed and run again, and how often the form was sent; `whole`
-    where it came to its end before its boundary: how often it looks depends on the machine.
-    """
+    """Return the outcome of a doing killed and resumed, and how often the form was sent."""
     form.sent.clear()
     first = launched(job)
     if first.returncode == 0:
@@ -139,9 +137,7 @@ def stated(data_dir: Path, workspace: str) -> list[str]:
 def all_killed(
     job: Callable[[int], Job], form: Any, count: int, came: Callable[[int, str], None]
 ) -> list[tuple[str, int]]:
-    """What doings came to that were killed at each boundary, from the first on until one has come
-    to its end before; `came` looks at each. An undisturbed one has about `count`.
-    """
+    """Kill a doing at each boundary until one ends before its boundary; check each outcome."""
     came_to: list[tuple[str, int]] = []
     for at in range(1, 2 * count):
         told = killed_and_gone_on(job(at), form)
@@ -159,9 +155,7 @@ def all_killed(
 def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
     browser, form, folder, data_dir, evidence
 ):
-    """From when a model is asked on, and before and after the click that it names: the heal is one
-    version, whole, or it is not there; each kill has a record of its own.
-    """
+    """Around the model's answer and its click the heal is one whole version or absent."""
     form.RequestHandlerClass = Twice
     job = Job(str(data_dir), "whole", "whole", browser, str(folder), form_of(form), heals=True)
     count = boundaries(job, form)

@@ -281,9 +281,7 @@ def booking(city: str, seats: int, passport: str) -> Demonstration:
 
 
 def test_calls_of_tools_are_learned_with_slots_for_their_arguments():
-    """What all have stands there; what stands in the task is the task's slot; what differs else has
-    a slot of its own, of a number by its JSON. The same tool again is another node.
-    """
+    """Common values stay, the task's are its slots, other differences slots of their own."""
     [told] = distil.distilled([booking("Ulm", 2, "A1"), booking("Bern", 3, "B2")])
     made = experiences.made("book-a-journey", told)
     city, seats, passport = "{{journey}}", "{{book_seats}}", "{{book_passport}}"

@@ -82,9 +82,7 @@ def on_disk(folder: Path) -> bytes:
 async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
     page, site, data_dir, workspace, tmp_path, caplog, fields
 ):
-    """All values are slots that are secrets. The page shows them all in a text, and the model that
-    is asked for the button of two is given that page without them.
-    """
+    """All values are secret slots, and the model's page is sent without them."""
     asked: list[str] = []
 
     def model(question: str) -> str:

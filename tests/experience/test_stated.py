@@ -39,9 +39,7 @@ async def changes(record):
 async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again(
     page, site, data_dir, workspace
 ):
-    """The element, as its check lets it be, is the node's from then on; nobody has looked at it
-    yet, and the audit says so.
-    """
+    """The element becomes the node's, unconfirmed, which the audit reports."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         await confirmed(record, await learned(record, page, site(FORM), GUESTS[::2]))
         twice = site(TWICE, "twice.html")

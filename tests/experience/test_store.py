@@ -44,9 +44,7 @@ def most(runs: list[Demonstration]) -> distil.Distilled:
 def drawn(
     shown: dict[str, list[Demonstration]], count: int, dice: random.Random
 ) -> list[tuple[str, experiences.Experience]]:
-    """Experiences and their tasks: each of `RUNS` runs of a task, every second one a duplicate: of
-    the same runs in another order, by another name and description.
-    """
+    """Experiences and tasks; every second one is a duplicate under another name."""
     made: list[tuple[str, experiences.Experience]] = []
     for task in cycle(shown):
         runs = dice.sample(shown[task][:-1], RUNS)  # the last is what they are asked for by
@@ -64,9 +62,7 @@ def drawn(
 
 
 async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[str, Any]:
-    """Keeps them, asks for each by its description and for each task by a run that taught nothing;
-    what came of it. Found is one of the same kind of task: some are described alike.
-    """
+    """Keep, search by description and task, and return what was found of the same kind."""
     shown = {task: demonstrations(task) for task in tasks}
     made = drawn(shown, count, random.Random(19))
     said = {task: {e.wording.said for of, e in made if of == task} for task in tasks}

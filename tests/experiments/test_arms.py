@@ -35,9 +35,7 @@ async def assigned(record, run):
 
 @twins
 async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
-    """Task after task the session has the arm that the hash gives, with its parameters as they
-    were given; both arms come; the same task has the same arm.
-    """
+    """Each task's session has the arm and parameters of its hash, and keeps it."""
     made = plan()
     async with lab.connect() as record:
         await record.register("greeting", made)
@@ -61,9 +59,7 @@ async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
 
 @twins
 async def test_the_assignment_is_in_the_commit_that_begins_the_run(lab: Lab):
-    """One commit of the life, in one transaction with the agent's first: on record before any
-    exposure.
-    """
+    """The assignment is in the transaction that begins the run."""
     async with lab.connect() as record:
         await record.register("greeting", plan())
         async with record.run(experiment="greeting", task="t", trial=2) as session:
@@ -102,9 +98,7 @@ def test_a_unit_other_than_the_task(lab: Lab, unit):
 
 @twins
 async def test_the_caller_may_choose_the_arm(lab: Lab):
-    """Of a registered plan one of its arms, of any other experiment any; it is on record as the
-    caller's choice. Without a plan only the arm's name is known.
-    """
+    """A chosen arm is recorded as such; a registered plan permits only its own arms."""
     async with lab.connect() as record:
         await record.register("greeting", plan())
         for arm in ("plain", "bold"):

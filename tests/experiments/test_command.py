@@ -108,9 +108,7 @@ def test_a_file_that_is_not_there_or_another_plan_is_refused(call, file, tmp_pat
 
 @pytest.mark.slow
 def test_a_typing_error_does_not_cost_the_name(call, file, record):
-    """The plan is replaced before the first run, in the tables too, which stood already; then not
-    any more. That a direction is not stated is said as the plan is registered.
-    """
+    """A plan is replaced, in tables too, until its first run; a missing direction is reported."""
     file.write_text(PLAN.replace(', better = "higher"', ""))
     made = call("experiment", "register", file)
     assert "which direction of reward is better is not stated" in made.err
@@ -203,9 +201,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
 )
 def test_imported_runs_form_an_experiment(call, file, tmp_path):
-    """Without a plan, and with one that came after them: it is exploratory, and says why. What is
-    imported under a registered plan that its times precede is so, too.
-    """
+    """Imports without a plan, or with times before it, are exploratory with the reason."""
     done = chats(
         tmp_path / "before.jsonl",
         {"run": 1, "arm": "plain", "task": "a", "trial": 0, "outcome": {"reward": 1}},

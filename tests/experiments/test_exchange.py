@@ -40,9 +40,7 @@ def there(call, workspace):
     quick="tests/experiments/test_exchange.py::test_one_run_takes_only_its_own_plan"
 )
 def test_the_plan_goes_along(call, there, runs, tmp_path, data_dir, workspace):
-    """Out, in and out again is byte-equal; the plan stood before the data there, too; the arm is
-    the same; and once more changes nothing.
-    """
+    """A copy is byte-equal, its plan precedes the data, and the arm is the same."""
     first, again = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     assert call("export", *runs, "-o", first).code == 0
     assert there("import", "events", first).code == 0

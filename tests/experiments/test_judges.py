@@ -22,9 +22,7 @@ async def a_run(record, *said):
 
 @twins
 async def test_a_score_is_on_record_once(lab: Lab):
-    """Equal content by the same judge changes nothing; another value, judge or reason does; and
-    what was said before counts again when it is said again.
-    """
+    """Equal content by the same judge adds nothing; another value, judge or reason does."""
     async with lab.connect() as record:
         run = await a_run(record)
         assert await record.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
@@ -94,9 +92,7 @@ async def test_what_is_no_score_is_refused(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_an_evaluator_judges_runs(lab: Lab):
-    """It is given each run's view and says metrics and why; what it raises, or returns wrongly,
-    is told and recorded nowhere; the others go on; who was judged is skipped, unless again.
-    """
+    """It gets each run's view; its errors are reported, and judged runs are skipped."""
     async with lab.connect() as record:
         runs = [await a_run(record, *"x" * n) for n in range(4)]
         asked = []

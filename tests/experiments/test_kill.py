@@ -60,9 +60,7 @@ def exposed(stage):
     ],
 )
 def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, runs):
-    """SIGKILL before or after the acknowledgement of plan, assignment, end; then run again: the
-    plan stands once, every run has one assignment, and the arm that its code saw.
-    """
+    """After SIGKILL around plan, assignment or end each run has one assignment, as it saw."""
     child = stage.start(ASSIGNER, when=when, tag=tag, runs=3)
     child.reach()
     child.kill()
@@ -94,9 +92,7 @@ def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
-    """SIGKILL at random moments, again and again over the same runs: what was seen is on record,
-    and nobody ever saw another arm than the one on record.
-    """
+    """After random SIGKILLs nobody saw an arm other than the one on record."""
     count, halves = rounds(2, 40), 0
     seed = random.randrange(2**32)
     chance = random.Random(seed)
@@ -122,9 +118,7 @@ def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("alphas", [(0.05, 0.05), (0.05, 0.01)])
 def test_two_processes_register_at_once(stage, tmp_path, alphas):
-    """Of each name one process registers its plan; the other one finds it, or is refused where it
-    has another; and one event is on record.
-    """
+    """One plan is registered under a name; another process finds it or is refused."""
     count, go = 40, tmp_path / "go"
     children = [
         stage.start(REGISTRAR, name=f"p-{n}", alpha=alpha, count=count, go=str(go))

@@ -60,9 +60,7 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
 
 @twins
 async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
-    """The one that replaced it stands, both stay on record; what there is none of, what is stopped,
-    and what has a run is not replaced, and says why.
-    """
+    """The replacement holds, both are on record, and a plan in use is not replaced."""
     async with lab.connect() as record:
         with pytest.raises(hansard.errors.Refused, match="'greeting': it is not registered"):
             await record.register("greeting", plan(), replace=True)
@@ -173,9 +171,7 @@ class HeldAll(HeldLog):
 
 @pytest.mark.parametrize("same", [True, False])
 def test_who_registers_second_sees_who_was_first(data_dir, workspace, same):
-    """Both have read that nothing is registered; the one whose commit comes later finds the same
-    plan, or is refused with the difference.
-    """
+    """The later commit finds the same plan, or is refused with the difference."""
 
     async def race():
         async with (
@@ -200,9 +196,7 @@ def test_who_registers_second_sees_who_was_first(data_dir, workspace, same):
 
 
 def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace):
-    """It began after all runs were read and before the commit: that is not made, and the reason is
-    told; a run that only went on costs another try.
-    """
+    """A run that begins before the commit prevents it; one that only continues does not."""
 
     async def race():
         async with (
@@ -233,9 +227,7 @@ def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, registered):
-    """An experiment that is stopped, or registered, between the read and the run's first commit is
-    read again: a stopped one takes no run, and a run chosen by hand gets the registered arm.
-    """
+    """A stop or plan between read and commit is read again: no run, or the registered arm."""
 
     async def race():
         async with (

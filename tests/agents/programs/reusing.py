@@ -1,6 +1,4 @@
-"""Asks what an earlier run has asked, and what none has; may stop for ever around one of its
-appends, by number.
-"""
+"""Asks what an earlier run asked, and something new; may stop around one append, by number."""
 
 import hansard
 from tests.aggregates.programs.trading import NumberedLog
