@@ -1,0 +1,378 @@
+"""Every operation of a record through both doors: the same results, errors and events."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import hansard
+from hansard.agents.policy.approvals import Approvals
+from hansard.bus.portal import portal
+from hansard.client.operations import OPERATIONS
+from hansard.domain.approval import ApprovalRequested
+from hansard.domain.values import dump
+from tests.actions.test_cache import cache, entry
+from tests.agents.twins import at_once
+from tests.experience import journeys
+from tests.service.support import ALL, Served
+
+pytestmark = pytest.mark.slow
+
+SEES = """
+[[roles.writer.sees]]
+name = "caches"
+kinds = ["actions.*"]
+[[roles.writer.sees]]
+name = "experiences"
+kinds = ["experience.*"]
+[[roles.writer.sees]]
+name = "prompts"
+kinds = ["prompt.*"]
+"""
+ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}|[0-9a-f]{64}"
+)
+TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][0-9:.]+(?:Z|\+00:00)?")
+VOLATILE = frozenset(
+    {"position", "recorded_at", "at", "since", "address", "duration_ms", "digest", "label", "ipc"}
+    | {"looked", "seconds", "beside"}
+)
+"""Counted, measured, or derived from what the reader may see: different by design."""
+
+QUESTIONS = ("1" * 32, "2" * 32)
+WITHHELD = frozenset({"view", "what_left", "settle", "reopen", "deny", "finish", "cancel"})
+"""Their refusals say less to a restricted agent: what it is not shown is not there."""
+
+PLAN = hansard.experiments.plan(arms=["plain", "bold"], metrics=["solved"])
+
+
+class Door:
+    """A record of either kind and client, called by name."""
+
+    def __init__(self, record: Any, *, trusted: bool) -> None:
+        self._record = record
+        self._trusted = trusted
+        self.called: set[str] = set()
+
+    async def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call an operation; a trusted program says who acts."""
+        self.called.add(name)
+        method = getattr(self._record, name)
+        acting = inspect.signature(method).parameters.get("by")
+        if self._trusted and acting is not None and acting.default != "run":
+            kwargs["by"] = "ada"
+        found = method(*args, **kwargs)
+        return await found if inspect.isawaitable(found) else found
+
+    async def of_space(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call an operation of the space of memory `org`."""
+        found = getattr(self._record.memory("org"), name)(*args, **kwargs)
+        return await found if inspect.isawaitable(found) else found
+
+
+async def _taught(house: Served) -> str:
+    """Keep an experience, and replay it once; one of the runs that taught it."""
+    async with hansard.connect_async(house.workspace, data_dir=house.data_dir) as record:
+        runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
+        await journeys.kept(record, "journey", runs)
+        await journeys.again(record, "journey", "again")
+        return runs[0]
+
+
+def prepared(house: Served) -> dict[str, str]:
+    """A workspace with runs, open questions, steps in doubt and a failed task; their ids."""
+    with house.trusted() as record:
+        record.register("e", PLAN)
+        record.memory("org").set_policy("off", by="eve")
+        for arm in ("plain", "bold"):
+            with record.run("w", run=arm, experiment="e", arm=arm, task="t") as session:
+                options = [{"id": "this", "score": 0.6}, "that"]
+                session.decide("?", selected="this", alternatives=options, threshold=0.5)
+            record.score(arm, {"solved": int(arm == "bold")}, by="judge")
+        eve = record.open("w", run="doubt", agent="eve", role="boss")
+
+        @eve.tool(effects="once")
+        def send(to: str) -> str:
+            raise TimeoutError(to)
+
+        for who in ("bo", "di"):
+            with pytest.raises(TimeoutError):
+                send(who)
+        task = eve.team.add("to do", task="t1")
+        claimed = eve.team.claim()
+        assert claimed is not None
+        eve.team.fail(claimed, "no")
+        approvals = Approvals(record.workspace.states, "doubt")
+        for question in QUESTIONS:
+            asked = ApprovalRequested(
+                approval=question,
+                agent="eve",
+                role="boss",
+                step=1,
+                tool="send",
+                arguments=dump({"to": "bo"}),
+                call="c",
+                fingerprint="f",
+                rule="ask",
+                timeout_ms=600_000,
+            )
+            portal().run(approvals.record(asked, "eve"))
+    return {"task": task, "run": asyncio.run(_taught(house))}
+
+
+def plain(value: Any, *volatile: str) -> Any:
+    """A result without what is volatile; ids and times by a placeholder."""
+    without = VOLATILE.union(volatile)
+    match value:
+        case msgspec.Struct():
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            return {"type": type(value).__name__, **plain(fields, *volatile)}
+        case dict():
+            return {
+                key: plain(each, *volatile) for key, each in value.items() if key not in without
+            }
+        case list() | tuple():
+            return type(value)(plain(each, *volatile) for each in value)
+        case str():
+            return TIME.sub("TIME", ID.sub("ID", value))
+        case datetime():
+            return "TIME"
+        case _:
+            return value
+
+
+def refusal(name: str, error: Exception) -> tuple[str, str]:
+    """An error by its class as callers catch it, and the first line of its message."""
+    kinds = (hansard.NotFound, hansard.errors.Refused, hansard.errors.CallerError)
+    if name in WITHHELD and isinstance(error, kinds[:2]):
+        return "refused", ""
+    kind = next((each for each in kinds if isinstance(error, each)), type(error))
+    return kind.__name__, str(error).partition("\n")[0]
+
+
+async def everything(  # noqa: PLR0915 -- a step each
+    door: Door, ids: dict[str, str]
+) -> list[tuple[str, Any]]:
+    """Call each operation, in success and in failure; what it returned or raised."""
+    found: list[tuple[str, Any]] = []
+
+    async def step(name: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = await door(name, *args, **kwargs)
+        except hansard.HansardError as error:
+            result = refusal(name, error)
+        found.append((name, plain(result)))
+        return result
+
+    async def in_space(name: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = await door.of_space(name, *args, **kwargs)
+        except hansard.HansardError as error:
+            result = refusal(name, error)
+        number = type(result) is int  # a version of the space counts what others wrote
+        found.append((f"memory.{name}", None if number else plain(result, "version")))
+        return result
+
+    await step("add_prompt", "rag", "Answer {query}.", parameters={"t": (1, 2)}, because="first")
+    await step("add_prompt", "rag", "Answer {query} now.", model="m", feedback_applied=["briefer"])
+    await step("add_prompt", "rag", "")
+    await step("add_prompt", "rag", "x", parents=[9])
+    await step("add_prompt", "a@b", "x")
+    await step("alias_prompt", "rag@1", "production", expected=None, because="begin")
+    await step("alias_prompt", "rag@2", "production", expected=2)
+    await step("alias_prompt", "rag@1", "production")
+    await step("alias_prompt", "rag@1", "other")
+    await step("alias_prompt", "rag", "other", take_away=True)
+    await step("prompt", "rag@production")
+    await step("prompt", "rag@9")
+    await step("prompt", "none")
+    await step("prompts")
+    await step("give_feedback", "rag@2", "too_verbose", rating=0.5)
+    await step("give_feedback", "rag@2", rating=7)
+    await step("give_feedback", "rag@2")
+    await step("prompt_report", "rag")
+    await step("prompt_report", alpha=3.0)
+    await step("promote", "rag@2")
+    await step("promote", "rag@2", because="it is shorter")
+    await step("promote", "rag@1", experiment="e", because="both")
+    await step("evolve", "rag@2", ["too_verbose", "missing_context"], because="both")
+    await step("evolve", "rag@2", "no such rule")
+    await step("retire_prompt", "rag@1", because="old")
+    await step("retire_prompt", "rag@1")
+    await step("retire_prompt", "rag")
+    await step("prompts")
+
+    said = cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))
+    await step("keep_actions", "form", said, because="as on Monday")
+    await step("keep_actions", "form", said)
+    await step("keep_actions", "form", cache(entry(0)))
+    await step("keep_actions", "form", cache(entry(0), entry(0)))
+    await step("kept_actions", "form", 1)
+    await step("kept_actions", "form", 9)
+    await step("kept_actions", "none")
+    await step("revert_actions", "form", 1, because="the other is wrong")
+    await step("look_at_actions", "form", because="good")
+    await step("look_at_actions", "none")
+    await step("action_caches")
+    await step("actions_log", "form")
+    await step("actions_log", "none")
+
+    await step("experiences")
+    await step("kept_experience", "journey")
+    await step("kept_experience", "journey", 9)
+    await step("kept_experience", "none")
+    await step("find_experience", journeys.TASK, tools=["book"])
+    await step("find_experience")
+    await step("retire_experience", "journey", because="no trains")
+    await step("find_experience", journeys.TASK, retired=True)
+    await step("confirm_experience", "journey", because="trains again")
+    await step("confirm_experience", "journey", ["no such check"])
+    await step("experience_log", "journey")
+    await step("experience_log", "none")
+    await step("what_left", ids["run"])
+    await step("what_left", "none")
+
+    await step("view", "plain", role="writer")
+    await step("view", "none", role="writer")
+    await step("view_roles")
+    await step("sql", "SELECT ? AS a, [1.5, NULL] AS b", "x")
+    await step("sql", "SELECT sum(n) FROM t", tables={"t": [{"n": 1}, {"n": 2}]})
+    await step("sql", "SELECT nothing")
+    await step("sql", "SELECT ?", {"a": 1})
+    await step("savings", workflow="again")
+    await step("savings", month="2026-99")
+    await step("savings", by="nothing")
+    await step("compare", "e", baseline="plain")
+    await step("compare", "none")
+    await step("compare", "e", higher_is_better=3)
+    await step("compare", "e", metrics="m")
+    await step("audit", "plain", flip=0.2)
+    await step("audit", "none")
+    await step("audit", severity="worst")
+    await step("why", "bold")
+    await step("why", "none")
+
+    await step("settle", "doubt", "eve#1", "happened", result={"a": (1, b"x")}, because="seen")
+    await step("settle", "doubt", "eve#2", "did_not_happen")
+    await step("settle", "doubt", "eve#9", "happened")
+    await step("settle", "doubt", "eve#2", "perhaps")
+    await step("reopen", "doubt", ids["task"], because="again")
+    await step("reopen", "doubt", "none")
+    await step("approve", QUESTIONS[0], because="read it")
+    await step("approve", QUESTIONS[0])
+    await step("deny", QUESTIONS[1], because="no")
+    await step("deny", "0" * 32)
+    await step("finish", "doubt", because="done")
+    await step("finish", "doubt")
+    await step("finish", "none")
+    await step("cancel", "doubt", because="enough")
+    await step("cancel", "plain")
+    await step("cancel", "none")
+    await step("invalidate", tool="search", because="rebuilt")
+    await step("invalidate")
+
+    await in_space("create", "notes/a.md", "Zebras.\n", by="ada", because="to know")
+    await in_space("create", "notes/b.md", "Bears.\n", by="ada")
+    await in_space("edit", "notes/a.md", "Zebras", "Two zebras", by="ada", because="counted")
+    await in_space("edit", "notes/a.md", "absent", "x", by="ada")
+    await in_space("rename", "notes/b.md", "notes/c.md", by="ada")
+    await in_space("view", "notes/a.md")
+    await in_space("entry", "notes/a.md")
+    await in_space("entry", "notes/none.md")
+    await in_space("entries")
+    await in_space("ls")
+    await in_space("blame", "notes/a.md")
+    await in_space("diff", before="2020-01-01T00:00:00Z")
+    changes = await in_space("history", "notes/a.md")
+    await in_space("revert", changes[-1].event, by="ada", because="not so")
+    await in_space("view", "notes/a.md")
+    await in_space("delete", "notes/c.md", by="ada")
+    await in_space("history")
+    return found
+
+
+@pytest.fixture
+def served(data_dir: Path, tmp_path: Path) -> Any:
+    """Make workspaces that are served, SQL too; all end with the test."""
+    made: list[Served] = []
+
+    def serve(name: str) -> Served:
+        house = Served(data_dir, f"{name}-{os.getpid()}", tmp_path)
+        house.apply(ALL + SEES)
+        house.begin()
+        made.append(house)
+        return house
+
+    yield serve
+    for house in made:
+        house.end()
+
+
+def events_of(house: Served) -> list[Any]:
+    """What is on record of prompts, caches, experiences, memory and of the run in doubt."""
+    told: list[Any] = []
+    with house.trusted() as record:
+        log = record.workspace.log
+        for kind in ("prompt", "actions", "experience", "memory", "reuse"):
+            for stored in portal().run(log.read_kind(kind)):
+                for event in stored.commit.events:
+                    told.append((str(stored.stream), event.type, _data(event)))
+        for stored in portal().run(log.read_run("doubt")):
+            for event in stored.commit.events:
+                if event.type not in ("view.served.v1", "query.answered.v1"):
+                    told.append((str(stored.stream), event.type, _data(event)))
+    return told
+
+
+def _data(event: Any) -> Any:
+    return plain(msgspec.json.decode(event.data))
+
+
+async def _played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
+    ids = await asyncio.to_thread(prepared, house)
+    given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
+    if door == "restricted":
+        given = {"credentials": await asyncio.to_thread(house.login)}
+    async with hansard.connect_async(**given) as record:
+        calls = Door(record, trusted=door == "trusted")
+        return await everything(calls, ids), calls.called
+
+
+def played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
+    """Play it with a client through a door."""
+    if client == "async":
+        return asyncio.run(_played(house, door, client))
+    ids = prepared(house)
+    given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
+    if door == "restricted":
+        given = {"credentials": house.login()}
+    with hansard.connect(**given) as record:
+        calls = Door(record, trusted=door == "trusted")
+        return at_once(everything(calls, ids)), calls.called
+
+
+@pytest.mark.parametrize("client", ["sync", "async"])
+def test_each_operation_is_the_same_through_both_doors(served: Any, client: str) -> None:
+    """A restricted agent whose role may is told, and leaves on record, what a trusted program does
+    that acts by its name.
+    """
+    house, other = served(f"parity-{client}"), served(f"trusted-{client}")
+    told, called = played(house, "restricted", client)
+    expected, _ = played(other, "trusted", client)
+    pairs = zip(told, expected, strict=True)
+    assert [(mine, theirs) for mine, theirs in pairs if mine != theirs] == []
+    assert events_of(house) == events_of(other)
+    declared = {
+        each.method
+        for each in OPERATIONS.values()
+        if each.group == "record" and not each.method.startswith("memory_")
+    }
+    assert declared <= called
