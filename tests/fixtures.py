@@ -27,9 +27,7 @@ _numbers = itertools.count(1)
 
 
 class _Brokers:
-    """One broker at a time, and another where it has come to hold many streams: each takes some
-    of the processor for as long as it is there, and makes the next one dearer.
-    """
+    """One broker at a time, replaced once it holds many streams, which make it slow."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory

@@ -20,9 +20,7 @@ def validator(which: Schema, name: str = "") -> Any:
 
 
 def check_commit(body: bytes | str, *, unknown: bool = False) -> int:
-    """Raise where a commit's body does not fit; how many events it has. Each event is held against
-    the part of its tag, which is faster than against all; `unknown` ones of no known type pass.
-    """
+    """Check a commit against the schema, event by event; return the number of events."""
     commit = msgspec.json.decode(body)
     parts = schema_parts()
     for each in commit["events"]:

@@ -174,11 +174,7 @@ def test_every_copied_file_of_the_dockerfile_exists_and_reaches_the_build():
 
 
 def test_the_broker_is_healthy(broker):
-    """The healthcheck's address answers ok on the shipped configuration.
-
-    Asked again for a while, as a healthcheck is: a stream that another test makes or deletes at
-    this moment is answered by 503.
-    """
+    """The healthcheck's address answers ok on the shipped configuration."""
     end = time.monotonic() + START_S_MAX
     told: dict[str, Any] = {}
     while not told and time.monotonic() < end:
@@ -272,10 +268,7 @@ async def test_the_system_user_reads_the_settings(broker):
 
 
 def test_nobody_gets_in_without_a_password(broker):
-    """There is no default account for strangers.
-
-    Spoken by hand: a refused connection is left open by the client library.
-    """
+    """There is no default account; a connection without a password is refused."""
     with socket.create_connection(("127.0.0.1", broker.port), timeout=2) as stranger:
         stranger.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
         told = b""

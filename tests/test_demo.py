@@ -198,9 +198,7 @@ def test_the_team_is_shown_as_it_stood_halfway(told):
 
 @pytest.mark.slow
 def test_every_event_of_its_record_is_what_the_published_schema_says(told, folder):
-    """`docs/schema` holds for each commit of each run, the killed, the resumed and the forked one,
-    as it is stored: more events than a demo makes calls.
-    """
+    """Each stored event of the demo is valid by `docs/schema`."""
     types: Counter[str] = Counter()
     with hansard.connect(WORKSPACE, data_dir=folder) as record:
         runs = [run for run, _ in record.runs()]
@@ -244,9 +242,7 @@ def test_a_kill_inside_the_posting_is_settled_by_looking(told_whole, tmp_path):
 
 @pytest.mark.thorough
 def test_a_kill_at_the_first_call_leaves_little_to_answer(told_whole, tmp_path):
-    """Killed as the first body begins, or soon after where the machine is busy; and told as plain
-    text: no colour, every scene, exit 0.
-    """
+    """A kill at the first call leaves all scenes in plain text and exit 0."""
     seed = _seed(1, _fact(told_whole, "moment")["bodies"], 0.1)
     ended = _run("--data-dir", str(tmp_path), "--seed", str(seed))
     assert ended.returncode == 0, ended.stderr

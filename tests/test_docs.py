@@ -75,9 +75,7 @@ HEADING = re.compile(r"^#+\s+(?P<words>.+?)\s*$")
 
 
 class Block(msgspec.Struct):
-    """A fenced block: its language, its first line in the page, why it is not run, if so, whether
-    it is of a notebook, the file it is saved as, and the exit code of its last command.
-    """
+    """A fenced block: language, first line, and its directives."""
 
     language: str
     line: int
@@ -178,9 +176,7 @@ def node_modules(tmp_path_factory):
 
 @pytest.fixture
 def data(page, request, tmp_path, workspace, monkeypatch):
-    """The data directory of a page: its own, but the one of all pages that say nothing of data
-    directories or workspaces, which have each a workspace of its own there.
-    """
+    """Return a page's data directory, shared by pages that name no workspace."""
     if any(NAMED.search(block.text) for block in runnable(page)):
         return tmp_path / "data"
     monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
@@ -254,9 +250,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
 
 
 def _assert_shown(command: list[str], said: str, written: list[str]) -> None:
-    """A command shows something: the lines that are written below it, in order; `...` shortens.
-    A program of the reader's may be silent.
-    """
+    """Check that a command prints the lines below it; `...` shortens."""
     assert said.strip() or "python" in command, f"{shlex.join(command)} shows nothing"
     found = EMPTY.search(said)
     assert found is None, f"{shlex.join(command)} shows nothing: {said}"

@@ -51,9 +51,7 @@ def _tracked() -> frozenset[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Built:
-    """Both packages, built by what `pyproject.toml` names, without a download, from the files as
-    they stand at this moment.
-    """
+    """Build both packages from the present files without a download."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no git checkout: there is no list of tracked files to compare with")
     copy = tmp_path_factory.mktemp("checkout")
@@ -142,9 +140,7 @@ def test_the_four_parts_stand_at_the_top(name):
 
 
 def test_the_locked_environment_has_all_extras():
-    """What an extra brings is pinned, so that tests and the container have every feature; of the
-    framework of `agent`, which is four times what Hansard is, only the tests' environment.
-    """
+    """Every extra is pinned, except that only tests have the framework of `agent`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {
         extra: [re.split("[<>=~! ]", each)[0] for each in asked]

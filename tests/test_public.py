@@ -81,9 +81,7 @@ def functions(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def attributes(cls: type) -> dict[str, Any]:
-    """The public attributes that a class states with their types. What stands in a private base
-    (`record.workspace`) is what the package itself works with.
-    """
+    """Return the public attributes that a class declares with types."""
     shown = [base for base in cls.__mro__ if not base.__name__.startswith("_")]
     named = {name for base in shown for name in vars(base).get("__annotations__", {})}
     told = typing.get_type_hints(cls)
@@ -127,9 +125,7 @@ ALIAS = re.compile(r"\b(\w+) as (\w+)\b|^ *(\w+) = [\w.]*?(\w+)$", re.MULTILINE)
 
 
 def with_errors() -> set[str]:
-    """The modules in which an error is made, by the names of its bases: importing all there are
-    takes seconds.
-    """
+    """Return the modules where errors are defined, by the names of their bases."""
     source = Path(hansard.__file__).parent
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(source.rglob("*.py"))}
     made = [

@@ -167,7 +167,7 @@ def test_each_package_says_what_it_is_for():
 DIRECTIVE = re.compile(
     r"(noqa(?P<noqa>:\s*[A-Z]+[0-9]+(,\s*[A-Z]+[0-9]+)*)?"
     r"|type:\s*ignore(?P<mypy>\[[^\]]+\])?"
-    r"|pyright:\s*ignore(?P<pyright>\[[^\]]+\])?)",
+    r"|pyright:\s*ignore(?P<pyright>\[[^\]]+\])?)"
 )
 
 
@@ -182,9 +182,7 @@ def _unexplained(comment: str) -> bool:
 
 
 def _may_be_unexplained(text: str) -> bool:
-    """Whether it would be in what follows some `#`, were that a comment: to be sure of it, a whole
-    file is taken apart.
-    """
+    """Return whether the text after some `#` may be an unexplained suppression."""
     lines = (line for line in text.splitlines() if DIRECTIVE.search(line))
     return any(_unexplained(line[at.start() :]) for line in lines for at in re.finditer("#", line))
 
@@ -303,10 +301,7 @@ def _imported(node: ast.AST) -> list[str]:
 
 @pytest.mark.slow
 def test_the_domain_is_pure():
-    """No clock, no randomness, no I/O and no `async` in the domain.
-
-    Time and ids come with the command.
-    """
+    """The domain has no clock, randomness, I/O or `async`."""
     bad = []
     for path, found in _domain_nodes():
         node = cast("Any", found)  # every node named below has a line
@@ -397,9 +392,7 @@ def _nav_pages(entry: Any) -> Iterator[str]:
 
 
 def test_no_fixture_lasts_longer_than_it_says():
-    """A folder of tests is no package: of the scope of one a fixture would last to the very end,
-    and what it patches would be patched for every test that follows.
-    """
+    """No fixture has package scope, which would last to the end of all tests."""
     scope = 'scope="' + 'package"'
     lasting = [path for path in (ROOT / "tests").rglob("*.py") if scope in path.read_text("utf-8")]
     assert lasting == []

@@ -33,10 +33,7 @@ class HeldLog:
 
 
 class EndlessLog:
-    """The real log, but for the first append of a commit with an event of a type: nobody comes back
-    from it. The job's settings say of which, if `tag` does not, and `when`: `before` it is made,
-    `after` it, or never.
-    """
+    """The real log, except that the first append of an event type never returns."""
 
     def __init__(self, log: EventLog, inside: Inside, tag: str = "") -> None:
         self._log = log

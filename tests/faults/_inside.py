@@ -160,9 +160,7 @@ class Stops:
 
 
 class Halting:
-    """The real socket of a thread that sends its commit itself, which stops in the next `send`,
-    after half of the bytes, or after it, when the answer is there and unread.
-    """
+    """A real socket whose `send` stops before, within or after the bytes of a commit."""
 
     def __init__(self, real: socket.socket, stops: Stops, point: Point, tool: str) -> None:
         self._real = real

@@ -21,9 +21,7 @@ BUSY_S = 30.0
 
 
 class PowerDisk:
-    """A mounted disk of some MiB. What was not synced before `cut` is lost, as in a power cut: the
-    file system ends at once, and `restart` mounts what the device holds by then.
-    """
+    """A mounted disk that loses at `cut` all that was not synced, as in a power cut."""
 
     def __init__(self, folder: Path, image: Path) -> None:
         self.folder = folder

@@ -99,9 +99,7 @@ async def _resumed(record: hansard.AsyncRecord, world: World, policy: str) -> An
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("policy", WITH_EFFECTS)
 async def test_before_the_intent_is_acknowledged(record, world, policy):
-    """The write is waited for, the body never begins, and the step says that nothing happened:
-    resuming runs it without asking anybody.
-    """
+    """The write is awaited, the body never begins, and resuming runs it without a question."""
     held, body = _hold(record, "step.requested.v1"), Body(world)
     async with record.run("cancelled", **NAMES) as session:
         task = asyncio.create_task(body.declare(session, policy)("letter"))
@@ -191,9 +189,7 @@ async def test_during_a_pure_body_nothing_is_recorded(record, world):
 
 
 async def test_between_attempts_the_effect_surely_did_not_happen(record, world):
-    """A call cancelled while it waits for its next attempt is not in doubt: the last attempt said
-    that nothing happened, and the next had not begun.
-    """
+    """A call cancelled between two attempts is not in doubt: the last attempt did nothing."""
     recorded = _hold(record, "step.attempted.v1")
 
     def declare(session: hansard.AsyncSession, *, works: bool) -> Any:
@@ -317,9 +313,7 @@ async def test_of_a_sync_body_leaves_it_running(record, world):
 
 @pytest.mark.parametrize("during", ["the next item", "the recording of one"])
 async def test_of_a_stream(record, world, during):
-    """A stream cut by a cancellation is in doubt, with the items that were recorded; its own
-    cleanup runs.
-    """
+    """A cancelled stream is in doubt, keeps the recorded items, and runs its own cleanup."""
     stuck, cleaned = asyncio.Event(), asyncio.Event()
     held = _hold(record, "step.yielded.v1") if during == "the recording of one" else None
     items = []
@@ -433,9 +427,7 @@ def _quick(session: hansard.AsyncSession, policy: Any, done: list[int]) -> Any:
     ],
 )
 async def test_before_the_body_draws_on_no_budget(record, policy, tag):
-    """A call that is cut off while its share is set aside, or its intent recorded, gives the share
-    back: the calls that the limit allows run, in this session and in the next.
-    """
+    """A call cut off before its body gives back its share of the budget."""
     done: list[int] = []
     limit = hansard.budget("few", 2)
     held = _hold(record, tag)
@@ -471,9 +463,7 @@ async def test_before_a_stream_begins_draws_on_no_budget(record):
 
 
 async def test_again_while_a_share_is_given_back_loses_none(record):
-    """Two budgets, and a second cancellation while the first one gets its share back: the other
-    gets its own all the same, and the call is cancelled.
-    """
+    """A second cancellation while one of two budgets is refunded loses neither share."""
     intent, back = _hold(record, "step.requested.v1"), _hold(record, "budget.spent.v1")
     rules = [hansard.budget("one", 1), hansard.budget("other", 1)]
     done: list[int] = []
@@ -489,9 +479,7 @@ async def test_again_while_a_share_is_given_back_loses_none(record):
 
 
 async def test_as_the_session_ends_draws_on_no_budget(record):
-    """A session that ends before the body begins, and a cancellation while that is recorded: the
-    share is given back all the same.
-    """
+    """A share is given back when the session ends, or is cancelled, before the body begins."""
     intent, failed = _hold(record, "step.requested.v1"), _hold(record, "step.failed.v1")
     done: list[int] = []
     async with record.run("cancelled", gate=[hansard.budget("few", 1)], **NAMES) as session:
@@ -507,9 +495,7 @@ async def test_as_the_session_ends_draws_on_no_budget(record):
 
 @pytest.mark.parametrize("tag", ["budget.reserved.v1", "step.attempted.v1"])
 async def test_before_another_attempt_draws_on_no_budget(record, world, tag):
-    """A step that was left open by an earlier session, cut off before it is begun again: its share
-    is given back, that of the attempt whose body ran is not.
-    """
+    """A reopened step cut off before its attempt gives back that attempt's share only."""
     body = Body(world)
     limit = hansard.budget("few", 2)
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
@@ -530,9 +516,7 @@ async def test_before_another_attempt_draws_on_no_budget(record, world, tag):
 
 
 async def test_what_was_given_back_is_set_aside_anew(record, world):
-    """A step that is begun again in the session that gave its share back passes the limit again:
-    what others took meanwhile is theirs.
-    """
+    """A step begun again passes the limit again; shares taken meanwhile stay taken."""
     body, limit = Body(world), hansard.budget("few", 2)
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
         task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
@@ -582,9 +566,7 @@ async def test_an_unknown_intent_keeps_its_share(record):
 
 
 def test_an_interrupt_before_the_body_draws_on_no_budget(server, workspace, monkeypatch):
-    """Ctrl-C in the sync client while a share is set aside, which goes on on the bus's loop: it is
-    given back, however the two come out.
-    """
+    """Ctrl-C in the sync client while a share is set aside gives the share back."""
     done: list[int] = []
     run = Portal.run
     interrupted: list[Future[Any]] = []

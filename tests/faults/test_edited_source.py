@@ -55,9 +55,7 @@ def test_a_later_step_changed(stage):
     ("verdict", "effects"), [("reuse", ["Report"]), ("run_again", ["Report", "Summary"])]
 )
 def test_an_effect_with_other_arguments_stops(stage, verdict, effects):
-    """An effect on record whose arguments were edited may be the same one: it stops until somebody
-    chooses, and what was chosen holds for every later resume.
-    """
+    """An effect whose arguments were edited stops until somebody chooses, for good."""
     path = _source(stage)
     stage.killed_at(path, Point.AFTER_RECEIPT, "publish", policy="once")
     _edit(path, LATER)
@@ -90,9 +88,7 @@ def test_an_earlier_change_without_consequence_goes_unnoticed(stage):
     ("verdict", "letters"), [("reuse", 1), ("run_again", 2)], ids=["reuse", "run_again"]
 )
 def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdict, letters):
-    """`once` and `reconcile` stop with Diverged, showing both sides, and do nothing until somebody
-    chooses: `reuse` takes the recorded outcome, `run_again` repeats the effect, on record.
-    """
+    """An edit before an effect raises Diverged until `reuse` or `run_again` is chosen."""
     path = _source(stage)
     stage.killed_at(path, Point.AFTER_RECEIPT, "send", policy=policy)
     _edit(path, EARLIER)

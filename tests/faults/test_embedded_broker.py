@@ -83,9 +83,7 @@ def kill(info: ServerInfo, *which: str) -> None:
     "which", [("server",), ("supervisor",), ("server", "supervisor"), ("supervisor", "server")]
 )
 def test_a_broker_that_was_killed_is_there_again(data_dir, which):
-    """Whatever of server and supervisor is killed, the next write of whoever used it is stored, and
-    what was stored before is there.
-    """
+    """After server or supervisor is killed, the next write is stored and nothing is lost."""
     with hansard.connect("lab", data_dir=data_dir) as record:
         assert put(record, "a").position == 1
         info = running(data_dir)
@@ -162,9 +160,7 @@ def emptied(data_dir: Path) -> None:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("lose", [deleted, renamed, replaced, emptied])
 def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Callable[[Path], None]):
-    """Nothing is called recorded that stands in files that nobody can find any more; what stands in
-    their place is left alone, and who connects again works with that.
-    """
+    """A write into deleted files is an error, and files in their place are left alone."""
     with hansard.connect("lab", data_dir=data_dir) as record:
         put(record, "a")
         lose(data_dir)
@@ -224,9 +220,7 @@ def test_up_ends_where_its_files_are_gone(data_dir):
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path, data_dir, evidence, rounds):
-    """Agents, the server, its supervisor, both at once, at random: no acknowledged commit is lost,
-    none is stored twice, nobody who was not killed notices more than a pause.
-    """
+    """Whatever process is killed, no acknowledged commit is lost and none is stored twice."""
     number, chance = rounds(ROUNDS_QUICK, ROUNDS_FULL), random.Random(SEED)
     server, stop = Embedded(data_dir), tmp_path / "stop"
     tally = dict.fromkeys(("agent", "server", "supervisor", "both"), 0)

@@ -34,9 +34,7 @@ def _said(stage: Stage) -> tuple[str | None, list[str]]:
 def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(
     stage: Stage, when: str, peer: bool
 ) -> None:
-    """SIGKILL before or after the acknowledgement of its leaving: before it, the run is open for
-    it, whoever else leaves, until it is resumed; after it, the run has ended, if it was the last.
-    """
+    """A kill around an agent's leaving leaves all of the run's end on record, or none of it."""
     open_ = stage.record.run("w", run=stage.run, agent="lead", role="lead")
     if peer:
         open_.__enter__()
@@ -82,9 +80,7 @@ def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stag
 def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
     stage: Stage, when: str
 ) -> None:
-    """SIGKILL before or after the acknowledgement: the task and the agent's step agree; resumed,
-    the task is reopened once.
-    """
+    """A kill around reopening a task leaves both the task and its step changed, or neither."""
     child = stage.start(REOPENS, when=when, tag="task.reopened.v1")
     child.reach()
     child.kill()
@@ -112,9 +108,7 @@ def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
 def test_a_kill_of_who_says_so_leaves_it_said_once_or_not(
     stage: Stage, when: str, say: str, tag: str
 ) -> None:
-    """SIGKILL before or after the acknowledgement of a word from outside: it is on record or not,
-    and said again it is there once.
-    """
+    """A kill around an outside statement leaves it on record once or not at all."""
     with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
         lead.team.add("one")
         task = lead.team.claim()

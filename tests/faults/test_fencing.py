@@ -38,9 +38,7 @@ def _check_fenced(stage: Stage, old: Child, woken: Report, before: int) -> None:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("policy", ["pure", "idempotent", "reconcile", "once"])
 def test_one_stopped_before_its_intent_does_nothing_any_more(stage, evidence, policy):
-    """SIGSTOP, resume elsewhere, SIGCONT: the intent of the old one is refused, so that no tool
-    with effects runs. (`pure` has run before its only commit; that commit is refused.)
-    """
+    """A stopped process that was replaced has its intent refused, so no effect runs."""
     old = stage.frozen_at("matrix", Point.BEFORE_INTENT, policy=policy)
     before = len(read_acks(old.job.acks))
     report = stage.go_on("matrix", policy=policy)
@@ -70,10 +68,7 @@ def test_one_stopped_before_its_receipt_leaves_one_effect(stage):
     [pytest.param("once", 1, id="once"), pytest.param("idempotent", 1, id="key")],
 )
 def test_fencing_guards_the_record_and_not_the_world(stage, policy, keys):
-    """One stopped between intent and effect does its effect when it wakes: nothing can stop it.
-    That is why resuming asked about it first, and why an idempotent tool has a key. Its receipt
-    is refused.
-    """
+    """A process stopped after its intent still does its effect; only its receipt is refused."""
     old = stage.frozen_at("matrix", Point.AFTER_INTENT, policy=policy)
     before = len(read_acks(old.job.acks))
     report = stage.go_on("matrix", policy=policy)

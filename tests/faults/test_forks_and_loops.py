@@ -15,9 +15,7 @@ from hansard.domain.run import RunStatus
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
 def test_a_forked_child_connects_anew(stage, how):
-    """After a fork the child opens a record of its own and works; the parent goes on with its own;
-    the one that the child inherited is refused with the remedy, before any effect.
-    """
+    """A forked child connects on its own; the inherited record is refused before any effect."""
     report = stage.go_on("forks", how=how)
     assert (report.error, report.results) == ("", [7, 0, 14])
     [child] = stage.world.read("child")
@@ -37,9 +35,7 @@ async def test_connecting_inside_a_running_loop_is_refused(server, workspace):
 
 
 def test_a_record_used_inside_a_running_loop_is_refused(stage):
-    """Whatever would wait is refused, before a tool runs and before it counts as called: the same
-    call made from outside is the first of its kind, and resuming finds it.
-    """
+    """A sync record inside a running loop is refused before a tool runs or counts as called."""
     calls = []
 
     def work(session: hansard.Session) -> Any:
@@ -89,9 +85,7 @@ def test_the_sync_client_works_in_a_thread_beside_a_loop(stage):
 
 
 def test_a_record_of_another_event_loop_is_refused(server, workspace):
-    """At once and by name, whatever is asked of it or of its session, while its own loop runs and
-    after that has ended. Nothing of it is written, and the session goes on in its own loop.
-    """
+    """A record of another event loop is refused by name; nothing is written."""
     calls = []
 
     async def elsewhere(record: hansard.AsyncRecord, session: Any, send: Any) -> None:

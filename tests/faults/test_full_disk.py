@@ -86,9 +86,7 @@ def until(holds: Callable[[], object], what: str, within_s: float = NOTICED_S) -
 
 
 def filled(disk: Disk, obstacle: Path) -> None:
-    """Fill the disk until the server says that it cannot write: a projector beside it makes room
-    again where it deletes what it no longer needs. Something must be written meanwhile.
-    """
+    """Fill the disk until the server cannot write; something must be written meanwhile."""
 
     def said() -> bytes:
         disk.full()
@@ -139,9 +137,7 @@ async def everything(log: JetStreamLog) -> list[Stored]:
 
 @pytest.mark.slow
 async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
-    """While the disk is full, reads are answered and writes wait, of every kind; once there is room
-    they are stored, once, without anybody starting anything. What was said named disk and path.
-    """
+    """On a full disk reads are answered, and writes of every kind wait and are stored once."""
     async with opened(disk.folder / "data", disk_wait_s=60.0) as (host, log):
         first = await log.append(append(KeyStream("r1", "a")))
         disk.full()
@@ -171,9 +167,7 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
 
 @pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_unknown")
 async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
-    """The wait is bounded; what was sent is unknown and nothing else; the same commit, sent again
-    when there is room, is stored once.
-    """
+    """The wait is bounded and its outcome unknown; the same commit sent again is stored once."""
     async with opened(disk.folder / "data", disk_wait_s=0.2) as (host, log):
         await log.append(append(KeyStream("r1", "a")))
         disk.full()
@@ -224,9 +218,7 @@ async def test_a_transaction_that_finds_no_room_waits_for_it(disk: Disk):
 
 
 def test_a_step_whose_outcome_finds_no_room_waits_for_it(disk: Disk):
-    """The disk fills up between a step's intent and its outcome: the effect is not repeated, and
-    its outcome is on record as soon as there is room.
-    """
+    """An effect whose outcome finds no room is not repeated; the outcome is stored later."""
     data_dir = disk.folder / "data"
     effects: list[str] = []
     with hansard.connect("lab", data_dir=data_dir, disk_wait_s=60.0) as record:
@@ -254,9 +246,7 @@ def test_a_step_whose_outcome_finds_no_room_waits_for_it(disk: Disk):
 
 @pytest.mark.slow
 def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
-    """The agent is told, in bounded time, that its record is unknown; resumed when there is room,
-    without the effect a second time.
-    """
+    """An agent learns in bounded time that its record is unknown; the effect is not repeated."""
     data_dir = disk.folder / "data"
     effects: list[str] = []
 
@@ -285,9 +275,7 @@ def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
 
 
 def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
-    """nats-server says only that a store could not be made: what hinders it the disk tells; nothing
-    half-made is in the way afterwards.
-    """
+    """A workspace that finds no room names the disk, and can be made once there is room."""
     with hansard.connect("lab", data_dir=disk.folder / "data"):
         disk.full()
         with pytest.raises(NotWritable, match=FULL) as told:
@@ -302,9 +290,7 @@ def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
 
 @pytest.mark.parametrize("arguments", [("export", "r1", "-o"), ("run", "html", "r1", "-o")])
 def test_a_file_that_finds_no_room_is_not_there_in_part(disk: Disk, record, call, arguments):
-    """What stood there stands there still, nothing lies beside it, and the error says what to do;
-    with room the same command writes it.
-    """
+    """A file that finds no room leaves the old one as it was, and nothing beside it."""
     with record.run("w", run="r1", agent="a", role="r") as session:
         session.decide("Which?", selected="a", alternatives=["a", "b"])
         session.message("user", "x" * 30_000, tokens=3)
@@ -448,9 +434,7 @@ def test_a_read_only_disk_is_said(disk: Disk):
     quick="tests/faults/test_full_disk.py::test_a_batch_that_finds_no_room_is_not_there_in_part"
 )
 def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
-    """`hansard up` says why it does not project, once, and reaches the end of the log afterwards:
-    equal to tables that were never hindered.
-    """
+    """`hansard up` reports once why it does not project, and catches up by itself."""
     data_dir = disk.folder / "data"
     obstacle = data_dir / "server.obstacle"
     place = TableFiles.of(data_dir, "lab")
@@ -496,9 +480,7 @@ def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
 
 @pytest.mark.slow
 def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
-    """The tables' error names their path; once there is room they can be written, and hold what
-    they would have held.
-    """
+    """The error names the tables' path; once there is room they hold every row."""
     messages = Messages()
     for number in range(200):
         saved = CheckpointSaved(name=str(number), data=msgspec.Raw(BODY), fingerprint="")
@@ -526,9 +508,7 @@ def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
 def test_agents_go_on_by_themselves_once_there_is_room(
     disk: Disk, durability: Durability, tmp_path, evidence, rounds
 ):
-    """The disk is filled and freed under agents and writers of many streams: none of them ends,
-    nothing acknowledged is lost, nothing is stored twice.
-    """
+    """Agents and writers outlive a full disk: no commit is lost or stored twice."""
     server, stop = Embedded(disk.folder / "data"), tmp_path / "stop"
     obstacle = server.data_dir / "server.obstacle"
     agents, number = rounds(2, 8), rounds(1, 3)

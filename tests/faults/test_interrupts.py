@@ -67,9 +67,7 @@ def _settled(stage: Stage) -> None:
 @pytest.mark.thorough(quick="tests/faults/test_cancellation.py::test_while_the_outcome_is_recorded")
 @pytest.mark.parametrize(("policy", "point"), CELLS, ids=str)
 def test_what_an_interrupt_leaves(stage, policy, point):
-    """Before the body nothing is in doubt; in it, whatever is not `pure` is; after it the outcome
-    is recorded although nobody waits for it any more.
-    """
+    """Only an interrupt in the body of a tool that is not `pure` leaves a doubt."""
     left = CELLS[policy, point]
     _interrupted(stage, point, policy=policy)
     step = stage.view().agent("worker").steps.get(2)

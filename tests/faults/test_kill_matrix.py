@@ -71,9 +71,7 @@ def _tier(policy, point):
     ids=str,
 )
 def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, policy, point):
-    """`pure` runs again, `idempotent` runs again with its old key, `reconcile` asks the world,
-    `once` waits for a settlement; before the intent and after the receipt nothing is in doubt.
-    """
+    """A kill leaves what the effects policy promises, and resuming acts by that policy."""
     cell = CELLS[policy, point]
     stage.killed_at("matrix", point, policy=policy)
     assert len(stage.world.read()) == cell.killed
@@ -128,9 +126,7 @@ def test_what_a_kill_leaves_where_the_loop_sends(stage, point):
     ],
 )
 def test_what_a_kill_leaves_inside_of_a_thread_s_own_publish(stage, point, cell):
-    """Half of a commit's bytes are nothing, as before it; a commit whose answer nobody read
-    stands, as after it.
-    """
+    """Half of a commit's bytes are nothing; a commit whose answer was not read is stored."""
     stage.killed_at("matrix", point, policy="once")
     assert len(stage.world.read()) == cell.killed
     report = stage.go_on("matrix", policy="once")
@@ -226,9 +222,7 @@ LINES = [f"line {number}" for number in range(4)]
     ],
 )
 def test_a_stream_cut_by_a_kill(stage, policy, effects):
-    """The items that were handed on are on record; a `once` stream is in doubt and shows them,
-    the others begin again.
-    """
+    """A killed stream keeps its items; `once` is in doubt, the others begin again."""
     stage.killed_at("lines", Point.AFTER_EFFECT, "lines", policy=policy)
     step = stage.view().agent("worker").steps[1]
     assert [bytes(item).decode() for item in step.items] == ['"line 0"', '"line 1"']

@@ -25,9 +25,7 @@ COMMIT_S_MAX = 0.05
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_eight_processes_append_to_one_stream(stage, server, workspace, evidence, rounds):
-    """All that was appended is there, in versions 1..N without a hole; each process finds its own
-    in its own order; and all of them, reading or following, see one order.
-    """
+    """Eight writers fill versions 1 to N without a hole, and all readers see one order."""
     share = SHARE_FULL if rounds(1, ROUNDS_FULL) == ROUNDS_FULL else SHARE_QUICK
     total = PROCESSES * share
     within_s = 30 + total * COMMIT_S_MAX

@@ -72,9 +72,7 @@ def part(servers: Cluster, chance: random.Random) -> str:
 
 
 class Writers:
-    """Programs that append from their own threads, over the loop and in atomic batches. One that
-    gives up, since it cannot know whether its commit is stored, is followed by another.
-    """
+    """Programs that append in each way; a new one follows each that gives up."""
 
     def __init__(self, servers: Cluster, folder: Path) -> None:
         self._stop = folder / "stop"
@@ -125,9 +123,7 @@ class Writers:
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_nothing_acknowledged_is_lost_in_a_one_way_partition(tmp_path, rounds, evidence):
-    """While servers do not hear each other in one direction: each acknowledged commit is in the log
-    at its position, byte for byte, none is there twice, and no stream has a hole.
-    """
+    """In a one-way partition each acknowledged commit is stored once, at its position."""
     number, chance = rounds(1, 30), random.Random(SEED)
     parted: list[str] = []
     with cluster.running(tmp_path / "cluster", linked=True) as servers:

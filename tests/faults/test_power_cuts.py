@@ -52,9 +52,7 @@ class Writers:
         self.server.login["durability"] = durability
 
     def until_cut(self, number: int, seconds: float, synced_s: float = 0.0) -> list[Acked]:
-        """Write for some time, cut the power and restore it. Return what was acknowledged at least
-        `synced_s` before.
-        """
+        """Write, cut the power, restore it; return what was acknowledged `synced_s` before."""
         folder = self._folder / f"round{number}"
         folder.mkdir()
         stage, stop = Stage(self.server, folder, "lab"), str(folder / "stop")
@@ -105,9 +103,7 @@ def test_what_was_acknowledged_under_strict_outlives_a_power_cut(disk, tmp_path,
 
 
 def test_a_new_workspace_under_relaxed_is_there_after_a_power_cut(disk, tmp_path):
-    """Stream metadata is as durable as messages: a new workspace can be opened, and holds what was
-    acknowledged a second before the cut.
-    """
+    """A new workspace survives a power cut with what was acknowledged a second before."""
     writers = Writers(disk, tmp_path, "relaxed")
     acks = writers.until_cut(0, NEW_FILES_S, SYNCED_S)
     commits = whole_log(writers.server, "lab")

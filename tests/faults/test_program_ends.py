@@ -90,10 +90,7 @@ def _check(stage: Stage, shape: str) -> float:
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_program_ends_by_itself(stage: Stage, shape: str) -> None:
-    """A stream half read, a session never closed, SIGTERM in asyncio, a forked child that exits:
-    nothing waits for ever, the run's end is on record where its session ended, and a warning says
-    so where it did not.
-    """
+    """No program waits for ever; the run's end is on record, or a warning names it."""
     assert _check(stage, shape) < PATIENT_S
 
 
@@ -116,9 +113,7 @@ def test_a_program_ends_within_two_seconds(
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["error", "half_read_async"])
 def test_a_half_read_stream_of_a_pure_tool_is_never_in_doubt(stage: Stage, shape: str) -> None:
-    """`effects="pure"` is how a tool says that reading a part of it is safe: no step is left open,
-    and nobody is asked.
-    """
+    """A half-read stream of a `pure` tool leaves no open step."""
     _ended(stage, shape, effects="pure")
     steps = stage.view().agent("agent").steps.values()
     assert [step.status for step in steps if step.streamed] == [StepStatus.COMPLETED]

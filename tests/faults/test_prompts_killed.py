@@ -22,9 +22,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path, kill: str):
-    """SIGKILL after a part is stored and before the event that names it, or after an event: the
-    next session goes on, every call's prompt reads back, and no part is stored twice.
-    """
+    """After a kill each call's prompt reads back, and no part is stored twice."""
     folder = tmp_path / "data"
 
     def told(where: str) -> int:

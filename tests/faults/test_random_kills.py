@@ -115,10 +115,7 @@ def _check(stage: Stage, tally: Tally) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, rounds):
-    """Resumed until it is done, a run has the results of an undisturbed one; no `once` or
-    `reconcile` step has happened twice, an `idempotent` one has kept its key, and no event that
-    a process saw acknowledged is lost.
-    """
+    """A run killed at random ends with the results of an undisturbed one, each effect once."""
     kills, chance, tally = (
         rounds(KILLS_QUICK, KILLS_FULL),
         random.Random(random.getrandbits(32)),

@@ -41,9 +41,7 @@ def alarm() -> Iterator[Any]:
 def test_an_error_of_a_signal_handler_ends_no_session(
     record: hansard.Record, alarm: Any, effects: str
 ) -> None:
-    """Where it comes during a step, the program may catch it and go on: it is not raised again, and
-    the session takes calls, facts and its end.
-    """
+    """An error raised by a signal handler in a step is not raised again; the session goes on."""
     hits = 0
     for number in range(TRIES):
         with record.run("limits", run=f"r{number}") as session:

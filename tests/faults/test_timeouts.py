@@ -208,9 +208,7 @@ def test_of_an_async_body_in_the_sync_client(stage):
     ],
 )
 def test_errors_of_a_once_tool(stage, error, status, safe, calls):
-    """A broken connection is a doubt; `NotDone` and declared errors are not, and may be retried;
-    any other error fails the step, whose effect is then unknown and is not repeated.
-    """
+    """A broken connection is a doubt; declared errors may be retried; others fail the step."""
     made = []
 
     def declare(session: hansard.Session) -> Any:

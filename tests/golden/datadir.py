@@ -79,11 +79,7 @@ def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
     before, sys.argv = sys.argv, argv
     code: Any = 0
     try:
-        with (
-            log_of_its_own(),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
+        with log_of_its_own(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main()
     except SystemExit as left:
         code = left.code or 0
@@ -98,9 +94,7 @@ def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
 
 
 def answers(home: Path, before: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What the command line says of each workspace, and of its runs at several points; of tables
-    that had fewer columns `before`, by those.
-    """
+    """Return what the command line answers about each workspace and its runs at several points."""
     known = before or {}
     with hansard.connect(WORKSPACE, data_dir=home):  # held open, so that its server stays
         told = {
@@ -149,9 +143,7 @@ def tags(ask: Ask) -> dict[str, int]:
 
 
 def _questions(ask: Ask) -> Iterator[tuple[tuple[str, ...], str, int]]:
-    """What is asked of which run at which position: the state of each at its newest, of some also
-    where it had come to a third and two thirds; its board and its tasks where it has any.
-    """
+    """List the questions: each run at its newest and, for some, at one and two thirds."""
     asked = """
         SELECT run, list_sort(list(DISTINCT position)),
             bool_or(type LIKE 'board.%'), bool_or(type LIKE 'task.%')
@@ -172,10 +164,7 @@ def _questions(ask: Ask) -> Iterator[tuple[tuple[str, ...], str, int]]:
 
 
 def tables(ask: Ask, known: Tables | None = None) -> Tables:
-    """Each table and view: its columns, how many rows, and their digest in an order of their own.
-
-    Of `known` ones only those, by the columns that they had.
-    """
+    """Return the columns, row count and digest of each table and view, or of the `known` ones."""
     if known is None:
         asked = (
             "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2"
@@ -197,9 +186,7 @@ def _digest(ask: Ask, table: str, columns: list[str]) -> dict[str, Any]:
 
 
 def missing(then: Any, now: Any, path: str = "") -> Iterator[str]:
-    """What was answered then and is not now: each thing that a table of names had must be there;
-    new names may be.
-    """
+    """Return what was answered before and is missing now; new names may appear."""
     if isinstance(then, dict) and isinstance(now, dict):
         for name, value in then.items():
             if name not in now:

@@ -198,9 +198,7 @@ def answered(record: hansard.Record, answer: Any) -> None:
 
 
 def prompts(record: hansard.Record) -> None:
-    """A prompt that grows call by call, recorded by what was appended; a payload as a blob; a name
-    too long for a subject; and texts of every script.
-    """
+    """Record a growing prompt, a blob, a name too long for a subject, and all scripts."""
     with record.run("prompts", run="prompts", agent="n" * 200, role="r") as session:
 
         @session.tool(effects="pure", kind="model")
@@ -244,9 +242,7 @@ def restricted(house: House) -> None:
 
 
 def strange() -> None:
-    """What no call writes: what a budget was spent on, an event of a newer version, one that counts
-    nowhere since versions before it are missing.
-    """
+    """Write what no call writes: spent budgets, a newer event, one without its predecessors."""
     with hansard.connect("odd", data_dir=HOME) as record:
         with record.run(
             "w", run="newer", agent="a", role="r", gate=[hansard.budget("few", 9)]

@@ -29,10 +29,7 @@ GOLDEN: dict[str, tuple[str, StreamId]] = {
         "hansard.lab.run.r1.agent.assistant.assistant.3",
         AgentStream("r1", "assistant", "assistant"),
     ),
-    "long-name.v1": (
-        f"hansard.lab.run.r1.agent.role.{DIGEST}.1",
-        AgentStream("r1", "role", LONG),
-    ),
+    "long-name.v1": (f"hansard.lab.run.r1.agent.role.{DIGEST}.1", AgentStream("r1", "role", LONG)),
 }
 
 

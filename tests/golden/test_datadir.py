@@ -106,9 +106,7 @@ def test_every_kind_of_event_is_in_it(then: Answers):
 def test_it_is_read_as_it_was(
     then: Answers, now: Callable[[str], Answers], workspace: str, part: str
 ):
-    """Nothing that was said is gone or different: findings, rows of tables, states at points. The
-    version of the schema, and which words describe which event, are not part of the record.
-    """
+    """Findings, rows and states are as before; the schema version may differ."""
     told = then[workspace][part]
     if part == "tables":
         told = {name: rows for name, rows in told.items() if name not in OURS | OTHERWISE}

@@ -17,18 +17,14 @@ EVENTS = Path(__file__).parent / "events"
 
 @pytest.mark.parametrize("which", Schema)
 def test_what_is_published_is_what_the_types_say(which: Schema):
-    """`docs/schema` is made by `hansard schema`; run that again where a type has changed. It is a
-    schema by the published one of its draft.
-    """
+    """`docs/schema` is what `hansard schema` prints, and is a valid schema."""
     stored = msgspec.json.decode((DOCS / f"{which.value}.schema.json").read_bytes())
     assert stored == schema(which), f"hansard schema {which.value}"
     jsonschema.Draft202012Validator.check_schema(stored)
 
 
 def test_every_event_of_the_golden_files_is_valid():
-    """Each type of event, with all of its fields and with the least, in all forms it ever had: held
-    against the part of its tag, which is one of those that an event may be.
-    """
+    """Every golden event, full or least, is valid by the part of the schema for its tag."""
     seen: set[str] = set()
     for path in sorted(EVENTS.iterdir()):
         tag = path.name.removesuffix(".json").rpartition(".")[0]

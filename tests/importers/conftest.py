@@ -35,10 +35,7 @@ def workspace() -> str:
 
 @pytest.fixture
 def bring_in(
-    home: Path,
-    workspace: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    home: Path, workspace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
     """Run `hansard import` in this process: `bring_in("chat-jsonl", file)`."""
 

@@ -167,9 +167,7 @@ def test_a_run_lasts_from_its_first_message_to_its_last(call: Call, tmp_path: Pa
 
 
 def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_path: Path):
-    """Told with the run that has it, in one file and in a later one; nothing is half there. The
-    same again is no conflict, nor is the name under another arm.
-    """
+    """A name with other content is a conflict that names its run; equal content is none."""
     one = {"run": "chat-1", "messages": [ASKED]}
     other = one | {"messages": [ASKED, ASKED]}
     file = written(tmp_path, one, other)
@@ -210,9 +208,7 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
 def test_no_guesses_stops_where_something_would_be_assumed(
     call: Call, tmp_path: Path, record: dict[str, Any], said: str
 ):
-    """With the message, what would be assumed and the remedy; what stands before it stays, and the
-    rest is not read. Without it the same is said at the end and is on record.
-    """
+    """`--no-guesses` stops at the first assumption; without it all are listed and recorded."""
     good = {"messages": [ASKED | {"timestamp": "2025-01-01T00:00:00Z"}]}
     file = written(tmp_path, good, record, good | {"task": "after"})
     stopped = call("import", "chat-jsonl", file, "--no-guesses")

@@ -63,9 +63,7 @@ def test_importing_again_changes_nothing(bring_in, home, workspace, file):
 
 
 def test_the_same_record_twice_is_one_run(bring_in, home, workspace, tmp_path, file):
-    """Twice in a file, in two files, and with other spellings of the same values: counted, and in
-    the log once.
-    """
+    """A record that appears twice, however it is spelled, is counted and stored once."""
     twice = written(tmp_path / "twice.jsonl", [*GOOD, dict(reversed(GOOD[2].items()))])
     told = bring_in("chat-jsonl", twice, file, "--json")
     [summary] = told.lines
@@ -348,9 +346,7 @@ def test_control_characters_of_a_record_are_shown_not_obeyed(bring_in, tmp_path)
 def test_a_run_that_others_wrote_to_is_told_and_the_rest_is_imported(
     bring_in, home, workspace, tmp_path
 ):
-    """Where another commit has a version that the import needs, that run is bad; all others are
-    there.
-    """
+    """A run with a foreign commit is reported as bad; all others are imported."""
     first = chat(says("user", "x"), run="met")
     run = made(first)
 

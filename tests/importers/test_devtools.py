@@ -62,9 +62,7 @@ def cache_of(record: Record) -> ActionCache:
 def test_a_recording_is_a_run_whose_actions_are_a_cache(
     record: Record, call: Call, tmp_path: Path
 ) -> None:
-    """Each step that acts on a page is one, by all that says where; a password is a secret by
-    name, in no event; what is assumed is counted; the same file again changes nothing.
-    """
+    """Acting steps are actions, passwords named secrets; a second import adds nothing."""
     done = imported(call, tmp_path, whole("http://127.0.0.1:9/form.html"))
     assert done.code == 0
     assert done.lines[-1]["assumed"] == {MASKED: 1, FILLED: 1, NOT_DONE: 1}
@@ -101,9 +99,7 @@ def _events(call: Call, tmp_path: Path, run: str) -> list[Path]:
 def test_what_a_recording_does_not_say_is_counted_or_refused(
     record: Record, call: Call, tmp_path: Path
 ) -> None:
-    """Keys, with those that are held, go to the element of the step before; a frame is taken by its
-    place; what no replay does is a message. With --no-guesses nothing is brought in.
-    """
+    """Unmapped steps are messages and counted; with --no-guesses nothing is imported."""
     told = recording(
         at("click", "#a", frame=[1], **POINT),
         {"type": "keyDown", "target": "main", "key": "Shift"},

@@ -25,9 +25,7 @@ HOSTILE = [
     pytest.param(b'{"messages":' * 100_000, "nested too deep", id="100,000 objects"),
     pytest.param(content(b"[" * 100_000 + b"]" * 100_000), "nested too deep", id="deep content"),
     pytest.param(
-        content(b"[" * 200 + b"]" * 200),
-        "messages[0]: message[1]",
-        id="deeper than a value may be",
+        content(b"[" * 200 + b"]" * 200), "messages[0]: message[1]", id="deeper than a value may be"
     ),
     pytest.param(
         b'{"messages": [], "outcome": {"error": %b}}' % (b"[" * 500 + b"]" * 500),
@@ -84,9 +82,7 @@ HOSTILE = [
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, line, reason):
-    """Whatever stands in a line, it is told with its number, and the good lines around it are
-    imported.
-    """
+    """Each bad line is reported with its number, and the good lines are imported."""
     path = tmp_path / "chats.jsonl"
     path.write_bytes(GOOD + b"\n" + line.replace(b"\n", b"") + b"\n" + GOOD + b" ")
     told = bring_in("chat-jsonl", path)
@@ -102,9 +98,7 @@ def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, l
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line, reason):
-    """In a tau-bench file, what is wrong inside one run is that run's; what breaks the document is
-    the file's. Nothing of a broken document is imported.
-    """
+    """An error inside a run rejects that run; one of the document rejects the file."""
     path = tmp_path / "tau.json"
     good = b'{"task_id": 1, "traj": [], "reward": %d}'
     path.write_bytes(b"[" + good % 0 + b"," + line + b"," + good % 1 + b"]")
@@ -196,9 +190,7 @@ def test_a_file_that_is_cut_off_loses_only_its_last_record(bring_in, tmp_path):
 
 @pytest.mark.real
 def test_the_json_test_suite_as_lines(bring_in, tmp_path, real_data):
-    """Each of its files as one line: none breaks the import, none is half there, and what is a good
-    JSON document without being a run is told as such.
-    """
+    """Each file of the JSON test suite as a line is imported whole or reported."""
     files = sorted((real_data / "json-adversarial").rglob("*.json"))
     assert len(files) > 100
     lines = [file.read_bytes().replace(b"\n", b" ").replace(b"\r", b" ") for file in files]

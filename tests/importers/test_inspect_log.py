@@ -61,9 +61,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def test_a_sample_is_a_run():
-    """The sample is the task, the epoch the trial, the scores are metrics, as Inspect counts them,
-    and what the log says of the sample are labels.
-    """
+    """Sample, epoch, scores and log become task, trial, metrics and labels."""
     made = read(CORRECT)
     assert sorted(made) == ["3", "small", "unlucky"]
     state = runs.fold(runs.initial(), events(made["small"], "life"))
@@ -323,9 +321,7 @@ def test_a_log_is_read_from_a_named_pipe():
 
 
 def test_two_logs_are_compared_as_an_analyst_would(bring_in, home, workspace):
-    """Each log an arm: the means are the accuracies that Inspect gives, a second import adds
-    nothing, and costs and tokens stand beside.
-    """
+    """Each log is an arm: accuracies are Inspect's, and a second import adds nothing."""
     for path, arm in ((CORRECT, "correct"), (WRONG, "wrong")):
         told = bring_in(path, "--experiment", "sums", "--arm", arm)
         assert told.out == (

@@ -68,9 +68,7 @@ def undisturbed(home, file):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, rounds):
-    """SIGKILL once a random part of it is stored, then once to the end: every commit is there
-    once, and equal to an undisturbed import's but for its clock.
-    """
+    """An import killed at random and run again stores every commit once."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     data = file.read_bytes()
@@ -106,10 +104,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
 def test_a_recording_whose_import_is_killed_is_there_whole_or_not_and_then_once(
     home, workspace, tmp_path, evidence, every
 ):
-    """SIGKILL while the import of a recording of Chrome DevTools sends to the broker, each time or
-    each eighth, with half of it sent: the run is there whole or not at all, and done again it comes
-    to the log of an import that nobody killed.
-    """
+    """A killed import of a recording leaves the run whole or absent; run again it is complete."""
     file = tmp_path / "flow.json"
     file.write_text(json.dumps(whole("http://127.0.0.1:9/form.html")))
 

@@ -99,9 +99,7 @@ def test_a_step_is_the_call_and_its_result():
 
 
 def test_what_is_not_mapped_stays_with_the_message():
-    """Every field of a message but role, content, time, cost and counted usage is kept as it is,
-    nulls included; the content, too.
-    """
+    """Each unmapped field of a message, nulls included, stays in its `fields`."""
     more: dict[str, Any] = {
         "refusal": None,
         "annotations": [],
@@ -171,9 +169,7 @@ def test_usage_is_numbers_by_name(said, usage, kept):
     ],
 )
 def test_what_a_source_claims_about_time_is_occurred_at(timestamp, occurred_at):
-    """A message's timestamp stands beside each of its events as it was written; the first one's is
-    the run's begin, too, the last one's its end. Where a source has none, there is none.
-    """
+    """A message's timestamp is the `occurred_at` of its events, first and last of its run."""
     record = chat(asks(call("c", "t"), timestamp=timestamp), answer("c", "r"), outcome={})
     out = made(record)
     claimed = [[e.occurred_at for e in append.commit.events] for append in out.appends]
@@ -294,9 +290,7 @@ def test_a_tool_that_says_error_failed():
 
 
 def test_a_message_goes_to_the_agent_it_names():
-    """A name in `roles` is another agent of the run, with a stream of its own; its tools' results
-    follow it there. Any other name is the message's own affair.
-    """
+    """A name in `roles` is an agent with its own stream; any other stays in the message."""
     out = made(
         chat(
             says("user", "hello", name="ann"),
@@ -330,9 +324,7 @@ def test_a_message_goes_to_the_agent_it_names():
 
 
 def test_an_agent_without_a_part_does_not_join():
-    """Where all messages are other agents', and none is named as the run's own, there is no
-    `assistant`.
-    """
+    """Where each message has another agent, there is no `assistant`."""
     record = chat(says("user", "x", name="a"), roles={"a": "r", "b": "r"})
     assert [event.agent for event in of_type(made(record), AgentJoined)] == ["a", "b"]
     record["messages"].append(says("user", "y"))
@@ -357,11 +349,7 @@ def test_the_life_says_what_the_run_was():
     state = life(chat(experiment="e", arm="a", task=7, trial=2))
     assert state.workflow == "w"
     assert state.assigned == RunAssigned(experiment="e", arm="a", task="7", trial=2)
-    assert state.labels == {
-        "source": "chat-jsonl",
-        "source_file": "some.jsonl",
-        "source_run": "r",
-    }
+    assert state.labels == {"source": "chat-jsonl", "source_file": "some.jsonl", "source_run": "r"}
     assert state.roster == {"assistant": "assistant"}
 
 
@@ -373,9 +361,7 @@ def test_what_is_not_known_is_not_assigned():
 
 
 def test_the_importer_fills_in_what_a_record_does_not_say():
-    """--experiment and --arm stand in where a record is silent, and make the same run as a record
-    that says it; one that says another is refused.
-    """
+    """--experiment and --arm fill gaps, and are refused where the record differs."""
     given_ = Given("e", "a")
     assert life(chat(), given_).assigned == RunAssigned(experiment="e", arm="a")
     assert made(chat(), given_).run == made(chat(experiment="e", arm="a")).run
@@ -397,9 +383,7 @@ def test_the_importer_fills_in_what_a_record_does_not_say():
     ],
 )
 def test_how_a_run_ended_is_what_its_outcome_says(outcome, status, scores):
-    """Without an outcome the run stays open; an error that is not null is a failure; the rest are
-    metrics, true is 1, and null is missing.
-    """
+    """No outcome leaves a run open, an error fails it, and the rest are metrics."""
     state = life(chat(outcome=outcome))
     assert state.status == status
     wanted = {"reward": 0.5, "n": 3, "won": 1, "lost": 0} if scores is None else scores
@@ -422,9 +406,7 @@ def test_a_metric_is_a_finite_number(value):
 
 
 def test_ids_derive_from_the_content_alone():
-    """The same values in another order or at another time are the same commits; anything else in a
-    record makes another run.
-    """
+    """Equal values give equal commits at any time; any other value makes another run."""
     record = chat(asks(call("c", "t")), answer("c", 1.50), trial=1, outcome={"reward": 1})
     turned = json.loads(json.dumps(dict(reversed(record.items()))).replace("1.5,", "1.50,"))
     later = made(turned, at=datetime(2027, 1, 1, tzinfo=UTC))
@@ -439,9 +421,7 @@ def test_ids_derive_from_the_content_alone():
 
 
 def test_ids_never_change():
-    """An import that was begun with one version goes on with another: these are the storage
-    format.
-    """
+    """The ids of an import are part of the storage format."""
     out = made(chat(says("user", "hi"), experiment="é", outcome={"reward": 0.5}))
     first = out.appends[0].commit
     assert (out.run, first.id, first.events[1].id) == GOLDEN
@@ -463,9 +443,7 @@ def test_ids_are_unique():
 
 
 def test_large_contents_are_blobs():
-    """What is over 64 KiB is stored beside the log, once for the result and the message of a
-    tool.
-    """
+    """Content over 64 KiB is one blob, shared by a tool's result and message."""
     big = "x" * 100_000
     out = made(chat(says("system", big), asks(call("c", "t")), answer("c", big, y=[big])))
     assert len(out.blobs) == 4
@@ -559,9 +537,7 @@ messages = st.one_of(
 @pytest.mark.slow
 @given(st.lists(messages, max_size=12), st.booleans())
 def test_any_chat_is_what_sessions_could_have_told(said, ended):
-    """Whatever a chat holds, its streams fold, follow the domain's rules, and every call key,
-    fingerprint and digest derives again; messages and calls are all there.
-    """
+    """Any chat folds by the domain's rules, and each of its calls derives again."""
     record = chat(*said, roles={"a": "r"}, **({"outcome": {}} if ended else {}))
     out = made(record)
     check_lawful(out)

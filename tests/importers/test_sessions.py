@@ -58,10 +58,7 @@ async def act(session: Any, ran: list[str]) -> None:
 
 
 def test_keys_and_fingerprints_are_those_of_a_session(home, workspace):
-    """A session that makes the same calls in the same way, and states the same messages, has the
-    same call keys and fingerprints: so an edit is noticed in an imported run as in any other. Only
-    a message between results that overlap is unordered where the session had them all.
-    """
+    """Imported calls and messages have the keys and fingerprints of a session's own."""
 
     async def run() -> str:
         async with (
@@ -93,9 +90,7 @@ def test_keys_and_fingerprints_are_those_of_a_session(home, workspace):
 def test_an_agent_resumes_an_imported_run_without_running_its_tools(
     home, workspace, bring_in, tmp_path
 ):
-    """The calls of an imported run answer from the record, in any order of the overlapping ones;
-    messages that stand are not stated again.
-    """
+    """A session answers the calls of an imported run from the record."""
     record_ = {**CHAT}
     del record_["outcome"]
     told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record_]))

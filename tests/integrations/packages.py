@@ -18,9 +18,7 @@ def imported(name: str) -> None:
 
 @contextlib.contextmanager
 def forked_with(*names: str) -> Iterator[None]:
-    """Programs of a `Stage` are forks of a process that has imported these packages, too: each
-    would take seconds for that. `make test-full` starts each afresh.
-    """
+    """Fork the programs of a `Stage` from a process that has imported these packages."""
     if _warm._none_is_forked():
         yield
         return

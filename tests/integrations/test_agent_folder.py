@@ -126,9 +126,7 @@ def grant_one(record: Record) -> None:
 def test_a_folder_is_an_agent_whose_every_action_is_on_record(
     record: Record, call: Call, provider: Provider, folder: Path, sent: Path
 ):
-    """Its instructions, skill, subagent and two of nine tools; `interrupt_config` asks, and each
-    answer is paid for once, through a grant and a start that repeats all of it.
-    """
+    """Instructions, skills, tools and grants of an agent folder are on record, each paid once."""
     record.memory("agent/clerk").set_policy("off", by="ann", untrusted=["AGENTS.md"])
     rules = folder.parent / "rules.toml"
     rules.write_text('[effects]\nsend = "idempotent"\n')
@@ -198,9 +196,7 @@ def test_an_agent_that_asks_nobody_waits_for_nobody(
 def test_killed_and_gone_on_with_no_answer_on_record_is_paid_for_again(
     stage: Stage, provider: Provider, folder: Path, sent: Path, when: str, step: int, evidence: Any
 ):
-    """SIGKILL around an append, again and again: it ends as undisturbed, its memory is changed
-    once, and only an answer that was not yet on record is asked for a second time.
-    """
+    """Killed again and again it ends as undisturbed; only unrecorded answers are paid twice."""
     tools = json.loads((folder / "tools.json").read_text())
     (folder / "tools.json").write_text(json.dumps({**tools, "interrupt_config": {}}))
     clerk = stage.record.memory("agent/clerk")
@@ -231,9 +227,7 @@ def test_killed_and_gone_on_with_no_answer_on_record_is_paid_for_again(
 def test_what_is_no_agent_is_told_with_the_remedy(
     call: Call, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """An empty folder, a tool that its server does not have, files that are not valid, no model,
-    and no deepagents.
-    """
+    """Each mistake in an agent folder is an error with its remedy."""
     empty = tmp_path / "empty"
     empty.mkdir()
     found = call("agent", "run", empty, "x")

@@ -24,9 +24,7 @@ STOPS = (2, 5, 20)
     quick="tests/prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
 )
 def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path, evidence):
-    """Each instruction that COPRO tries is a version, made of the best before it; killed where it
-    asks and begun again, it asks nothing twice, and comes to what one comes to that nobody killed.
-    """
+    """COPRO killed and resumed asks nothing twice, and reaches the undisturbed result."""
     packages = tmp_path / "packages"
     told = ["--quiet", "--require-hashes", "--requirement", str(LOCKED), "--target", str(packages)]
     install = [sys.executable, "-m", "pip", "install", *told]

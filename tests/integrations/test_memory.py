@@ -183,9 +183,7 @@ def test_each_call_is_a_step_of_the_agent(record, session):
 
 
 def test_no_page_that_asks_to_be_remembered_reaches_a_file_by_the_tool(record, rounds):
-    """A model that believes each page (in a quick run every fifteenth): it is asked about, with
-    approval off, and nobody answers. Other ways: tests/memory/test_injected.py.
-    """
+    """No page makes the memory tool write without approval."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
     from hansard.integrations.memory.anthropic_tool import (  # noqa: PLC0415 -- takes a second
@@ -225,9 +223,7 @@ Model = Callable[[Results], dict[str, Any]]
 
 @contextmanager
 def served(model: Model) -> Iterator[tuple[str, list[Any], Results]]:
-    """A server that answers as anthropic's does; its address, the requests that it had, and what
-    the tool said in them.
-    """
+    """Serve answers in Anthropic's form; give the address, the requests, and tool results."""
     asked: list[dict[str, Any]] = []
     told: Results = []
 

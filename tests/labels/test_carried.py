@@ -280,9 +280,7 @@ class Play:
 @given(steps)
 @settings(deadline=None)
 def test_any_order_of_any_writers(told: Sequence[tuple[str, int, str]]) -> None:
-    """Sessions of one principal, in as many processes, that know of each other what they read last:
-    whatever is stored has the label that the principal carries at that position.
-    """
+    """Whatever the order, each commit has the label that its principal carries there."""
 
     async def play() -> None:
         desk = Desk()

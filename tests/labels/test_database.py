@@ -1,6 +1,4 @@
-"""A role's tables hold nothing of what it is not cleared for, whatever its rules let it see; and
-what that is has no influence on what it is told.
-"""
+"""A role's tables hold nothing above its clearance, and nothing above it influences them."""
 
 import pytest
 

@@ -41,9 +41,7 @@ with hansard.connect(sys.argv[1], data_dir=sys.argv[2]) as record:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("round_", range(min(ROUNDS, 3)))
 def test_after_a_kill_no_commit_is_labelled_too_low(record, data_dir, workspace, round_):
-    """Killed twice, at any moment around and after the secret was read; the one that goes on writes
-    under what the first was shown.
-    """
+    """After two kills the agent writes under the label of what it was shown."""
     rng = random.Random(round_)
     for turns in (rng.randrange(2, 8), rng.randrange(5, 12)):
         with subprocess.Popen(

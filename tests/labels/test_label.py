@@ -1,6 +1,4 @@
-"""Labels are a lattice: joining them loses nothing, and what may be told of one may be told of all
-below it.
-"""
+"""Labels are a lattice: a join loses nothing and may go where all parts may."""
 
 import msgspec
 import pytest

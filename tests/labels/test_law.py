@@ -92,17 +92,13 @@ class World:
         self.shown[name] = join(self.shown[name], *labels)
 
     def act(self, number: int, kind: str, name: str, what: str) -> None:
-        """Do something, and count what it has shown. What a resumed session asks in the words of
-        the one before it is told again, and not done.
-        """
+        """Perform an action and record what it showed; a resumed session is shown it again."""
         if kind in ("inbox", "claim", "remove") and name in self.resumed:
             return
         getattr(self, f"_{kind}")(self.sessions[name], name, what, number)
 
     def check(self, before: dict[str, Label]) -> None:
-        """Each commit since is as high as all that its agent was shown before; the last of an
-        agent's stream as high as what it was shown by now; and the agent is labelled no higher.
-        """
+        """Check each new commit's label against all that its agent was shown."""
         news = [each for each in history(self.record, self.run) if each.position > self.position]
         for stored in news:
             author, label = stored.commit.actor.agent, stored.commit.label or LOWEST

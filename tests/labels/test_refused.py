@@ -1,6 +1,4 @@
-"""What an agent was shown goes to nobody who is not cleared for it: the refusal is on record, and
-nothing else is.
-"""
+"""What an agent was shown goes to nobody uncleared; the refusal alone is on record."""
 
 import pytest
 
@@ -98,9 +96,7 @@ def test_a_hand_off_is_refused(record, pair):
 
 
 def test_who_is_not_cleared_reads_nothing_of_it(record, pair):
-    """Neither keys nor tasks nor messages that were sent to somebody whose role is not known yet;
-    what it is refused has shown it nothing.
-    """
+    """An uncleared role reads no such key, task or message, and carries nothing from it."""
     ada, cyd = pair
     ada.board.put("open", 1)
     ada.team.add("clear")
@@ -190,9 +186,7 @@ def test_explain_says_that_the_clearance_decided(record, pair, call):
 
 
 def test_what_it_is_not_cleared_for_never_comes(pair):
-    """A key or a task labelled above the role's clearance is waited for in vain; whoever is
-    cleared is told that it came, and counts as shown what it waited for.
-    """
+    """An uncleared role waits in vain; a cleared one is woken and labelled."""
     ada, cyd = pair
     read_secret(ada)
     ada.board.put("k", 1)

@@ -1,6 +1,4 @@
-"""A label goes along with what is derived: from a tool to an agent, to what it writes, to who reads
-that, to what is decided of it; over resumption, fork, tasks, messages and views.
-"""
+"""Labels travel from tools to agents, writes, readers, decisions, forks, tasks and views."""
 
 import json
 import time

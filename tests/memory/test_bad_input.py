@@ -20,11 +20,7 @@ FILES = {
     "binary": ("notes/c.md", b"\x89PNG\r\n\0\0", r"no UTF-8: byte 0 is 0x89|NUL byte at 6"),
     "NUL": ("notes/b.md", b"a\0b", r"binary.*NUL.*(by reference|text)"),
     "latin-1": ("notes/b.md", b"caf\xe9", r"no UTF-8: byte 3 is 0xE9|0xe9 at 3.*save it as UTF-8"),
-    "UTF-16": (
-        "notes/b.md",
-        "hi".encode("utf-16"),
-        r"byte 0 is 0xFF|UTF-16.*as UTF-8",
-    ),
+    "UTF-16": ("notes/b.md", "hi".encode("utf-16"), r"byte 0 is 0xFF|UTF-16.*as UTF-8"),
     "YAML bomb": (SKILL, HEAD + BOMB + b"---\n", r"SKILL\.md:4: yaml\.anchor: '&a0'.*no anchors"),
     "YAML object": (
         SKILL,

@@ -24,9 +24,7 @@ PROGRAM = Path(__file__).with_name("programs") / "behind.py"
 def test_what_is_acknowledged_is_read_at_once_and_stands_in_the_log_once_flushed(
     record: Record, tmp_path: Path
 ):
-    """Reads have what waits; a change that cannot be made now is refused at once; who opens the
-    journal twice is told.
-    """
+    """Acknowledged changes are read at once and flushed to the log; a bad one is refused."""
     space, other = record.memory(SPACE), record.memory(SPACE)
     other.create("b.md", "theirs\n", by="eve")
     space.follow()
@@ -120,14 +118,9 @@ def test_no_two_spaces_have_one_journal(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.long
 def test_killed_at_any_point_of_the_journal_nothing_acknowledged_is_lost_or_doubled(
-    record: Record,
-    tmp_path: Path,
-    rounds: Callable[[int, int], int],
-    evidence: Evidence,
+    record: Record, tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
 ):
-    """SIGKILL at point after point, over the same journal: what was acknowledged is in the log once
-    the next one has gone on, in order, once each; of a change that was not, all or nothing.
-    """
+    """Killed at any point, acknowledged changes are stored once and in order."""
     journal, told = tmp_path / "journal", tmp_path / "told"
     told.touch()
     log = record.workspace

@@ -20,10 +20,7 @@ ASK = hansard.ask_first("memory.change", timeout_s=0.1)
 
 @pytest.mark.parametrize("yolo", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool, rounds, evidence):
-    """A model that believes each page (in a quick run every fifth), by `remember`, `change` and a
-    command that quotes it: each is asked about, approval off or not, and nobody answers. By
-    Anthropic's memory tool: tests/integrations/test_memory.py.
-    """
+    """No page reaches a file without a grant, by any way, with approval on or off."""
     pages = INJECTED[:: len(INJECTED) // rounds(quick=6, full=30)]
     space = record.memory(SPACE)
     if yolo:
@@ -60,9 +57,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
 async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_it_is_named(
     data_dir: Path, workspace: str
 ):
-    """The program that was granted one text comes back with another: it is asked about again. The
-    one that was shown is written, under the page's label, and a decision on it is named.
-    """
+    """A text changed after its grant needs another; what rests on the granted one is named."""
     shown, swapped = "- Pay by invoice.\n", "- Pay to account 42.\n"
 
     async def program(record: hansard.AsyncRecord, text: str, timeout_s: float) -> None:

@@ -52,9 +52,7 @@ def steps_of(stage: Stage) -> set[int]:
 
 @pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.thorough)])
 def test_killed_at_each_append_no_correction_is_lost_or_doubled(stage: Stage, when: str):
-    """SIGKILL before or after each append: a correction and its step are both there or neither is;
-    gone on with, each is there once.
-    """
+    """A kill at any append leaves a correction and its step, or neither; each is made once."""
     number = 1
     while True:
         stage.begin(f"{when}-{number}")

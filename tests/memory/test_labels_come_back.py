@@ -69,9 +69,7 @@ def last(record: Record) -> str:
 
 
 def test_who_is_not_cleared_for_a_text_cannot_undo_its_deletion(org: Record):
-    """To a role without clearance there is no such change, though it sees that a file was deleted:
-    nothing comes back, nobody is told more, and the step is on record with that outcome.
-    """
+    """A role without clearance cannot undo the deletion of a text."""
     delete(org, "plans.md")
     with org.run("w", run="r-cyd", agent="cyd", role="clerk") as cyd:
         shown = cyd.memory.history("plans.md", space="org")
@@ -87,9 +85,7 @@ def test_who_is_not_cleared_for_a_text_cannot_undo_its_deletion(org: Record):
 
 
 def test_a_space_without_a_session_brings_back_no_more(org: Record, data_dir: Path, workspace: str):
-    """What a role asks of a space by a request of its own: there is no such change to it either,
-    and a role that is cleared has the file come back under its label.
-    """
+    """A space without a session restores no text above the role's clearance."""
     delete(org, "plans.md")
     change = last(org)
 
@@ -206,9 +202,7 @@ async def ran(record: AsyncRecord, *said: str) -> str:
 def test_a_reflection_rests_on_the_files_that_it_was_given(
     org: Record, data_dir: Path, workspace: str, by: str
 ):
-    """A public run is reflected on, and a secret file is quoted: so is the proposal, and the file
-    that it makes. Also where that file was deleted while the model was thinking.
-    """
+    """A proposal has the label of every file that its reflection read, deleted ones too."""
 
     async def scenario() -> None:
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:
@@ -272,9 +266,7 @@ def test_a_compaction_rests_on_the_files_that_its_function_was_given(
 def test_lines_that_go_rest_on_the_files_that_have_them_too(
     org: Record, call: Call, others: str, label: str
 ):
-    """That a line goes tells that another file has its words; one that has none of them labels
-    nothing.
-    """
+    """Lines that a change removes carry the labels of the files that still have them."""
     if others:
         with org.run("w", run="r-eve", agent="eve", role="planner") as eve:
             eve.message("user", SECRET, label="secret")

@@ -90,9 +90,7 @@ def demand_as_expected(record: Record) -> int:
     quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
 )
 def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any):
-    """AGENTS.md is as expected at every position and in each week's system prompt; a refused skill
-    is on record and told to the model; the second start asks for nothing.
-    """
+    """Each correction holds from its week on; a second start sends no request."""
     program = minutes()
     assert program.work(record, provider.url)["week-13"] == PRINTED
     assert demand_as_expected(record) > 100
@@ -126,20 +124,11 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
     quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
 )
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize(
-    ("when", "step"),
-    [
-        ("after", 30),
-        ("before", 5),
-        ("after", 4),
-    ],
-)
+@pytest.mark.parametrize(("when", "step"), [("after", 30), ("before", 5), ("after", 4)])
 def test_killed_anywhere_no_correction_is_lost_or_doubled(
     stage: Stage, provider: Any, evidence: Any, when: str, step: int
 ):
-    """SIGKILL around an append, again and again until thirteen weeks are through: each correction
-    is there once, and no answer on record is asked for again.
-    """
+    """Killed anywhere, each correction is made once and no recorded answer is requested again."""
     kills = 0
     while True:
         child = stage.start(PROGRAM, number=step, when=when, url=provider.url)

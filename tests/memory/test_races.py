@@ -44,10 +44,7 @@ def test_nothing_that_is_not_valid_stands_at_any_version(
     rounds: Callable[[int, int], int],
     evidence: Evidence,
 ):
-    """Circles of imports, names that differ by case alone, files in the place of folders, links to
-    what goes, skills that do not fit their folder: refused, by whatever stood when it was written.
-    Each refusal is on record.
-    """
+    """Whatever races and kills happen, each version of a space is valid."""
     chance = random.Random(os.environ["SEED"])
     space = record.memory(SPACE)
     space.set_policy("off", by="eve")

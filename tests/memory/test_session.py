@@ -81,9 +81,7 @@ def test_a_write_and_its_step_are_one_transaction(session: Session, ada: Record)
 
 
 def test_a_resumed_session_is_given_what_it_was_given_then(ada: Record):
-    """Reads are answered by the version of then, writes are not made again, and what was refused
-    is refused again; a strict replay is equal to its record.
-    """
+    """A resumed session reads the versions of then, and repeats neither writes nor refusals."""
 
     def program(memory: hansard.Session) -> list[object]:
         told: list[object] = []
@@ -136,9 +134,7 @@ def test_the_nearer_level_is_seen_and_a_change_goes_where_the_file_is(
 
 
 def test_a_change_goes_by_what_its_session_saw(session: Session, ada: Record):
-    """Somebody else's text is a conflict with both; seen again, it can be changed. Changes of other
-    files stand in nobody's way.
-    """
+    """A change over an unseen version is a conflict with both texts; other files are free."""
     session.memory.create("a.md", "one\n")
     ada.memory(ADA).create("a.md", "theirs\n", by="eve")
     ada.memory(ADA).create("b.md", "other\n", by="eve")
@@ -483,10 +479,7 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(
 
 
 def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
-    """Before the cut as it was read, from the record; after it the space as it stands now, which is
-    that of all runs. A change of it would be an effect, and is withheld; one made before the cut is
-    not made again.
-    """
+    """A fork reads its parent's versions up to the cut, then the space as it is now."""
     space = ada.memory(ADA)
     space.create("AGENTS.md", "- one\n", by="eve")
     with ada.run("w", agent="ada", run="r") as session:
@@ -507,9 +500,7 @@ def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_an_edit_keeps_the_line_ends_of_a_file(session: Session, end: str):
-    r"""A model gives parts of a file with `\n`, whatever ends its lines: they are found, and what
-    takes their place, is inserted or added ends its lines as the file does.
-    """
+    """An edit keeps the line ends of its file."""
     space = session.memory
     space.create("main.py", f"def main():{end}    one{end}    two{end}")
     space.edit("main.py", "    one\n    two\n", "    three\n    four\n")

@@ -91,9 +91,7 @@ def is_mine(path: str) -> bool:
 
 
 def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[MemoryEventAt]:
-    """The changes of some writes; without `all_of` of what the role sees alone. Events and times
-    are the same in both.
-    """
+    """Return the changes of some writes; without `all_of` those that the role sees."""
     state, found = space.initial(), list[MemoryEventAt]()
     for number, files in enumerate(made):
         secret = "notes/secret.md" in files
@@ -189,10 +187,7 @@ def plain(found: dict[str, Any]) -> dict[str, bytes]:
 @given(writes)
 @settings(max_examples=max(10, settings().max_examples // 3))
 def test_what_is_hidden_has_no_influence_on_any_answer(made):
-    """View, ls, glob, grep, search, history, blame, export, conflicts and errors of validation are
-    those of a space that never held the others. But for one: a change of files that the role sees
-    and of others is undone by none who does not see all of it, and to them there is no such change.
-    """
+    """Hidden files influence no answer, except that shared changes cannot be undone."""
     both = {f"revert {at}" for at, files in enumerate(made) if len(set(map(is_mine, files))) > 1}
     whole = plain(answers(happened(made, all_of=True)))
     alone = plain(answers(happened(made, all_of=False)))

@@ -278,9 +278,7 @@ def test_refusals_in_a_row_are_counted_a_run_until_a_change():
 
 
 def test_changes_are_asked_about_unless_a_policy_says_otherwise():
-    """Until it ends, by the log's time; and what rests on untrusted input asks all the same, but
-    for the paths that are named.
-    """
+    """Changes need approval unless a policy ends that; untrusted input always does."""
     untrusted = Label(untrusted=True)
     until = datetime(2026, 11, 25, tzinfo=UTC)
     ends = round(until.timestamp()) * 10**9

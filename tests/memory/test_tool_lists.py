@@ -34,9 +34,7 @@ def listed(record: Record, run: str, pages: list[dict[str, object]]) -> None:
 
 
 def test_only_tools_that_the_server_has_are_named(record: Record):
-    """All pages of the newest list count; one that broke off does not; of an unknown server nothing
-    is said. To a session too.
-    """
+    """Only tools of the newest complete list are named."""
     assert f"{PREFIX}{LIST_TOOLS}" == tool_lists.LISTED
     space = record.memory("org")
     space.create("tools.json", named("anything"), by="ann")

@@ -100,10 +100,7 @@ class Notebook:
         self.folder = folder
         self.data_dir = data_dir
         self.workspace = workspace
-        self._env = os.environ | {
-            "HANSARD_DATA_DIR": str(data_dir),
-            "HANSARD_WORKSPACE": workspace,
-        }
+        self._env = os.environ | {"HANSARD_DATA_DIR": str(data_dir), "HANSARD_WORKSPACE": workspace}
         self._cells = 0
         self._ports: list[int] = []
         self._client: Any = None

@@ -40,9 +40,7 @@ def test_what_is_not_named_is_refused():
 
 
 def test_a_session_s_own_events_need_no_kind():
-    """It begins, declares, calls what it may and leaves without a word in its rules; what an agent
-    states is another matter, though its kind is called like those.
-    """
+    """Session events need no kind in the rules; what an agent states does."""
     for tag in ("agent.session_began.v1", "step.requested.v1", "tool.declared.v1", "agent.left.v1"):
         assert authorize.may_state(RoleDefined(), tag).allowed
         assert not authorize.may_state(None, tag).allowed
@@ -73,9 +71,7 @@ SEEN_WHOLE = [
 
 @pytest.mark.parametrize(("rule", "whole"), SEEN_WHOLE)
 def test_a_key_is_read_only_where_all_of_it_is_seen(rule, whole):
-    """A rule that asks for an author, a label or a field, or takes in some kinds of writes alone,
-    may hide a write: then the key is not read at all, and not written either.
-    """
+    """A key that a rule may hide in part is neither read nor written."""
     rules = RoleDefined(sees=(rule,), may=May(keys=("notes/*",)))
     assert authorize.sees_whole_key(rules, "notes/a").allowed is whole
     assert authorize.may_write(rules, "notes/a").allowed is whole
@@ -114,9 +110,7 @@ keys = st.text(
 
 @given(keys)
 def test_what_a_refusal_asks_for_allows_it(key):
-    """The line that a refusal names, put into the file of roles, allows just that: of any key,
-    stars, quotes and backslashes in it included.
-    """
+    """The line that a refusal names allows exactly that key, whatever its characters."""
     named = authorize.may_write(RoleDefined(), key)
     seen = authorize.sees_whole_key(RoleDefined(), key)
     line = seen.ask_for.replace(", keys", "\nkeys", 1)
@@ -146,9 +140,7 @@ def test_every_kind_can_be_asked_for(tag):
     ],
 )
 def test_a_key_that_is_written_unseen_is_refused_when_applied(sees, keys, lacking):
-    """Where the patterns tell that no key they take in is seen whole, the rules are broken; what
-    only a key's name can tell is refused when it is used.
-    """
+    """Patterns that surely name an unseen key are refused when the role is applied."""
     rules = RoleDefined(sees=sees, may=May(keys=keys))
     if lacking is None:
         role_check.check(rules)

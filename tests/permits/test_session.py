@@ -135,9 +135,7 @@ REFUSED: dict[str, tuple[Deed, str, str, str]] = {
 @pytest.mark.parametrize("name", sorted(REFUSED))
 @twins
 async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: str):
-    """The error names it and says what to ask for; the refusal is one event of the agent's, and
-    nothing else is written of it. The session goes on.
-    """
+    """A refusal names what to ask for and is the only event; the session goes on."""
     deed, what, of, ask_for = REFUSED[name]
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
@@ -263,9 +261,7 @@ async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
 
 @twins
 async def test_rules_hold_from_the_next_session_on(lab: Lab):
-    """A session goes by the rules as of its opening; resumed, by those of then. What was refused
-    runs once it is allowed, and is refused again, once a session, where it is not.
-    """
+    """A session goes by the rules of its opening; a refusal is recorded once a session."""
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         async with record.run(run="r") as session:

@@ -83,9 +83,7 @@ def _plain(entry: Any) -> dict[str, Any]:
 @pytest.mark.slow(cases=1)
 @twins
 async def test_tasks_of_others_leave_no_trace(lab: Lab):
-    """What a restricted agent is told of tasks is the same whether others' are there or not: the
-    list, ids, errors, waits, and what its own steps have on record.
-    """
+    """A restricted agent's tasks, ids, errors and waits are the same with and without others'."""
     async with lab.connect() as record:
         alone, own_alone = await told(record, WORKER, busy=False)
         busy, own_busy = await told(record, WORKER, busy=True)
@@ -166,9 +164,7 @@ async def test_a_task_that_went_to_others_is_gone(lab: Lab):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_messages_of_others_are_not_counted(lab: Lab):
-    """Numbers and inboxes of a restricted agent are the same whether others write to each other or
-    not; each message is given once, also where the role was defined in between.
-    """
+    """Other mail changes neither numbers nor inboxes; each message is given once."""
 
     async def story(record: TwinRecord, run: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
         found: list[Any] = []

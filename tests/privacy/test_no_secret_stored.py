@@ -15,9 +15,7 @@ pytestmark = pytest.mark.slow
 def test_no_operation_of_a_trusted_program_stores_a_secret(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With a secret in any text of any operation, no byte of a file, a table, an index, the output
-    or a log line has it, and no error repeats it.
-    """
+    """A secret in any text of any operation is in no stored byte, output or error."""
     folder = tmp_path / "data"
     wrong: list[str] = []
     with (

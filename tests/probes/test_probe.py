@@ -125,9 +125,7 @@ def rows(made, kind: str):
 def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
     desk: Desk, call: Call, record: Record
 ):
-    """Both values are forks, the recorded one decides as on record; said are runs, forks, pairs.
-    Runs, savings and the newest run are those that they were.
-    """
+    """Both values are forks that reproduce the decision; runs and savings are unchanged."""
     desk.record(2)
     before = {run for run, _ in record.runs()}
     newest = call("run", "show", "last", "--json").lines[0]
@@ -211,19 +209,6 @@ def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
     live = desk.probe("model", "--json", "--live")
     [pair] = rows(live, "pair")
     assert (pair["unanswered"], pair["changed"]) == (None, True)
-
-
-@pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_noise_is_what_differs_from_the_record"
-)
-def test_a_program_that_decides_otherwise_by_itself_is_said_to_be_noise(desk: Desk):
-    """The forks with the value on record show it, and the report says so before any verdict."""
-    desk.record(1, "noisy")
-    made = desk.probe("noisy")
-    assert (
-        "With the value on record 0 of 1 fork decided as their runs had: the program is not "
-        in (made.out)
-    )
 
 
 @pytest.mark.thorough(

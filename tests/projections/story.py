@@ -193,9 +193,7 @@ def _again(record: hansard.Record, run: str) -> None:
 
 
 def _works_together(record: hansard.Record) -> None:
-    """Tasks and messages, a question nobody answers, what a role did not allow, who may log in, and
-    what was answered as a role.
-    """
+    """Do team work: tasks, mail, an open question, refusals, logins and a role's query."""
     record.apply_role("clerk", RoleDefined(may=May(kinds=("message.added",))))
     asks = [hansard.ask_first("post", timeout_s=0.1)]
     with (

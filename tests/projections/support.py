@@ -188,9 +188,7 @@ def _json(text: str | None) -> Any:
 
 
 def check_steps(store: Store, name: str, state: AgentState, cut: int = 0) -> int:
-    """The rows of a run's agent are its steps, less those that nothing happened to after the cut of
-    a fork; returns how many.
-    """
+    """Check the rows of an agent's steps after the cut of a fork; return their number."""
     rows = selected(store, "steps", "run = $1 AND agent = $2", name, state.agent)
     by_number = {row["step"]: row for row in rows}
     assert len(by_number) == len(rows)

@@ -74,9 +74,7 @@ def batch_of(messages: Messages) -> Batch:
     ids=["none", "one", "many", "all"],
 )
 def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, bad: Sequence[int]):
-    """Each costs some 3 log2(batch) tries, most of them of a part of it only, however many there
-    are. Each is a problem and stands in `events`; all others are where they belong.
-    """
+    """Each bad row costs about 3 log2(batch) tries, and all other rows are written."""
     messages = log_with(many, bad)
     store = counted(tmp_path)
     try:
@@ -106,9 +104,7 @@ def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, 
 def test_what_was_good_is_kept_where_the_rest_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A batch with bad rows is written part by part, each with the position where it ends: whoever
-    is killed meanwhile goes on from the last one.
-    """
+    """A batch with bad rows is written in parts that a killed writer resumes from."""
     messages = log_with(400, [300])
     store = counted(tmp_path)
     batch = batch_of(messages)

@@ -74,9 +74,7 @@ def _append(messages: Messages, stream, after, events, counts) -> None:
 @given(events=agent_histories, life=run_histories, counts=sizes, seed=st.integers(0, 2**32))
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
-    """Whatever a decider lets happen to an agent and to a run's life: the rows say what the fold
-    says, with random commits and random batches.
-    """
+    """Rows equal the fold, for any history, commits and batches."""
     name, since = f"run {next(_numbers)}", shared.messages.position
     _append(shared.messages, RunStream(name), 0, life, counts)
     _append(shared.messages, AgentStream(name, "writer", "ada"), 0, events, counts)
@@ -99,9 +97,7 @@ def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, lives, cuts, seed):
-    """A fork's rows hold what happened in it, on top of what its parents' streams held at its cut:
-    at any cut, over several forks, while the parents go on.
-    """
+    """A fork's rows are its own history on top of its parents' at any cut."""
     since, name = shared.messages.position, f"run {next(_numbers)}"
     messages = shared.messages
     _append(messages, RunStream(name), 0, life, [2])

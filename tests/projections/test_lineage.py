@@ -55,9 +55,7 @@ def _decision(store: Store, run: str, question: str) -> str:
 
 
 def test_a_decision_leads_back_to_every_call_before_it(story: tuple[Store, str, str]):
-    """Nearest first: the inputs it named, the outcome its scope had seen, its call, what that call
-    had seen.
-    """
+    """A decision leads back to its inputs, the outcomes seen, and their calls, nearest first."""
     store, run, _ = story
     rows = store.rows("FROM caused_by($1) ORDER BY depth, type", [_decision(store, run, "Stop?")])
     told = [(row["depth"], row["how"], row["type"]) for row in rows]

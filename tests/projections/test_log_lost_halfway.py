@@ -106,10 +106,7 @@ def ask(
 
 
 def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
-    """The broker is killed while the tables are brought up: an error with both positions, now and
-    when asked again without the broker. With the broker the answer is whole, and without it later
-    it is that answer, with a note.
-    """
+    """A lost broker is an error with both positions; a whole answer is kept and noted later."""
     monkeypatch.setattr(push, "SILENT_S_MAX", 1.0)
     settings = settings_of(server, tmp_path)
     with pytest.raises(PartialTables, match=r"hold [\d,]+ of [\d,]+ positions") as lost:
@@ -128,9 +125,7 @@ def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
 def test_no_answer_where_another_process_does_not_bring_the_tables_up(
     server, place, tmp_path, monkeypatch
 ):
-    """Another process holds the tables and writes nothing: what was published before is no answer
-    to a question that was asked after more had been recorded.
-    """
+    """Tables held by an idle process give no answer to a newer question."""
     monkeypatch.setattr(tables, "WAIT_S", 0.2)
     settings = settings_of(server, tmp_path)
     assert ask(place, settings) == (RUNS, [])

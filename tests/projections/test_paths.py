@@ -140,9 +140,7 @@ FILES = [
 @pytest.mark.thorough
 @pytest.mark.real
 def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path):
-    """Of 400 published runs every choice, transition and whole sequence, by arm, is what the files
-    themselves say when they are counted in Python.
-    """
+    """Choices, transitions and sequences of 400 runs are those counted in Python."""
     paths: dict[str, list[Trail]] = defaultdict(list)
     with support.opened(tmp_path / "data") as place:
         for file, experiment, arm in FILES:
@@ -218,10 +216,7 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
 def test_live_runs_errors_and_runs_without_calls(
     home: Path, record: hansard.Record, tmp_path: Path
 ):
-    """Failed calls are counted, models are no tools, calls in a composite stand after it; a run
-    without calls goes from start to end; the newest reward counts; what nobody judged where
-    others were counts as neither; other experiments and forks that are not assigned are left out.
-    """
+    """Paths count failures, nesting, empty runs and the newest reward, and skip others' runs."""
     name = "paths"
     with hansard.connect(name, data_dir=home) as lab:
         work(lab, "one", "ab", 1.0)
@@ -254,9 +249,7 @@ def test_live_runs_errors_and_runs_without_calls(
 def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(
     home: Path, record: hansard.Record, tmp_path: Path
 ):
-    """What is not over ends in (open) and counts as neither success nor failure; of two agents each
-    has a sequence, and the run is counted once a role.
-    """
+    """An open run ends in (open) and is no success; each agent has its own sequence."""
     name = "paths-open"
     with hansard.connect(name, data_dir=home) as lab:
         work(lab, "one", "ab", 1.0, second=True)

@@ -44,9 +44,7 @@ def told(
 
 @pytest.mark.slow
 def test_each_file_is_the_owners_alone(tmp_path: Path, told: Call):
-    """Whatever the umask: tables, DuckDB's log, the published states, the search index; and those
-    that an earlier version left open to others are closed.
-    """
+    """Tables, logs and indexes are the owner's alone, whatever the umask."""
     home = tmp_path / "data"
     with hansard.connect("lab", data_dir=home) as record:
         with record.run("w", run="r", agent="a", role="b") as session:

@@ -37,9 +37,7 @@ def _shell(home: Path, workspace: str, *arguments: str) -> None:
 
 @pytest.mark.real
 def test_tau_bench_is_projected(home: Path, record: hansard.Record, real_data: Path):
-    """The published airline runs: 200 runs of 50 tasks, 5,308 messages, every run as its fold says,
-    and the published success of 0.42.
-    """
+    """200 published airline runs project as they fold, with a success of 0.42."""
     workspace = "tau"
     [file] = sorted((real_data / "tau-bench").rglob("gpt-4o-airline.json"))
     with hansard.connect(workspace, data_dir=home) as opened:

@@ -33,15 +33,3 @@ def test_the_pages_are_what_the_schema_says(tmp_path: Path):
     }
     text = "".join(made.values())
     assert [name for name in names if f"## `{name}" not in text and f"|`{name}(" not in text] == []
-
-
-@pytest.mark.thorough(
-    quick="tests/projections/test_columns.py::test_each_column_says_what_it_means"
-)
-def test_a_column_without_a_comment_is_refused(tmp_path: Path):
-    """What is added to the schema is described, or there is no page."""
-    store = Store(tmp_path / "t.duckdb")
-    store.all("ALTER TABLE runs ADD COLUMN silent VARCHAR")
-    with pytest.raises(ValueError, match=r"runs\.silent has no comment"):
-        pages(store)
-    store.close()

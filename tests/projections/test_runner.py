@@ -93,9 +93,7 @@ async def head_of(home: Path, workspace: str) -> int:
 async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
     home: Path, workspace: str, monkeypatch, moment: str
 ):
-    """Whoever opens or closes a projector, and does not wait for that, leaves no half of it: the
-    tables are another's when the thread is through, and then at once.
-    """
+    """Tables stay taken until the projector's thread is through, and no longer."""
     place, entered, goes_on = TableFiles.of(home, workspace), threading.Event(), threading.Event()
     named = "__init__" if moment == "begun" else "close"
     real = getattr(LiveStore, named)
@@ -152,9 +150,7 @@ async def test_a_log_that_fails_is_told_of_when_what_came_is_written(tmp_path: P
 
 
 async def test_it_follows_the_log(home: Path, workspace: str):
-    """What is recorded meanwhile is in the tables soon after; wait_for tells when; what follows
-    from the log alone is what a rebuild makes.
-    """
+    """Tables follow the log, and equal a rebuild."""
     place, reached = TableFiles.of(home, workspace), 0
     async with running(home, workspace) as (projector, _):
         for _ in range(3):
@@ -377,9 +373,7 @@ async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, work
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):
-    """SIGKILL at random moments while the log grows, again and again: in the end every table is
-    what a clean rebuild makes.
-    """
+    """Random kills under load leave tables equal to a rebuild."""
     place, kills = TableFiles.of(home, workspace), rounds(2, 50)
     chance = random.Random(random.getrandbits(32))
     stop = threading.Event()

@@ -55,9 +55,7 @@ MADE_OTHERWISE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("change", MADE_OTHERWISE.values(), ids=MADE_OTHERWISE)
 def test_a_file_of_another_schema_is_emptied_for_a_rebuild(tmp_path: Path, change: str):
-    """Its rows may lack what this schema adds: the writer starts from the log's beginning, and the
-    rebuilt file is kept by the next one.
-    """
+    """A file of another schema is emptied and rebuilt from the log's beginning."""
     path, messages = tmp_path / "t.duckdb", _some()
     store = Store(path)
     fill(store, messages.all)

@@ -31,9 +31,7 @@ async def uses(record, run):
 
 @twins
 async def test_a_call_says_which_versions_it_was_given(lab: Lab):
-    """By alias or number, however deep; a text made of one says nothing; a resumed program is
-    answered by its calls of before.
-    """
+    """A call names the prompt versions it was given, on resume too."""
     async with lab.connect() as record:
         assert await record.add_prompt("rag", TEXT, model="m-1", parameters={"t": 0.5}) == 1
         assert await record.add_prompt("style", "Be kind.") == 1
@@ -143,9 +141,7 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
 
 @twins
 async def test_feedback_makes_a_version(lab: Lab):
-    """By the rules that come along, or a function; what changes nothing makes none; equal feedback
-    on an equal text gives an equal version.
-    """
+    """Feedback makes a version, except where it changes nothing or is repeated."""
     async with lab.connect() as record:
         await record.add_prompt(
             "rag", "Answer {query} as you were told.\n" * 2, parameters={"t": 1}

@@ -36,9 +36,7 @@ def place(tmp_path, monkeypatch):
 
 
 def test_two_texts_over_a_table_are_one_command(call, record, place):
-    """It says what was chosen, pairs by case, and reports as `hansard compare` does. After an error
-    nothing is evaluated twice; of what is on record nothing is evaluated again.
-    """
+    """One command compares two texts over a table, and evaluates nothing twice."""
     command = ["prompt", "compare", "short.txt", "long.txt", "--cases", "cases.csv"]
     command += ["--evaluate", "scorer:score", "--name", "ask"]
     with pytest.raises(ConnectionError) as error:

@@ -8,9 +8,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_an_exported_run_brings_its_prompts(call, record, data_dir, workspace, tmp_path):
-    """Their versions, aliases and feedback as they stood at its end, whole; where another prompt of
-    that name stands already, nothing is imported.
-    """
+    """An export carries its prompts whole; a name that is taken stops the import."""
     record.add_prompt("rag", "Answer {query}.")
     record.alias_prompt("rag@1", "production", because="the first one")
     record.add_prompt("other", "Of no call.")

@@ -30,9 +30,7 @@ class Trap:
 
 
 def test_a_run_of_gepa_comes_over(call, record, tmp_path):
-    """Its candidates are versions of a prompt for each component, with parents, scores by instance
-    and the best one; imported again nothing is added. The pickle beside them is not loaded.
-    """
+    """GEPA's candidates become versions with parents and scores; the pickle is not loaded."""
     folder = tmp_path / "search"
     shutil.copytree(MADE / "gepa_run", folder)
     (folder / "gepa_state.bin").write_bytes(pickle.dumps(Trap(tmp_path / "loaded")))

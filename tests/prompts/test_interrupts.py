@@ -78,9 +78,7 @@ def until(holds) -> None:
 
 @pytest.mark.parametrize("stop", [3, 15], ids=["in the search", "in the comparison"])
 def test_an_interrupt_ends_an_optimization_at_once(record, data_dir, workspace, tmp_path, stop):
-    """While an evaluation waits: the process ends within seconds and nothing is promoted. Run
-    again it goes on, and no answer is paid for twice.
-    """
+    """An interrupt ends an optimisation within seconds; resumed it pays for nothing twice."""
     optimizing = Optimizing(
         record, data_dir, workspace, tmp_path, stop=stop, action="time.sleep(600)"
     )

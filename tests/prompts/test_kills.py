@@ -42,9 +42,7 @@ def test_a_killed_promotion_moves_the_alias_once(
 
 @pytest.mark.long
 def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, rounds, evidence):
-    """Killed at any append and begun again, it comes to the versions, the trials and the move of
-    one that nobody killed.
-    """
+    """A killed optimisation resumes to the result of an undisturbed one."""
     chance = random.Random(os.environ["SEED"])
     program = OPTIMIZER.read_text(encoding="utf-8")
 

@@ -59,9 +59,7 @@ def test_a_search_asks_nothing_twice_and_keeps_to_its_budget():
 
 @pytest.mark.slow
 def test_what_is_better_is_promoted(record):
-    """The candidates are versions, the comparison is registered before its trials, and no proposal
-    saw what it is judged on; asked again, nothing is asked.
-    """
+    """A better candidate is promoted on a registered comparison; a repeat runs nothing."""
     asked: list[Any] = []
 
     def evaluate(text, task):
@@ -162,9 +160,7 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
 
 @pytest.mark.slow
 def test_an_error_of_an_evaluation_loses_no_answer(record):
-    """Called again, the run goes on where `evaluate` failed: what was paid for is not asked again;
-    so after a value that is no score, and after an error of `propose`.
-    """
+    """An error in an evaluation loses no answer that was paid for."""
     asked: list[Any] = []
     wrong = iter([TimeoutError("late"), None, 10**400, float("nan")])
 

@@ -79,10 +79,7 @@ def bring_in(place: Place, source: Source, folder: Path) -> dict[str, Any]:
 
 
 def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str, Imported]:
-    """Import the files, then read the whole record once; by arm.
-
-    A run is found by what its life says it was assigned, never by its id.
-    """
+    """Import the files and read the record once, by arm, by what each life was assigned."""
     told = {source.arm: bring_in(place, source, folder) for source in sources}
     lives = {_key(life): life for life in place.lives()}
     commits: dict[str, list[Stored]] = {}
@@ -215,9 +212,7 @@ def hint(trial: Trial, position: int | None = None) -> str:
 
 
 def check_show(place: Place, trial: Trial, position: int) -> None:
-    """`run show --at` is the prefix that the parser computes: how many messages, how many steps of
-    each status, which are open and with which arguments.
-    """
+    """Check that `run show --at` is the prefix that the parser computes."""
     where = hint(trial, position)
     told = place.call("run", "show", trial.life.run, "--at", str(position), "--json")
     assert told.code == 0, (where, told.err)
@@ -242,9 +237,7 @@ def check_show(place: Place, trial: Trial, position: int) -> None:
 
 
 def check_context(place: Place, found: Imported, trial: Trial, position: int) -> None:
-    """`run context --at` is the same prefix: each message as its source has it, with what it used
-    up and when it is said to have been, and what all of them used up.
-    """
+    """Check that `run context --at` is the prefix that the parser computes."""
     where = hint(trial, position)
     told = place.call("run", "context", trial.life.run, "--at", str(position), "--json")
     assert told.code == 0, (where, told.err)
@@ -298,9 +291,7 @@ def check_whole(place: Place) -> None:
 
 
 def pass_hat(lives: list[RunLife], k: int) -> float:
-    """pass^k: the chance that k trials of a task all succeed, as the mean over tasks of
-    C(c, k) / C(n, k), from what the lives on record scored.
-    """
+    """Return pass^k: the mean over tasks of C(c, k) / C(n, k), from the recorded scores."""
     trials: dict[str, list[bool]] = {}
     for life in lives:
         trials.setdefault(assigned(life).task, []).append(life.state.scores["reward"] == 1)

@@ -41,10 +41,7 @@ class Chat(msgspec.Struct, frozen=True):
         return [call for message in self.said[:before] for call in message.calls]
 
     def answers(self, before: int | None = None) -> list[str | None]:
-        """What came of each call of the first messages: "completed", "failed", None for nothing.
-
-        Ids are used again in a chat, but never while a call of that id waits for its answer.
-        """
+        """Return what each call led to: "completed", "failed" or None."""
         ids: list[str] = []
         came: list[str | None] = []
         for message in self.said[:before]:

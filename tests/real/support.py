@@ -86,11 +86,7 @@ class Place(msgspec.Struct, frozen=True):
         given = ["hansard", "--data-dir", str(self.home), "--workspace", WORKSPACE, *arguments]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", given)
-            with (
-                log_of_its_own(),
-                contextlib.redirect_stdout(out),
-                contextlib.redirect_stderr(err),
-            ):
+            with log_of_its_own(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
                     main()
                     code = 0
@@ -100,9 +96,7 @@ class Place(msgspec.Struct, frozen=True):
         return Told(code, out.getvalue(), err.getvalue())
 
     def imported(self, format_: str, file: Path, experiment: str, arm: str = "") -> dict[str, Any]:
-        """Import a file, which must go without a bad record; what the command told at its end,
-        with the calls that it listed as `unanswered`: runs and ids.
-        """
+        """Import a file without a bad record; return the summary and the unanswered calls."""
         more = ["--arm", arm] if arm else []
         told = self.call("import", format_, str(file), "--experiment", experiment, *more, "--json")
         assert told.code == 0, told.err
@@ -166,9 +160,7 @@ def assigned(life: RunLife) -> RunAssigned:
 
 @contextlib.contextmanager
 def opened(home: Path) -> Iterator[Place]:
-    """An empty workspace whose broker stays until the end; then what was written is held against
-    the published schema.
-    """
+    """Open an empty workspace; at the end check its record against the published schema."""
     with hansard.connect(WORKSPACE, data_dir=home):
         place = Place(home)
         yield place

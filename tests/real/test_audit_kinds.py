@@ -25,9 +25,7 @@ PUZZLES = {
 
 
 def _flipped(told):
-    """Three rewards are turned over, and the checks beside them stay; once the parts of the reward
-    are changed with it, and only `db_match` stays.
-    """
+    """Flip three rewards, first alone, then with their parts, so only `db_match` differs."""
     for run in told["simulations"][:9:3]:
         run["reward_info"]["reward"] = 1.0 - run["reward_info"]["reward"]
     run["reward_info"]["reward_breakdown"]["DB"] = run["reward_info"]["reward"]
@@ -172,9 +170,7 @@ def test_what_is_found_says_how_much(found):
 
 
 def test_published_runs_are_silent(found, record_property):
-    """Of 700 runs of others nothing is found: false alarms are 0 in 700. What could not be looked
-    at is said.
-    """
+    """The audit finds nothing in 700 published runs, and lists what it could not check."""
     mine = [row for row in found[:-1] if (row["experiment"] or "").startswith("published-")]
     looked = [
         row

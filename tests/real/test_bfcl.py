@@ -122,9 +122,7 @@ def test_both_arms_answer_the_same_1700_cases(arms):
     quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_shares_come_out_of_the_record(arms, table):
-    """Overall accuracy, 80.53 and 83.00, is the share of right cases over all 1,700; so are the
-    columns by category, and the two summaries are means of four columns.
-    """
+    """Accuracies of 80.53 and 83.00, and those by category, are as published."""
     overall = {}
     for arm, found in arms.items():
         shares = {name: _share(found.lives, parts) for name, parts in COLUMNS.items()}
@@ -141,9 +139,7 @@ def test_the_published_shares_come_out_of_the_record(arms, table):
     quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
 )
 def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
-    """The mean, deviation and 95th percentile of latency, and dollars for 1,000 cases by the
-    tokens that the messages used up.
-    """
+    """Latency, its spread and the cost of 1,000 cases are as published."""
     for arm, found in arms.items():
         latency = [life.state.scores["latency_s"] for life in found.lives]
         messages = [
@@ -170,9 +166,7 @@ def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
 
 @pytest.mark.thorough
 def test_every_call_is_a_step_that_is_listed_as_unanswered(arms, stored, real_data):
-    """Nobody answered a call here: each is an open step with its id, tool and arguments, verbatim
-    where they are no JSON, and the import lists its id.
-    """
+    """Each unanswered call is an open step with its arguments, and is listed."""
     wanted = {}
     for run in bfcl.convert(real_data / "bfcl" / "dev", ARMS["fc"]):
         for call in run["messages"][0].get("tool_calls", []):

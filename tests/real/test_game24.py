@@ -59,9 +59,7 @@ def test_every_arm_has_the_same_100_puzzles(imported):
     quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_success_comes_out_of_the_record(imported):
-    """A sample is right in 7.3 and 4.0 percent of cases under IO and CoT; the best of 100 in 33 and
-    49; ToT solves 69 of 100. (The file of IO says 7.34, that of CoT 4.03.)
-    """
+    """7.3 and 4.0 percent of samples are right; 33, 49 and 69 puzzles are solved."""
     _, _, lives = imported
     samples = {arm: 100 * _mean(found, "accuracy") for arm, found in lives.items()}
     solved = {arm: 100 * _mean(found, "solved") for arm, found in lives.items()}
@@ -77,9 +75,7 @@ def test_the_published_success_comes_out_of_the_record(imported):
     quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
 )
 def test_a_case_costs_what_was_published(imported):
-    """Dollars a case: 0.138, 0.470 and 0.745, though `usage_so_far` grows, and in the middle of CoT
-    begins again: no puzzle has a negative cost or one that is several times the others'.
-    """
+    """A case costs 0.138, 0.470 and 0.745 dollars, and none is negative or far off."""
     _, _, lives = imported
     cost = {arm: round(_mean(found, "cost"), 3) for arm, found in lives.items()}
     assert cost == {"io": 0.138, "cot": 0.470, "tot": 0.745}
@@ -93,9 +89,7 @@ def test_a_case_costs_what_was_published(imported):
     quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
 )
 def test_the_three_ways_are_ranked_where_they_were_not_told_apart(imported):
-    """By what was scored, not by that the runs ended, which all did: 69, 49 and 33 of 100, each
-    apart from each by Holm's correction of the paired t test over the puzzles, as scipy has it.
-    """
+    """The three ways rank 69, 49 and 33 of 100, apart by Holm's paired t as in scipy."""
     place, _, lives = imported
     solved = {
         arm: [

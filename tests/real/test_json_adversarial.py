@@ -34,9 +34,7 @@ def _parsed(raw):
 
 
 def test_every_parsed_value_comes_back_exactly_or_is_refused(suite):
-    """Whatever a lenient parser lets through is recorded exactly, or BadValue; RFC-valid files are
-    never refused but for a stated bound.
-    """
+    """Each parsed value is recorded exactly or refused with BadValue."""
     refused = []
     for name, raw in suite.items():
         parsed = _parsed(raw)
@@ -53,9 +51,7 @@ def test_every_parsed_value_comes_back_exactly_or_is_refused(suite):
 
 
 def test_raw_files_are_payloads_like_any_other(suite):
-    """The bytes of every file, valid or not, come back exactly as bytes and, where they are UTF-8,
-    as text.
-    """
+    """The bytes and texts of every file come back exactly."""
     for name, raw in suite.items():
         assert values.load(values.dump(values.plain(raw))) == raw, name
         try:
@@ -66,9 +62,7 @@ def test_raw_files_are_payloads_like_any_other(suite):
 
 
 def test_forged_records_are_corrupt_or_plain(suite):
-    """As the stored bytes of a value, every file is read as what JSON says, or an error of ours or
-    of the decoder: never a crash, never an object.
-    """
+    """Forged stored values are read as JSON says, or refused by name."""
     for name, raw in suite.items():
         try:
             found = values.load(raw)
@@ -80,9 +74,7 @@ def test_forged_records_are_corrupt_or_plain(suite):
 
 
 def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
-    """On the real log: each file's value and bytes as argument and result of a tool, live and in a
-    strict replay.
-    """
+    """Each value and its bytes pass a recorded tool, live and in a strict replay."""
     parsed = {name: _parsed(raw) for name, raw in suite.items()}
     with hansard.connect(workspace, data_dir=data_dir) as record:
         ran: list[bytes] = []

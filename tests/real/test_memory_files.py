@@ -1,6 +1,4 @@
-"""Real skills, instructions and agent projects: valid where the specification's own validator says
-so, and refused with line and rule where they were changed for the worse.
-"""
+"""Real skills and agent files: valid as the specification's validator decides."""
 
 import hashlib
 import json

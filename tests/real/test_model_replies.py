@@ -68,9 +68,7 @@ def _made(kind: str, reply: dict[str, Any]) -> Any:
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of unknown parts
 def test_an_sdk_s_reply_comes_back_as_it_was(real_data):
-    """Each is the same object on a replay, annotated or not, also one that lacks required fields or
-    has unknown ones (errors, newer versions of the API), and is not asked for again.
-    """
+    """Each SDK reply replays as the same object, without a second request."""
     replies = [
         (kind, _made(kind, reply)) for kind, reply in _replies(real_data / "llm-cassettes" / "dev")
     ]

@@ -54,9 +54,7 @@ def chats(path: Path, rows: list[dict[str, str]], name: str) -> Path:
 @pytest.mark.thorough(quick="tests/real/test_prompts.py::test_the_report_counts_what_was_right")
 @pytest.mark.parametrize("name", ["emotion", "ag_news"])
 def test_the_published_accuracies_come_out(name, real_data, tmp_path):
-    """Three versions on the same rows, each an arm that names it: the report's shares, and the
-    exact test of neighbours; of the last two on `emotion` it cannot tell.
-    """
+    """Published accuracies of three prompts come out, with McNemar's tests."""
     folder = real_data / "prompts" / "gepa"
     with (folder / "evaluation" / f"{name}_combined.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -154,9 +152,7 @@ def test_a_tree_is_imported_once(record, call, real_data):
 )
 @pytest.mark.parametrize(("rows", "stops"), [(24, [17]), (80, [25, 60, 40])])
 def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, stops, evidence):
-    """The real `gepa.optimize` over the recorded predictions: killed wherever it asks and begun
-    again, it asks nothing twice, and comes to what one comes to that nobody killed.
-    """
+    """GEPA killed and resumed asks nothing twice and reaches the undisturbed result."""
     file = real_data / "prompts" / "gepa" / "evaluation" / "emotion_combined.csv"
 
     def start(name: str, stop: int) -> subprocess.Popen[bytes]:

@@ -104,9 +104,7 @@ def test_every_view_is_what_its_role_allowed_then(place):
 
 
 def test_what_was_found_is_in_the_papers(place, texts):
-    """The papers chosen are those that say the word most often; every quote of the report stands
-    in its paper, and the paper that the analyzer begins with says most of it.
-    """
+    """The papers chosen mention the word most, and each quote is in its paper."""
     with place.connect() as record:
         boards = record.state(RUN).boards
     counts = {title: text.lower().count(WORD) for title, text in texts.items()}
@@ -136,9 +134,7 @@ def test_what_was_found_is_in_the_papers(place, texts):
 
 @pytest.mark.thorough
 def test_the_moment_at_which_the_analyzer_decided(place):
-    """`hansard knew` shows what the second analyzer had been shown: the researchers' decisions,
-    and nothing of what the researchers said to themselves.
-    """
+    """`hansard knew` shows the second analyzer's decisions in view, and no private message."""
     with place.connect() as record:
         [decision] = [
             recorded.id

@@ -23,14 +23,7 @@ SOURCES = [
 ]
 
 COUNTS = {
-    OPUS: {
-        "runs": 50,
-        "messages": 1_196,
-        "calls": 435,
-        "assistant": 474,
-        "user": 287,
-        "tool": 435,
-    },
+    OPUS: {"runs": 50, "messages": 1_196, "calls": 435, "assistant": 474, "user": 287, "tool": 435},
     SONNET: {
         "runs": 50,
         "messages": 1_188,
@@ -70,16 +63,10 @@ def _each(request, imported):
 
 @pytest.mark.parametrize(
     ("arm", "submitted", "found"),
-    [
-        (OPUS, OPUS, set()),
-        (SONNET, SONNET, set()),
-        (SONNET, OPUS, {"cost", "pass_1"}),
-    ],
+    [(OPUS, OPUS, set()), (SONNET, SONNET, set()), (SONNET, OPUS, {"cost", "pass_1"})],
 )
 def test_the_audit_reads_what_a_submission_claims(tmp_path_factory, folder, arm, submitted, found):
-    """The published submission of each system holds for its runs, and that of the other does not;
-    what it claims of other domains is listed as not checked.
-    """
+    """The audit confirms each system's submission and contradicts the other's."""
     [source] = [source for source in SOURCES if source.arm == arm]
     with opened(tmp_path_factory.mktemp("claims")) as place:
         given = ("--experiment", "e", "--arm", arm)
@@ -117,16 +104,12 @@ def test_counts_are_as_parsed(found):
 
 
 def test_every_message_is_on_record(found):
-    """Every message is as in its source: role, content, calls, whose answer it is, what it used up
-    and cost, and when the source says that it was. What a source leaves out stays out.
-    """
+    """Each message has the role, content, calls, usage, cost and time of its source."""
     chats.check_messages(found)
 
 
 def test_every_call_has_its_result(found):
-    """Every call is a step with the result that answers it, by id; the one answer that its source
-    calls an error is a failed step.
-    """
+    """Each call is a step with its result; one error of the source is a failed step."""
     chats.check_calls(found)
     assert found.told["unanswered"] == []
     failed = sum(len(trial.events("step.failed.v1")) for trial in found.trials)
@@ -169,9 +152,7 @@ def _cost(trial):
 
 
 def test_the_agents_cost_is_that_of_its_messages(found):
-    """In every run the cost that the source claims for the agent, and that its life has as a
-    metric, is the sum of what its messages cost; the mean is what was published.
-    """
+    """The claimed agent cost is the sum over its messages, and its mean is as published."""
     costs = [_cost(trial) for trial in found.trials]
     assert costs == [pytest.approx(trial.chat.agent_cost, abs=1e-12) for trial in found.trials]
     scored = [trial.life.state.scores["agent_cost"] for trial in found.trials]

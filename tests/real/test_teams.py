@@ -27,7 +27,7 @@ def rules_of(role: str) -> RoleDefined:
             RoleRule("its own work", roles=(role,)),
             RoleRule("who is there", ("run.agent_joined",)),
             RoleRule("what others say", ("message.added",), fields=("role", "content")),
-        ),
+        )
     )
 
 
@@ -37,9 +37,7 @@ def alone(role: str) -> RoleDefined:
 
 
 class Team(msgspec.Struct):
-    """An imported run: its id, its source's name, its roster, and its messages in the order of the
-    log, each with its address.
-    """
+    """An imported run: id, source name, roster, and messages with their addresses."""
 
     run: str
     name: str
@@ -122,9 +120,7 @@ def few(real_data, tmp_path_factory):
 
 @pytest.mark.slow
 def test_each_role_sees_the_messages_of_its_agents_and_no_others(few):
-    """To the letter and in the order of the log, for every role of every run; the states and the
-    contexts that follow say the same.
-    """
+    """Each role of every run sees exactly its agents' messages, in order."""
     found, seen = few
     assert len(found) == 16
     assert len(seen) > 40
@@ -165,10 +161,7 @@ def _assert_each_sees_its_own(found, seen):
     quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
 )
 def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
-    """At the annotated step: `hansard knew` names who acted, which is who is blamed but for known
-    label errors of the source; its state holds its messages up to there and none after; its view is
-    the beginning of what its role sees of the whole run.
-    """
+    """`hansard knew` names the blamed agent, and its state and view end at that step."""
     differ = {}
     for team in failed:
         actor, address, _ = team.said[team.step]
@@ -211,9 +204,7 @@ def test_a_text_for_people_tells_the_same(place, failed):
     quick="tests/real/test_teams.py::test_each_role_sees_the_messages_of_its_agents_and_no_others"
 )
 def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
-    """The crews of crewAI, of two and three agents: each sees its own work whole and of the others
-    the messages that a rule shows, tool calls left out; nobody's steps but its own.
-    """
+    """Each crew member sees its own work and the messages that a rule shows."""
     folder = real_data / "llm-cassettes"
     runs = list(crewai.convert(folder / "dev" / "crewai-multi-role"))
     wanted = json.loads((folder / "crewai_roles.json").read_bytes())

@@ -14,9 +14,7 @@ pytestmark = pytest.mark.real
 
 
 class Case(msgspec.Struct):
-    """A run as the record has it: its life, and its messages with who said each, in the order of
-    the log.
-    """
+    """A run on record: its life and messages with their authors, in log order."""
 
     life: RunLife
     said: list[tuple[str, dict[str, object]]]
@@ -57,9 +55,7 @@ def sources(real_data):
 
 
 def test_every_message_is_its_agents(cases, sources):
-    """61 runs of several agents: each message stands in its agent's stream, all of them in the
-    order of the source, to the letter, and the roster is who said something.
-    """
+    """61 runs: each message is in its agent's stream, in the source's order."""
     assert cases.keys() == sources.keys()
     assert len(cases) == 61
     for name, case in cases.items():
@@ -85,9 +81,7 @@ def test_what_the_source_says_besides_is_kept(cases, sources):
 
 
 def test_the_mistake_is_on_record(cases, sources):
-    """The step of the mistake is a metric, its agent a label, its reason the error that the run
-    failed with.
-    """
+    """The mistake's step is a metric, its agent a label, its reason the error."""
     for name, case in cases.items():
         source, state = sources[name], case.life.state
         assert state.status.value == "failed"
@@ -99,9 +93,7 @@ def test_the_mistake_is_on_record(cases, sources):
 
 @pytest.mark.slow
 def test_the_actor_at_the_step_is_to_blame_in_all_but_one(cases):
-    """Who said the message of that step is who is blamed; the one exception is a label error of
-    the source.
-    """
+    """The author of the mistaken step is to blame in all but one run."""
     differ = {}
     for name, case in cases.items():
         actor, _ = case.said[int(case.life.state.scores["mistake_step"])]

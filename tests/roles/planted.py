@@ -168,9 +168,7 @@ def digests(place: TableFiles) -> dict[str, Digest]:
 
 
 def everything(place: TableFiles, *, views: bool = True) -> bytes:
-    """Each row of each table and view that is published, but when that was projected. Views take
-    most of the time.
-    """
+    """Return each row of each published table and view, except projection times."""
     with published.holding(place) as found:
         assert found is not None
         store = Store(found.path, read_only=True)

@@ -82,9 +82,7 @@ def test_what_others_do_is_not_told(call, record, roles):
 
 @pytest.mark.slow
 def test_who_may_not_ask(call, roles, data_dir, workspace):
-    """A friend is told what to ask for; an unknown role and a withdrawn one get one answer; none of
-    them leaves a file, and of the withdrawn one nothing stays.
-    """
+    """A refused role learns what to ask for; unknown and withdrawn get one answer and no file."""
     refused = call("sql", "SELECT 1", "--role", "silent")
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith("error: role silent does not allow query 'sql': ")

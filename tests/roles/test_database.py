@@ -66,9 +66,7 @@ def opened(place: TableFiles) -> Store:
 
 @pytest.mark.slow
 def test_no_byte_tells_of_what_is_not_seen(tmp_path):
-    """Not the tables, not DuckDB's log, not what is published: while the workspace's own tables
-    hold each of the secrets.
-    """
+    """No file of a role's tables holds a secret that the workspace's tables hold."""
     log = planted()
     whole = whole_tables(log, tmp_path / "whole.duckdb")
     whole.checkpoint()
@@ -205,9 +203,7 @@ BATCH_MAX = 10_000
 
 
 def made_anew(log: Log, home: Path, size: int = BATCH_MAX, *, views: bool = True) -> bytes:
-    """All that a role's tables hold, made from nothing, with the key that was used before; and what
-    its views say, which follows from that.
-    """
+    """Make a role's tables from nothing with the same key; return all that they hold."""
     forget(role_place(home, WORKSPACE, "writer"))
     return everything(bring(log, home, RULES, batch_max=size), views=views)
 
@@ -256,9 +252,7 @@ def test_no_commit_depends_on_what_is_not_seen(data):
 @given(st.data())
 @settings(max_examples=max(1, min(ROUNDS // 2, 40)), **QUICKLY)
 def test_what_is_not_seen_has_no_influence(alone, data):
-    """Every row of every table and view, the positions, digests, and how the file is laid out are
-    equal byte for byte, whatever else the log holds in between.
-    """
+    """All bytes of a role's tables are equal, whatever unseen events lie between."""
     home, seen_alone = alone
     seen = planted()
     between = [data.draw(unseen(number)) for number in range(len(seen.all))]
@@ -448,9 +442,7 @@ bring(planted(), Path(sys.argv[1]), msgspec.structs.replace(UNHASHED, masks=()))
 
 
 def test_a_kill_after_new_tables_shows_nothing_by_rules_that_hold_no_more(tmp_path):
-    """The rules are widened, who makes the tables is killed, and the old rules are back: the log is
-    as it was, and so is what the role is shown.
-    """
+    """After a kill and the old rules, the role sees what the old rules show."""
     before = digests(bring(planted(), tmp_path, UNHASHED))
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)],
@@ -472,9 +464,7 @@ TURNS = 5
 )
 @pytest.mark.long
 def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
-    """Killed at any moment of making or going on: what is published is as of some position, whole,
-    and the next one who asks gets what follows from the log.
-    """
+    """A kill leaves whole published tables, and the next request continues from the log."""
     chance = random.Random(11)
     known = {}
     newest: dict[str, Digest] = {}

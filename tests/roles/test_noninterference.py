@@ -40,9 +40,7 @@ EXAMPLES = role_file.parse(
 
 
 def all_of(rules: RoleDefined, history: Sequence[Stored]) -> bytes:
-    """All that a role gets of a run: lines, numbers, what follows from them, count and digest, and
-    what it is told where a key is missing.
-    """
+    """Return all that a role gets of a run, down to counts, digests and refusals."""
     lines = list(view(rules, happened(RUN, history), KEY))
     try:
         list(view(rules, happened(RUN, history), b"short"))
@@ -128,12 +126,9 @@ def changed(draw: st.DrawFn, rules: RoleDefined, world: list[Act]) -> list[Act]:
 
 _families = ["**", "step.*", "board.*", "run.*", "agent.*", "view.served", "message.added"]
 _single = ["step.completed", "step.failed", "decision.made", "board.put", "run.agent_joined"]
-_kinds = st.lists(
-    st.sampled_from([*_families, *_single]),
-    min_size=1,
-    max_size=3,
-    unique=True,
-).map(tuple)
+_kinds = st.lists(st.sampled_from([*_families, *_single]), min_size=1, max_size=3, unique=True).map(
+    tuple
+)
 _matchers: dict[str, st.SearchStrategy[Any]] = {
     "roles": st.sampled_from([("researcher",), ("analyzer", "writer"), ("*er",)]),
     "agents": st.sampled_from([("r1",), ("r*", "a1")]),
@@ -224,9 +219,7 @@ def test_no_role_is_told_of_what_it_may_not_see(rules, world, data):
 
 @pytest.mark.slow
 def test_what_is_generated_has_something_to_tell():
-    """The laws would say little if nothing were changed, or nothing were seen: in most worlds
-    something is put in, left out or changed, and others are seen, of every kind.
-    """
+    """Generated worlds change, hide and show something of every kind."""
     changes: list[bool] = []
     kinds: set[str] = set()
     seen: set[str] = set()

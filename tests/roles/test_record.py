@@ -193,9 +193,7 @@ def test_a_fork_is_one_view(record):
 
 
 def test_who_wrote_to_the_board_is_told_by_the_roster(record):
-    """A key's events are seen by key and by their author's role; a name that is no agent of the
-    run has no role, whatever it calls itself.
-    """
+    """A key's author counts by the roster; an unknown name has no role."""
     run = team(record)
     log = record.workspace.log
     roles = {"a1": "analyzer", "r1": "researcher", "analyzer": "analyzer"}

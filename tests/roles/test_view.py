@@ -119,9 +119,7 @@ others = st.builds(
 )
 @given(histories(), st.data())
 def test_what_is_not_seen_leaves_no_trace(events, data):
-    """Events that a role may not see are taken out, changed, and put in anywhere: every byte it
-    is shown stays, numbers and digest included.
-    """
+    """Removing, changing or adding unseen events changes no byte of a view."""
     before = list(view(SOME, events, KEY))
     kept = [event for event in events if judge(SOME, event.facts).visible]
     changed: list[Happened] = []
@@ -151,9 +149,7 @@ def test_the_generated_histories_hold_both():
 
 @given(strategies.agent_histories, st.lists(st.integers(1, 5), min_size=40, max_size=40))
 def test_how_many_steps_there_were_is_not_told(events, gaps):
-    """Had an agent made more calls in between that the role may not see, so that its steps had
-    other numbers, the role would be shown the same bytes.
-    """
+    """A view does not depend on how many unseen steps an agent made."""
     rules = RoleDefined(
         sees=(RoleRule("some", ("step.failed", "step.in_doubt", "decision.made", "message.added")),)
     )
@@ -260,9 +256,7 @@ prices = st.lists(st.fixed_dictionaries({"name": strategies.text}), min_size=1, 
 
 @given(prices, st.data(), st.sampled_from(["list", "tuple", "map", "typed"]))
 def test_a_dropped_value_has_no_influence(items, data, shape):
-    """Whatever it is, and whether it is there at all, in a list, a tuple, a map, or a value of a
-    registered type.
-    """
+    """A dropped value has no influence, wherever it is and whether it exists."""
 
     def with_prices(strategy: st.SearchStrategy[dict[str, Any]]) -> Any:
         told: list[Any] = [{**item, **data.draw(strategy)} for item in items]

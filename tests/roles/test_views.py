@@ -104,9 +104,7 @@ async def test_a_view_is_what_its_role_may_see(lab: Lab):
 @twins
 @pytest.mark.parametrize("mode", ["strict", "offline", None])
 async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
-    """Every mode gives each view as it was served, though the run and the role's rules have
-    changed since; nothing is written.
-    """
+    """Each mode replays a view as it was served, and writes nothing."""
     async with lab.connect() as record:
         await record.apply_role("reader", READER)
         first = [told(each) for each in await play(record)]
@@ -334,9 +332,7 @@ def test_a_hash_s_key_comes_from_a_file(call, record, tmp_path):
 
 @pytest.fixture(scope="module")
 def decided(data_dir):
-    """A run whose writer looks before and after it decides: its record; the tables; its id and the
-    decision's.
-    """
+    """Yield a record, its tables, a run that looks twice, and its decision."""
     place = Audited(data_dir, f"decided-{os.getpid()}")
     with hansard.connect(place.workspace, data_dir=data_dir) as record:
         record.apply_roles(EXAMPLE)

@@ -45,9 +45,7 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class Act(msgspec.Struct, frozen=True):
-    """Something that an agent did; `one` and `two` are what it says, `refs` numbers of other acts
-    that it refers to, `label` is its commit's.
-    """
+    """One agent's action: its values, the acts it refers to, and its commit's label."""
 
     number: int
     agent: str

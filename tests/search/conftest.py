@@ -35,10 +35,7 @@ def workspace(home: Path) -> str:
 
 @pytest.fixture
 def call(
-    home: Path,
-    workspace: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    home: Path, workspace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
     """Run `hansard search` in this process: `call("refund", "--json")`."""
 

@@ -35,9 +35,7 @@ def _load(home: Path, workspace: str, stop: threading.Event) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):
-    """SIGKILL, again and again; then rows, words and their places are equal to a rebuild's, and
-    FTS5's own check finds nothing.
-    """
+    """After kills, rows and words equal a rebuild's, and FTS5's own check is clean."""
     place, kills = place_of(home, workspace), rounds(3, 50)
     chance = random.Random(random.getrandbits(32))
     stop = threading.Event()

@@ -23,16 +23,7 @@ from hansard.projections.search.search import IndexOfOtherLog, IndexRead, IndexU
 from hansard.projections.table_files import WriteLock
 from tests.cli.planting import commit, options, plant, publish_raw, raw_log
 from tests.cli.support import Call
-from tests.search.support import (
-    brought_up,
-    content,
-    made,
-    place_of,
-    rebuilt,
-    say,
-    silent,
-    unknown,
-)
+from tests.search.support import brought_up, content, made, place_of, rebuilt, say, silent, unknown
 
 pytestmark = pytest.mark.later
 
@@ -436,9 +427,7 @@ def test_another_process_may_not_index_too(home: Path, workspace: str):
 async def test_nobody_takes_the_index_while_a_thread_still_has_it(
     home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch, moment: str
 ):
-    """Whoever brings it up, and does not wait for that, leaves the right to write when its thread
-    is through, and not before.
-    """
+    """The index stays taken until its writer's thread is through."""
     place, entered, goes_on = place_of(home, workspace), threading.Event(), threading.Event()
     real = getattr(Index, moment)
 
@@ -473,9 +462,7 @@ def test_json_is_one_object_a_line(home: Path, workspace: str, call: Call):
 
 
 def test_what_does_not_fit_its_writer_is_not_found(home: Path, workspace: str, call: Call):
-    """Nothing of a message that another wrote into an agent's stream, or in another's name, in the
-    batch in which the run begins and in a later one.
-    """
+    """A message in a foreign stream or name is not found."""
 
     def lie(number: int) -> MessageAdded:
         text = msgspec.Raw(msgspec.json.encode(f"a lie {number}"))

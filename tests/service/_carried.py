@@ -42,9 +42,7 @@ SECRET = "planted-4711"
 
 
 def furnished(house: House) -> House:
-    """A workspace with a role that is cleared for all and one that is not, and run `a`, in which
-    somebody wrote down a secret.
-    """
+    """Prepare a cleared and an uncleared role, and run `a` with a secret in it."""
     house.apply(ROLES)
     house.login_all(("ada", "cleared"), ("bob", "clerk"))
     with house.trusted() as record, record.run("w", run="a", agent="eve", role="cleared") as eve:
@@ -71,9 +69,7 @@ def log_of(house: House, after: int = 0) -> list[Stored]:
 
 
 class Law:
-    """By the log's order: whatever a principal writes has the label that it carries there, and it
-    carries whatever it writes under. So what it was shown is on record before.
-    """
+    """Each write of a principal has, in log order, the label that it carries."""
 
     def __init__(self) -> None:
         self.carried: dict[str, Label] = {}

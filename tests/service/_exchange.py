@@ -68,9 +68,7 @@ def shown_in(answer: bytes) -> list[str]:
 
 
 class Exchange:
-    """A bare connection that keeps each answer, and what was asked. `meanwhile` happens in even
-    steps while a session is open, and the last of it within a transaction.
-    """
+    """Keep each answer of a bare connection; `meanwhile` runs in steps between questions."""
 
     def __init__(self, link: Link, meanwhile: Sequence[Callable[[], None]] = ()) -> None:
         self.told: list[tuple[str, bytes]] = []

@@ -10,13 +10,7 @@ from hansard.client.protocol import wire
 from hansard.client.protocol.wire import Request
 from hansard.domain.errors import BadValue
 from hansard.service import arrivals
-from hansard.service.arrivals import (
-    AT_ONCE,
-    PACED_AT_ONCE,
-    PACED_FROM,
-    WAITING_EACH_MAX,
-    Arrivals,
-)
+from hansard.service.arrivals import AT_ONCE, PACED_AT_ONCE, PACED_FROM, WAITING_EACH_MAX, Arrivals
 from tests.service.support import House
 
 PACKET = 64

@@ -485,9 +485,7 @@ def test_role_refuses(house: House) -> None:
 
 
 def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
-    """Of another's event, step or key a role that does not see it is told what it is told of one
-    that is not there; of what it was given itself it may say that it decided by it.
-    """
+    """An unseen event, step or key is refused as one that does not exist."""
     house.apply(CLERKS)
     with house.trusted() as record, record.run("w", run="r9", agent="bob", role="writer") as bob:
         bob.tool(effects="pure", name="look")(lambda: 1)()
@@ -517,9 +515,7 @@ def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
     ("operation", "ask_for"), [("approve", "approve = true"), ("settle", "settle = true")]
 )
 def test_role_refuses_outside_of_sessions(house: House, operation: str, ask_for: str) -> None:
-    """What a role is not trusted with is refused with what to ask for, and on record: once a minute
-    however often it is tried.
-    """
+    """A distrusted request is refused, and recorded at most once a minute."""
     house.apply(ROLES)
     given = {"approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
     with house.connect("bob", "reader") as record:
@@ -543,9 +539,7 @@ def test_too_many_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_answer_too_large(house: House) -> None:
-    """A value that no message holds is an error to the caller who reads it. A result of that size
-    was paid for: it is returned, its step completed with what can be recorded, with a warning.
-    """
+    """An oversized answer is an error; an oversized result is returned, cut on record."""
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
         eve.board.put("large", "x" * 2**21)
     with house.connect() as record, record.run(run="r1") as session:

@@ -60,9 +60,7 @@ def spending(record: Any, name: str, limit: float, calls: int, **options: Any) -
 
 
 def test_counted_over_all_processes(house: House) -> None:
-    """Restricted agents and a trusted one count on one budget of the run, and go on where they
-    were when they come again; what is on record is not counted again.
-    """
+    """All processes count on one budget; a resumed program is not counted again."""
     house.apply(counter())
     sent = [f"sent {n}" for n in range(9)]
     with house.connect("ada", "counter") as ada, house.connect("bob", "counter") as bob:
@@ -85,9 +83,7 @@ def test_counted_over_all_processes(house: House) -> None:
 
 
 def test_what_another_gave_back_is_there_at_once(house: House) -> None:
-    """A restricted agent that was refused while a trusted one's call held its share is let through
-    as soon as that call gave back what it did not use; and the other way round.
-    """
+    """A returned share is available at once to restricted and trusted agents."""
     house.apply(counter())
     rule = hansard.budget("t", 10, unit="tokens", reserve=6)
     options = {"workflow": "w", "run": "r1", "gate": [rule]}
@@ -124,9 +120,7 @@ def test_what_another_gave_back_is_there_at_once(house: House) -> None:
     ],
 )
 def test_a_role_that_may_not_count(house: House, lacks: str, line: str) -> None:
-    """A budget that the role may not count on, or not see all of, is refused before the run begins,
-    with what to ask for, and on record; a replay counts nothing, so it needs no such rule.
-    """
+    """A budget that a role may not count on is refused on record; a replay needs none."""
     house.apply(counter())
     with house.connect("ada", "counter") as record:
         told = spending(record, "r1", 5, 1, workflow="w")
@@ -167,9 +161,7 @@ def test_counted_at_once(house: House) -> None:
 
 @pytest.mark.parametrize("calls", [1, 3])
 def test_what_others_used_is_not_told(house: House, other: House, calls: int) -> None:
-    """Runs that differ in what those used whom the role does not see: it is refused alike,
-    whatever its limit.
-    """
+    """What unseen agents used has no influence on a refusal."""
     found = []
     other.begin()
     try:
@@ -235,9 +227,7 @@ def test_a_usage_below_nothing_gives_no_room(house: House) -> None:
 
 
 def test_what_is_asked_first_is_counted_then(house: House) -> None:
-    """A call that a person has granted is counted as any other, and refused where nothing is left:
-    the question is asked first, as in a trusted session.
-    """
+    """A granted call is counted, and refused where nothing is left."""
     house.login("bob")
     told: list[str] = []
     gate = [hansard.ask_first("send", timeout_s=30), hansard.budget("calls", 1)]
@@ -265,9 +255,7 @@ def test_what_is_asked_first_is_counted_then(house: House) -> None:
 
 
 def test_a_call_that_may_have_been_made_stays_counted(house: House) -> None:
-    """A client that is gone while its tool runs leaves its share set aside: nobody knows what of it
-    was used, and no session that comes after gets it back.
-    """
+    """A client lost in a tool leaves its share set aside for good."""
     ran: list[str] = []
 
     def send() -> str:

@@ -114,9 +114,7 @@ def test_a_client_at_its_limit_can_cancel_and_close(house: House) -> None:
 def test_what_frees_places_is_never_one_too_many(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the limits of a principal and of a session a block and a stream can be left, an operation
-    cancelled and the session closed; what would begin something is refused.
-    """
+    """At its limits a client can still leave, cancel and close, and begin nothing."""
     monkeypatch.setattr(server, "TURNS_MAX", TURNS)
     monkeypatch.setattr(hosted, "TURNS_MAX", TURNS)
 
@@ -158,9 +156,7 @@ def test_what_frees_places_is_never_one_too_many(
 def test_who_frees_places_holds_no_more_of_them(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often a client cancels one operation, leaves one block and closes one session, one
-    of each is under way; the others are refused at once.
-    """
+    """Repeated cancels, exits and closes count once each; the others are refused."""
     going = Counter[str]()
     ends = {name: asyncio.Event() for name in ("cancel", "exit", "close")}
 
@@ -216,9 +212,7 @@ def test_who_frees_places_holds_no_more_of_them(
 
 
 def test_a_refused_request_loses_no_scope(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a request tells of scopes counts though it is refused as one too many: who asks again as
-    told is in its scope, and what its parent does next goes on after it.
-    """
+    """A refused request still counts for scopes, so the retry is in its scope."""
     monkeypatch.setattr(server, "TURNS_MAX", TURNS)
     login = house.login()
 

@@ -77,9 +77,7 @@ def writes(house: House, name: str, role: str, run: str, mark: str) -> None:
 
 
 def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> None:
-    """Ids of runs, names of workflows, labels of runs, ids of tasks and names of keys are writes,
-    too: who is not cleared is shown nothing of the run.
-    """
+    """Ids, names, labels and keys written after a secret are hidden from the uncleared."""
     writes(desk, "ada", "cleared", "before", "public-4711")
     assert "public-4711" in shown_to_clerk(desk, "before")
     read_secret(desk)
@@ -94,9 +92,7 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
     quick="tests/labels/test_database.py::test_no_byte_of_a_roles_tables_has_what_is_labelled_higher"
 )
 def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -> None:
-    """Neither the run, nor what it is called, nor how many there are; nor that somebody was shown
-    something, nor what it asked in SQL.
-    """
+    """A role's tables, counts included, are the same after hidden writes."""
     tables = ("events", "runs", "agents", "board", "tasks", "mail", "queries", "principals_shown")
     count = " UNION ALL ".join(
         f"SELECT '{each}' AS name, count(*) AS n FROM {each}" for each in tables
@@ -118,9 +114,7 @@ def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -
 
 @pytest.mark.slow
 def test_nobody_else_s_commit_in_such_a_run_is_shown(desk: House) -> None:
-    """The run's name is part of each of its events: a trusted program's, which says no label, is
-    not shown either, nor is a fork's.
-    """
+    """A hidden run hides every commit in it, and its forks."""
     read_secret(desk)
     writes(desk, "ada", "cleared", f"b-{SECRET}", "x")
     with desk.trusted() as record:
@@ -137,9 +131,7 @@ def test_nobody_else_s_commit_in_such_a_run_is_shown(desk: House) -> None:
 
 
 def test_an_id_that_is_taken_says_no_more_than_that(desk: House) -> None:
-    """An id of a run is one thing to all, so who opens it learns that there is one; whether it
-    says its workflow right or not, it learns no more, and nothing is written.
-    """
+    """Opening a hidden run's id shows only that the id is taken."""
     read_secret(desk)
     writes(desk, "ada", "cleared", "taken", SECRET)
     told = set()
@@ -254,9 +246,7 @@ def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]
 
 @pytest.mark.slow
 def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
-    """A view of a run, and an answer in SQL: that may have drawn on whatever stands in the tables
-    of the role.
-    """
+    """A view and any SQL answer count as shown."""
     with asked.connect("ada", "cleared") as record:
         with record.run("w", run="mine") as ada:
             ada.message("user", "nothing of it")
@@ -284,10 +274,7 @@ def test_what_is_replayed_is_shown(desk: House) -> None:
     read_secret(desk)
     with desk.trusted() as record:
         record.declassify(principal="ada", **WHY)
-    with (
-        desk.connect("ada", "cleared") as record,
-        record.run(run="a", mode="offline") as ada,
-    ):
+    with desk.connect("ada", "cleared") as record, record.run(run="a", mode="offline") as ada:
         assert ada.board.get("plan") == SECRET
     assert state_of(desk).label == "secret"
 
@@ -307,9 +294,7 @@ def test_tokens_are_of_one_principal(desk: House) -> None:
 
 
 def test_whom_it_acts_for_was_not_shown_it(desk: House) -> None:
-    """What a principal carries is its own: neither those whom it acts for nor those who act for it
-    do, or for the same.
-    """
+    """What a principal carries passes neither to those it acts for nor to their others."""
     desk.login("lead", "cleared")
     given = {"on_behalf_of": ("lead",)}
     for name in ("fay", "gil"):
@@ -340,9 +325,7 @@ def test_untrusted_input_is_carried_too(desk: House) -> None:
 
 
 def test_a_role_that_is_not_cleared_opens_no_run_under_it(desk: House) -> None:
-    """The fact, the value and the remedy are told; of the run nothing is written, and that it was
-    refused stands on record under the same label.
-    """
+    """An uncleared role opens no run under a label; the refusal names the remedy."""
     read_secret(desk)
     head = len(log_of(desk))
     with (
@@ -367,9 +350,7 @@ def _is_of(stored: Stored, kind: str) -> bool:
 
 
 def test_a_session_goes_on_under_what_its_own_run_has_shown_it(desk: House) -> None:
-    """A role that is not cleared for what its own tool gives resumes the run all the same: it
-    writes there under that already.
-    """
+    """A role resumes its own run under what that run has shown it."""
     with desk.connect("bob", "clerk") as record:
         with record.run("w", run="own") as bob:
             by_tool(bob)
@@ -397,9 +378,7 @@ def test_a_refusal_s_words_are_labelled(desk: House) -> None:
 
 @pytest.mark.slow
 def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
-    """Somebody who was shown a secret denies what an agent asks, and says why: an agent that is not
-    cleared is told that it was denied, and no more; one that is has the label of it.
-    """
+    """A denial's reason is labelled; an uncleared agent learns only the denial."""
     read_secret(desk)
     desk.apply(ROLES)
     for name, role in (("clara", "clerk"), ("cleo", "cleared")):
@@ -434,9 +413,7 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
     quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
 )
 def test_a_principal_is_lowered(desk: House) -> None:
-    """From then on what it writes in other runs is shown again; who answers for it stands on
-    record, and what was written before keeps its label.
-    """
+    """After lowering, new writes are shown again, and old ones keep their label."""
     read_secret(desk)
     writes(desk, "ada", "cleared", "b", SECRET)
     with desk.trusted() as record:
@@ -497,24 +474,9 @@ def test_what_is_lowered_wrongly(
 # ------------------------------------------------------------ processes
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
-def test_another_service_knows_it(desk: House) -> None:
-    """The label stands on record, and in no service's memory."""
-    read_secret(desk)
-    desk.end()
-    desk.begin()
-    writes(desk, "ada", "cleared", "b", SECRET)
-    assert shown_to_clerk(desk, "b") == ""
-    check(desk)
-
-
 @pytest.mark.slow
 def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: Path) -> None:
-    """One session is shown the secret while the other one writes, through two services: what was
-    stored before is public, what was stored after it is not, whatever was on its way.
-    """
+    """Through two services, writes before the secret are public and later ones are not."""
     second = House(desk.data_dir, desk.workspace, tmp_path)
     second.begin()
     stop, going = threading.Event(), threading.Event()
@@ -600,9 +562,7 @@ def nursery(desk: House, tmp_path: Path) -> Iterator[Nursery]:
 def test_service_killed_at_each_point(
     desk: House, nursery: Nursery, rounds: Callable[[int, int], int]
 ) -> None:
-    """Killed before and after each append and each answer while a principal is shown a secret: what
-    it was told, it carries; the next service writes under that.
-    """
+    """A kill at any point of showing a secret never leaves its holder unlabelled."""
     desk.end()
 
     def told() -> list[Any]:
@@ -658,10 +618,7 @@ def test_principals_are_listed_with_what_they_carry(
 def test_what_no_service_wrote_is_noted(
     desk: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program with the broker's own credentials says itself who its agents are: a commit that
-    says it is a principal's, and is labelled lower than what that carries, is no fault of the
-    record, and `hansard check` tells of it.
-    """
+    """`hansard check` notes a commit labelled below what its principal carries."""
     read_secret(desk)
     writes(desk, "ada", "cleared", "b", SECRET)
     place = ["--data-dir", desk.data_dir, "--workspace", desk.workspace]

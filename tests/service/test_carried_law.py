@@ -227,9 +227,7 @@ class World:
                 raise AssertionError(kind)
 
     def check(self) -> int:
-        """What the role that is not cleared is shown of all this has none of the hidden words, and
-        all that was written by who was never shown anything; how many hidden ones there were.
-        """
+        """Check the uncleared role's view for hidden and public words; return the hidden count."""
         told = []
         for run in self.runs:
             derive = views.derive(self.record.workspace.states, "clerk", run)
@@ -249,9 +247,7 @@ class World:
 def test_nothing_goes_out_that_was_written_after_it_was_shown(
     houses: list[Served], evidence: Evidence
 ) -> None:
-    """Whatever two principals read, write, open, resume and are cleared of, over two services and
-    any number of connections; by views, by tables, and by the order of the log.
-    """
+    """Views, tables and the log's order never show what was written under a label."""
     house = houses[0]
     law = Law()
     hidden = histories_played = 0

@@ -148,9 +148,7 @@ def test_view_and_sql(house: House) -> None:
 
 @pytest.mark.slow
 def test_client_gone(other: House) -> None:
-    """A client that goes away without a word is as a killed process: what it ran is in doubt, its
-    claim runs out, and it resumes in the next epoch.
-    """
+    """A silent client's step is in doubt, its claim expires, and its run can be resumed."""
     house = other
     house.begin(quiet_s=1.0)
     try:
@@ -335,33 +333,6 @@ def test_one_principal_two_roles(house: House) -> None:
             answer = portal().run(link.requests.ask(subject, wire.encode(request), 2))
         assert b"ServiceGone" in answer
         session.message("user", "goes on")
-
-
-@pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
-)
-def test_labels(house: House) -> None:
-    """What a tool gives labels its caller, and what takes less is refused it, as elsewhere."""
-    with house.connect() as record, record.run("w", run="r1") as session:
-
-        @session.tool(effects="pure", gives="secret untrusted")
-        def read() -> str:
-            return "a secret"
-
-        @session.tool(effects="once", takes="internal")
-        def post(text: str) -> str:
-            return text
-
-        assert post("before") == "before"
-        read()
-        with pytest.raises(hansard.Blocked, match="secret"):
-            post("after")
-        session.message("user", "said", label="untrusted")
-    with house.trusted() as record:
-        commits = portal().run(record.workspace.log.read_run("r1"))
-        labels = [str(each.commit.label) for each in commits if each.commit.label is not None]
-        assert labels
-        assert set(labels) == {"secret untrusted"}
 
 
 @pytest.mark.slow

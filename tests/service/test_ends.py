@@ -133,9 +133,7 @@ def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
 
 
 def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) -> None:
-    """Deny by default: the error says what to ask for, nothing is written; what the role is shown
-    nothing of is not there for it.
-    """
+    """Ending and reopening are denied by default, and write nothing."""
     house.apply(worker())
     with house.trusted() as record, record.run("w", run="r", agent="lead", role="lead") as lead:
         lead.team.add("one", role="worker")
@@ -193,9 +191,7 @@ def test_an_ended_session_says_so_through_either_door(lab: Lab) -> None:
 
 @pytest.mark.parametrize("door", ["trusted", "restricted"])
 def test_a_body_that_runs_on_is_on_record_through_either_door(house: House, door: str) -> None:
-    """In doubt when the session ends. What comes late is recorded where a trusted program's
-    session has it; a client of the service is told that its session has ended.
-    """
+    """A late body is recorded in a trusted session; a restricted client gets SessionEnded."""
     held, lab = Held(), Lab(house, door, "sync")
     with house.trusted() if door == "trusted" else house.connect() as record:
         with record.run("w", run="r", agent="ada", role="writer") as session:

@@ -46,9 +46,7 @@ def run(record: Any, name: str | None = None, workflow: str | None = "w", **opti
 
 @pytest.mark.slow(cases=1)
 def test_an_arm_by_hash(house: House, client: str) -> None:
-    """The service assigns the arm that the plan gives the task, in the commit that begins the run;
-    the agent is told its name, prompt, model and parameters, by both clients.
-    """
+    """The service assigns a task's arm when the run begins, and reports all of it."""
     register(house)
     house.login("ada")
     lab = Lab(house, "restricted", client)
@@ -75,9 +73,7 @@ def test_an_arm_by_hash(house: House, client: str) -> None:
 
 
 def asked_in_vain(lab: Lab) -> list[str]:
-    """What a program is told that asks for a place that no run can have, and for another than a run
-    has.
-    """
+    """Return the errors of places that do not exist or differ from the run's."""
     told: list[str] = []
     places: list[dict[str, Any]] = [
         {"experiment": "none", "task": "t"},
@@ -113,9 +109,7 @@ def asked_in_vain(lab: Lab) -> list[str]:
 
 @pytest.mark.slow(cases=1)
 def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str) -> None:
-    """A role that sees experiments is told why there is no such place, as a trusted program is; and
-    no run is begun.
-    """
+    """Impossible places are refused alike through both doors, and begin no run."""
     found = {}
     for door, where in (("restricted", house), ("trusted", other)):
         where.login("ada")
@@ -132,9 +126,7 @@ def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str
 
 
 def test_without_an_experiment(house: House, other: House, client: str) -> None:
-    """A task and a trial may be said of a run that is of no experiment, and an arm chosen of one
-    that is not registered: on record as a trusted program's.
-    """
+    """Task, trial and an unregistered arm are recorded as for a trusted program."""
     records = {}
     for door, where in (("restricted", house), ("trusted", other)):
         where.login("ada")
@@ -156,9 +148,7 @@ def test_without_an_experiment(house: House, other: House, client: str) -> None:
 
 @pytest.mark.slow
 def test_a_role_that_does_not_see_experiments(house: House) -> None:
-    """It takes part in none, whether registered, stopped or not there: one text, which says what to
-    ask for; no run is begun; that it was refused is on record. Given that rule, it takes part.
-    """
+    """Without sight of experiments a role takes part in none, and gets one text."""
     house.apply(OWN)
     register(house)
     register(house, "stopped")
@@ -187,9 +177,7 @@ def test_a_role_that_does_not_see_experiments(house: House) -> None:
 
 
 def test_what_is_told_of_another_s_run(house: House) -> None:
-    """A run's arm is told where the role sees it: with the plan, all; without, its name; of a run
-    that another role began, nothing, and whether that has the place that is asked neither.
-    """
+    """A run's arm is reported as far as the role sees the run and its plan."""
     register(house)
     place = {"experiment": "greeting", "arm": "bold", "task": "t"}
     with house.trusted() as record:
@@ -304,9 +292,7 @@ async def opened(house: House) -> list[bytes]:
 def test_hidden_experiments(
     house: House, other: House, world: tuple[bool, bool, dict[str, Any]]
 ) -> None:
-    """Worlds that differ in experiments and places that the role does not see: every answer is the
-    same, byte for byte.
-    """
+    """Hidden experiments and places change no byte of any answer."""
     found = []
     other.begin()
     try:

@@ -122,9 +122,7 @@ moves = st.lists(
 
 @given(moves)
 def test_whatever_happens_shares_hold(steps: list[tuple[str, int]]) -> None:
-    """Never more than there are, never more of one than it may have, and no place stays free for
-    somebody who waits and may have it, whoever leaves or gives up.
-    """
+    """Shares are never exceeded, and no free place is kept from a waiter."""
 
     async def play() -> None:
         bench = Bench()

@@ -38,10 +38,7 @@ tools = ["**"]
 
 
 def test_a_role_keeps_and_reads_caches_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
-    """Who may state the kinds keeps, reverts and looks at caches; who only sees them reads them, a
-    secret in them by its name; who does not see all of them is refused, whether there is one or
-    not.
-    """
+    """Keeping and reading caches follow the role's kinds and sight; secrets stay named."""
     house = Served(data_dir, "caches", tmp_path)
     house.apply(ALL + ROLES)
     house.begin()

@@ -58,9 +58,7 @@ query = true
 
 
 async def _learned(house: Served) -> dict[str, list[str]]:
-    """Two experiences, each done once: `journey`, and `plan` of runs that were told a secret. Their
-    runs.
-    """
+    """Learn `journey` and the secret `plan`, each from runs done once; return the runs."""
     made = {}
     async with hansard.connect_async(house.workspace, data_dir=house.data_dir) as record:
         for name, label in (("journey", ""), ("plan", "secret")):
@@ -114,9 +112,7 @@ TABLES = (
     quick="tests/service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
 )
 def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -> None:
-    """It is in no list, no hit, no table and no error; to say something of it fails as for one that
-    there is not, and leaves it as it was.
-    """
+    """A secret experience is in no list, hit, table or error for the uncleared."""
     asyncio.run(_learned(house))
     with house.trusted() as record:
         assert {each.experience for each in record.experiences().experiences} == {"journey", "plan"}
@@ -156,9 +152,7 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
 def test_who_may_not_state_it_confirms_and_retires_nothing(
     read_only: tuple[Served, dict[str, list[str]]],
 ) -> None:
-    """Who is cleared reads what is secret, and is labelled so; who does not see all of experiences
-    is refused whether there is one or not.
-    """
+    """Confirming needs its kind; reading needs sight of all experiences."""
     house, _ = read_only
     with house.connect("bob", "reader") as reader:
         assert [each.experience for each in reader.experiences().experiences] == ["journey", "plan"]
@@ -187,10 +181,7 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(
 def test_what_left_a_run_is_told_by_what_the_role_sees(
     read_only: tuple[Served, dict[str, list[str]]],
 ) -> None:
-    """Who sees all of it is told what a trusted program is; of calls above a role's clearance there
-    are none, what is masked stays so, and a run of which it sees nothing is not there; nor is an
-    experience that such calls taught.
-    """
+    """A role reads what left a run as far as it sees the run's calls."""
     house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]
     with house.trusted() as record:

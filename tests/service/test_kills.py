@@ -46,9 +46,7 @@ def work(house: House, file: Path, run: str) -> subprocess.Popen[str]:
 
 @contextlib.contextmanager
 def up(house: House) -> Iterator[subprocess.Popen[str]]:
-    """`hansard up`, which serves; killed at the end if it is still there. Nobody reads the commits
-    that it prints: it serves all the same.
-    """
+    """Run `hansard up`, with its output ignored; kill it at the end."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "hansard", "up", "--json"),
@@ -129,9 +127,7 @@ def test_client_killed(house: House, tmp_path: Path, rounds: Callable[[int, int]
 @pytest.mark.long
 @pytest.mark.thorough  # point by point below
 def test_service_killed(other: House, tmp_path: Path, rounds: Callable[[int, int], int]) -> None:
-    """A service killed at random moments: its clients are told so at once, and go on with the next
-    one, each effect once.
-    """
+    """After kills of the service its clients go on, each effect once."""
     for number in range(rounds(2, 20) // 2):
         chance = random.Random(random.randrange(2**32))
         run, file = f"r{number}", tmp_path / f"sent-{number}"
@@ -168,9 +164,7 @@ def some(points: int, rounds: Callable[[int, int], int], quick: int) -> list[int
 
 
 def went_on(house: House, run: str, file: Path, told: list[Any], ended: list[Any]) -> list[Any]:
-    """Go on until the end, a doubt settled as a person settles it; what that was told. What had
-    been told before is told again.
-    """
+    """Continue to the end, settling doubts; return all results."""
     for _ in range(5):
         if ended[0] == "ended":
             return told
@@ -224,9 +218,7 @@ def test_service_killed_at_each_point(
     evidence: Evidence,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The service is killed before and after each append for a session, and before and after each
-    answer: the client is told so at once, and the next service goes on with its run.
-    """
+    """After a kill at each point, clients learn it at once and go on with the next service."""
     house.end()  # others serve
     monkeypatch.setattr(wire, "BEAT_S", 0.05)
     file = tmp_path / "whole"
@@ -262,9 +254,7 @@ def test_client_killed_at_each_point(
     rounds: Callable[[int, int], int],
     evidence: Evidence,
 ) -> None:
-    """A client is killed before each request, while it is answered, and after its answer: begun
-    again, it goes on at once, although nobody has told the service.
-    """
+    """After a kill at each point, a client begins again at once and goes on."""
     whole = nursery.client("whole", tmp_path / "whole")
     assert whole.ended() == (0, ["ended"])
     points = whole.reached()
@@ -286,10 +276,7 @@ def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> 
             session.message("user", "first")
         timer = threading.Timer(0.3, os.kill, (service.pid, signal.SIGKILL))
         began = time.monotonic()
-        with (
-            pytest.raises(ServiceGone, match="resume the run"),
-            record.run(run="r1") as session,
-        ):
+        with pytest.raises(ServiceGone, match="resume the run"), record.run(run="r1") as session:
             timer.start()
             session.wait_for(key="never", timeout_s=600)
         timer.join()
@@ -299,9 +286,7 @@ def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> 
 def test_service_sleeps(
     house: House, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that says nothing counts as gone; when it wakes up, it takes what was sent to it
-    meanwhile, and the client goes on there.
-    """
+    """A stopped service counts as gone, and serves again when it wakes."""
     house.end()
     monkeypatch.setattr(wire, "BEAT_S", 0.05)
     monkeypatch.setattr(wire, "QUIET_S_MAX", 0.5)

@@ -66,10 +66,7 @@ def test_a_session_says_no_name_that_holds_a_secret(house: House, what: str, cli
 def test_a_rule_s_words_leave_the_program_without_the_secret(house: House) -> None:
     """What a rule is called and why it refuses is told, the secret replaced."""
     rule = hansard.deny(name=NAME, reason=NAME)
-    with (
-        house.connect(redact=REDACT, gate=[rule]) as record,
-        record.run("w", run="r") as session,
-    ):
+    with house.connect(redact=REDACT, gate=[rule]) as record, record.run("w", run="r") as session:
 
         @session.tool(effects="once")
         def send() -> None: ...

@@ -178,9 +178,7 @@ def carries_on(house: House, how_much: int) -> None:
 
 @pytest.mark.thorough
 def test_answers_beside_a_carrying_principal(worlds: tuple[Served, Served]) -> None:
-    """Two workspaces that differ in what a principal does elsewhere after it was shown a secret:
-    every answer to a role that sees all but is not cleared is the same, and so are its tables.
-    """
+    """A carrying principal elsewhere changes no answer or table of an uncleared role."""
     found = []
     for where, much in zip(worlds, (0, 2), strict=True):
         where.apply(CARRYING)
@@ -301,10 +299,7 @@ def told_of(where: House, run: str, acts: Sequence[Sequence[Act]]) -> list[tuple
 @pytest.mark.thorough
 @pytest.mark.timeout(3_600)
 def test_any_history(worlds: tuple[Served, Served], evidence: Evidence) -> None:
-    """Whatever agents that the role does not see do, leave or do otherwise, with keys, tasks, mail,
-    approvals, labels, other agents and other runs, before its session or while it is open: each
-    answer is the same, and so are, at the end, the numbers of rows of the role's own tables.
-    """
+    """No history of unseen agents changes an answer or a row count."""
     tried: set[str] = set()
     runs = 0
 

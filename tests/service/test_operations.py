@@ -296,9 +296,7 @@ def _needed(operation: Operation) -> int:
 
 
 def test_what_none_takes_is_refused(ada: Asking) -> None:
-    """A field that there is not, one that is missing, one of another type: a BadValue that names
-    the operation and the field; and the session goes on.
-    """
+    """An unknown, missing or mistyped field is a BadValue that names it."""
     asked = 0
     for name in NAMES:
         for fields, told in wrong_requests(OPERATIONS[name]):
@@ -327,9 +325,7 @@ DEEP = b"[" * 300 + b"]" * 300
 def test_what_is_huge_ends_nothing(
     ada: Asking, huge: bytes, fields_max: int | None, step: int
 ) -> None:
-    """A field of half a megabyte, or nested deep, is taken or refused by its name, never an
-    error of the service's own; and the session goes on. One operation of `step` is asked.
-    """
+    """Huge and deep fields are taken or refused by name, and the session goes on."""
     for name in NAMES[::step]:
         operation = OPERATIONS[name]
         for field in [*list(operation.fields)[:fields_max], "colour"]:
@@ -345,9 +341,7 @@ def test_what_is_huge_ends_nothing(
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("role", [*ROLES, "writer"])
 def test_each_needs_what_it_says(house: House, role: str) -> None:
-    """An operation is refused for what its declaration says that it needs and the role has not, and
-    for nothing else.
-    """
+    """Each operation is refused exactly for the need that it declares."""
     house.apply(text_of(ROLES))
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="boss") as eve:
         record.memory("org").set_policy("off", by="eve")

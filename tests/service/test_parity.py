@@ -88,9 +88,7 @@ def record_of(lab: Lab, run: str) -> list[Any]:
 
 
 def by_place(record: list[Any]) -> list[Any]:
-    """Events by their contents: which of two branches comes first is left to chance, what stands in
-    each, and after what (its fingerprint says), is not.
-    """
+    """Sort events by content, since parallel branches record in any order."""
     for *_, data in record:
         for number in ("step", "after", "parent"):
             data.pop(number, None)
@@ -195,9 +193,7 @@ def test_two_agents(house: House, other: House, client: str) -> None:
 
 
 def test_what_each_session_is(lab: Lab) -> None:
-    """A restricted agent's is no `Session`, which has a state and a label. Both are one of those
-    that have all else.
-    """
+    """Only a trusted session is a `Session`; both are a `CommonSession`."""
     trusted: Any = hansard.AsyncSession if lab.is_async else hansard.Session
     common: Any = hansard.types.AsyncCommonSession if lab.is_async else hansard.types.CommonSession
 

@@ -43,9 +43,7 @@ def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str)
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
 def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
-    """What is to be done about an effect that an edit comes before is the policy's to say; it is
-    told where the step stands, and whether its tool's source is another one.
-    """
+    """A policy decides a divergence, given the step's place and whether its source changed."""
     asked: list[tuple[object, ...]] = []
 
     def policy(step: hansard.UnsettledStep) -> Verdict | None:
@@ -99,9 +97,7 @@ def test_a_policy_may_wait(lab: Lab, policy: Callable[[Step], Any]) -> None:
 
 
 def test_a_role_that_may_not_settle(house: House, client: str) -> None:
-    """A policy states what is true of a step, as a person does: without `settle` it is not asked,
-    the error says what to ask for, and that it was refused is on record.
-    """
+    """Without `settle` a policy is not called; the refusal is on record."""
     house.apply(
         '[roles.writer]\n[[roles.writer.sees]]\nname = "own"\nroles = ["writer"]\n'
         '[roles.writer.may]\ntools = ["**"]'
@@ -154,9 +150,7 @@ def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
 @pytest.mark.slow(cases=1)
 @pytest.mark.filterwarnings("ignore::hansard.errors.ToolChanged")
 def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
-    """A parameter with a default that was added changes nothing; a renamed tool stops, unless it
-    says the name that it had. So for a restricted agent as for a trusted one.
-    """
+    """An added default changes nothing; a renamed tool stops unless it names the old one."""
     sent: list[str] = []
     told: list[Any] = []
 

@@ -28,9 +28,7 @@ tools = ["**"]
 
 
 def test_a_role_uses_prompts_that_it_sees_whole(data_dir: Path, tmp_path: Path) -> None:
-    """Who may state the kinds adds, moves and retires; who only sees them reads; who does not see
-    all of prompts is refused, with what to ask for.
-    """
+    """Changing and reading prompts follow the role's kinds and sight."""
     with served(data_dir, "prompts", tmp_path) as house:
         with house.connect("ada", "writer") as record:
             assert record.add_prompt("rag", "Answer {query}.", parameters={"t": (1, 2)}) == 1

@@ -50,9 +50,7 @@ def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: L
 
 
 def test_a_role_that_may_query_is_told_what_it_saved(data_dir: Path, tmp_path: Path) -> None:
-    """By its own tables: of sessions that it is shown, and of decisions; who may not query is
-    refused that, and every other answer that is made of tables.
-    """
+    """A role that may query reads its savings; one that may not is refused."""
     house = Served(data_dir, "savings", tmp_path)
     house.apply(ALL + "\n[roles.idle.may]\ntools = ['**']\n")
     house.begin()

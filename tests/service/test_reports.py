@@ -26,9 +26,7 @@ tools = ["**"]
     quick="tests/service/test_replays.py::test_a_role_that_may_query_is_told_what_it_saved"
 )
 def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> None:
-    """Who sees all has the answer of a trusted program; who sees no decision has none to ask about;
-    who may not query is refused; each answer is on record before it is given.
-    """
+    """Reports follow what a role sees, and each is on record before it is given."""
     house = Served(data_dir, "reports", tmp_path)
     house.apply(ALL + FEW)
     house.begin()

@@ -106,9 +106,7 @@ def attempt(house: House, run: str, file: Path, told: list[Any]) -> list[Any]:
 
 
 def go_on(house: House, run: str, file: Path, before: list[Any], ended: list[Any]) -> list[Any]:
-    """Try until it comes to its end; what it was told then. What it had been told before it is told
-    again.
-    """
+    """Try until the end; return the results of the last attempt."""
     deadline = time.monotonic() + BACK_S
     while ended[0] != "ended":
         assert time.monotonic() < deadline, ended

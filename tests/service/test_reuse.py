@@ -21,9 +21,7 @@ tools = ["**"]
 
 
 def test_a_restricted_agent_is_given_what_its_role_sees(data_dir: Path, tmp_path: Path) -> None:
-    """A role that sees an answer is given it, and its program runs nothing; one that does not runs
-    its call; neither may offer or invalidate without a word of its rules.
-    """
+    """A role that sees an answer reuses it; offering and invalidating need a rule."""
     house = Served(data_dir, "reusing", tmp_path)
     house.apply(ALL + FEW)
     house.begin()

@@ -70,9 +70,7 @@ def lives(house: House, run: str) -> Counter[str]:
 def test_an_opening_is_done_once_though_another_answers(
     house: House, second: House, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that did it is not heard; the other gives the same session, in the same epoch: a run
-    is begun once, and taken up again once.
-    """
+    """An opening answered by two services is done once, in one epoch."""
     lost = silent(house, monkeypatch)
     with house.connect() as record:
         tries, run = 0, ""
@@ -106,9 +104,7 @@ def runs_of(house: House) -> list[str]:
 def test_an_old_opening_takes_over_no_session(
     house: House, second: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An opening that comes a second time, at another service, when its session has gone on: it is
-    refused, and the session is not fenced.
-    """
+    """A repeated old opening is refused and fences no session."""
     sent: list[bytes] = []
     told: list[bytes] = []
     with house.connect() as record:
@@ -154,9 +150,7 @@ async def again(service: Service, subject: str, reply: str, body: bytes, told: l
 def test_one_is_killed_between_doing_and_answering(
     house: House, impatient: None, tmp_path: Path, rounds: Callable[[int, int], int]
 ) -> None:
-    """One of two services is killed at each point of an opening: the other answers what is asked
-    for again, and whatever was done is not done twice.
-    """
+    """After a kill at each point of an opening, the other service does it once."""
     del impatient
     nursery = Nursery(house, tmp_path)
     try:

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import structlog
 
-import hansard
 from hansard.bus.server.lease import join
 from tests.cli.support import ran
-from tests.service.support import ALL, House, Served
+from tests.service.support import House
 from tests.service.test_kills import up
 
 pytestmark = pytest.mark.thorough
@@ -40,41 +39,6 @@ def status(
 
     yield told
     structlog.reset_defaults()
-
-
-@pytest.mark.thorough(
-    quick="tests/service/test_replays.py::test_a_role_that_may_query_is_told_what_it_saved"
-)
-@pytest.mark.long
-def test_sql(data_dir: Path, tmp_path: Path) -> None:
-    """A role that may query asks its own tables, and no others; one that may not is told so."""
-    other = Served(data_dir, "sql", tmp_path)
-    other.apply(ALL)
-    other.apply(ALL.replace("writer", "reader").replace("query = true", ""))
-    other.login("bob", "reader")
-    other.login("ada")
-    with other.trusted() as record, record.run("w", run="hidden", agent="eve") as eve:
-        eve.message("user", "planted-4711")
-    other.begin()
-    try:
-        with other.connect() as record:
-            with record.run("w", run="r1") as session:
-                session.message("user", "seen")
-            found = record.sql(
-                "SELECT count(*) AS messages FROM messages WHERE message_role = ?", "user"
-            )
-            assert (found.columns, found.rows) == (["messages"], [(2,)])  # this role sees all
-            assert found.position > 0
-            with pytest.raises(hansard.HansardError, match="nowhere"):
-                record.sql("SELECT * FROM nowhere")
-            with pytest.raises(hansard.HansardError):
-                record.sql("COPY (SELECT 1) TO '/tmp/planted'")
-            with pytest.raises(hansard.BadValue, match="LIMIT"):
-                record.sql("SELECT repeat('x', 10000000)")
-        with other.connect("bob", "reader") as record, pytest.raises(hansard.Blocked):
-            record.sql("SELECT 1")
-    finally:
-        other.end()
 
 
 @pytest.mark.thorough(quick="tests/service/test_fairness.py::test_a_service_that_hangs_is_told")

@@ -18,9 +18,7 @@ MONEY = value_types.BY_CLASS[Money]
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
 def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None:
-    """What a tool gave it gives again when the run is resumed, of the same type; items of a stream,
-    keys of shared state and messages, too.
-    """
+    """A value of any supported type comes back equal on resume."""
 
     async def play() -> None:
         for again in (False, True):
@@ -41,9 +39,7 @@ def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None
 def test_the_service_runs_no_code_for_a_value(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A type that only the client knows goes through shared state, messages, checkpoints and
-    streams, and comes back; the service never makes it again.
-    """
+    """The service passes on unknown types and never decodes them."""
     made: list[bool] = []
 
     def decode(told: Any) -> Money:

@@ -50,10 +50,7 @@ def seen(record: Any, run: str, **options: Any) -> bytes:
 
 
 def test_it_is_what_that_role_is_shown(house: House) -> None:
-    """Byte for byte, also at an event; a run of which that role is shown nothing is none, in the
-    words of one that there is not; a role that is not named, or is cleared for more, is refused
-    whatever the run holds, and so is what that role may be shown in its turn.
-    """
+    """A view of another role is byte for byte its own; unnamed and higher roles are refused."""
     house.apply(ROLES)
     with house.trusted() as record:
         with record.run("w", run="r1", agent="wil", role="writer") as wil:

@@ -137,9 +137,7 @@ def test_what_may_tell_is_not_told() -> None:
     ],
 )
 def test_no_other_class_is_made(fault: dict[str, str]) -> None:
-    """A client makes errors that may cross, and nothing else, and imports nothing, whatever an
-    answer says.
-    """
+    """A client makes only errors that may cross, and imports nothing."""
     before = set(sys.modules)
     with pytest.raises(BadValue):
         faults.ours(wire.Fault(**fault, arguments=wire.dump(["x"])))  # type: ignore[arg-type] # each of them is a text
@@ -147,9 +145,7 @@ def test_no_other_class_is_made(fault: dict[str, str]) -> None:
 
 
 def test_every_error_that_may_be_told_has_a_code() -> None:
-    """An error that a session or a question raises at a client is the class that it is here; one
-    that is somebody's own crosses as the nearest of ours.
-    """
+    """Every public error has a code; a subclass crosses as its nearest base."""
 
     def below(cls: type) -> Iterator[type]:
         subclasses: list[type] = cls.__subclasses__()

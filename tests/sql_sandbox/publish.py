@@ -14,9 +14,7 @@ from tests.sql_sandbox.story import message
 
 
 def main(home: Path, workspace: str, seed: int) -> None:
-    """Go on from where the tables stand; now small batches, now one that DuckDB writes into the
-    file before it commits.
-    """
+    """Continue writing small batches, and at times one larger than DuckDB's log."""
     chance = random.Random(seed)
     store = LiveStore(WriteLock(TableFiles.of(home, workspace)))
     while True:

@@ -38,9 +38,7 @@ FLOOR_MS = 25.0
 )
 @pytest.mark.parametrize("hostile", [BURN, BOMB])
 async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
-    """While one question burns what it may, another's p99 stays within 3 times its own alone, in
-    one of several tries: what else runs on the machine has the cores, too. The burner gives way.
-    """
+    """Beside a burning query, another's p99 stays within 3 times its own."""
     async with Door(place, Bounds(workers_max=2, spares=2)) as door:
         await door.ask(COUNT)
 
@@ -70,9 +68,7 @@ async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
 
 @pytest.mark.slow
 async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFiles):
-    """A stopped process stands for a machine whose others leave it no core: at half of its time it
-    does not give way any more, and what it is told at the end is that it had none.
-    """
+    """A starved query stops giving way at half of its time, and the error says so."""
     async with Door(place, Bounds(workers_max=1, spares=1)) as door:
         await door.ask(COUNT)
         pool = door._pool
@@ -200,15 +196,6 @@ def test_answers_are_cut_where_they_are_too_large(asker: Asker):
     assert (huge.rows, huge.cut) == (0, "bytes")
 
 
-@pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_asking.py::test_more_questions_than_workers_wait_or_are_turned_away"
-)
-def test_several_at_once_are_answered_each(asker: Asker):
-    """No answer goes to another question."""
-    asked = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]
-    assert [list(each.result().tuples()) for each in asked] == [[(n, n)] for n in range(40)]
-
-
 @pytest.mark.thorough(quick="tests/sql_sandbox/test_sql.py::test_it_answers_as_of_the_head")
 async def test_it_follows_what_is_published(tmp_path: Path):
     """Each answer is as of the newest generation; after a rebuild there is none until the next."""
@@ -231,9 +218,7 @@ async def test_it_follows_what_is_published(tmp_path: Path):
 
 @pytest.mark.slow
 async def test_a_damaged_generation_is_told(tmp_path: Path):
-    """Published tables that cannot be opened, or whose description was changed, are an error with
-    a remedy.
-    """
+    """A damaged generation is an error with a remedy."""
     place = TableFiles.of(tmp_path, "w")
     await asyncio.to_thread(fill_place, place, 3)
     [folder] = place.published.glob("gen-*")

@@ -68,9 +68,7 @@ def test_the_corpus_is_large_enough():
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableFiles):
-    """It ends in bounded time, as is published; tells no path and no secret; changes no file; and
-    the door answers the next question rightly.
-    """
+    """A hostile statement ends in bounded time and leaks or changes nothing."""
     told = CORPUS[name]
     limits = LIMITS
     if told["outcome"] in {"stopped", "any"}:
@@ -119,10 +117,7 @@ def test_what_is_refused_is_said(asker: Asker):
 @pytest.mark.thorough(quick="tests/sql_sandbox/test_hostile.py::test_what_is_refused_is_said")
 @pytest.mark.timeout(600)
 def test_the_limit_that_stopped_it_is_said(asker: Asker):
-    """Processor time, or memory.
-
-    A question gives way to all others: where those are busy, a second of work takes minutes.
-    """
+    """The error names the limit: processor time or memory."""
     with pytest.raises(TooCostly) as stopped:
         asker.ask(
             "SELECT sum(hash(a.range + b.range)) FROM range(1000000) a, range(1000000) b",
@@ -136,9 +131,7 @@ def test_the_limit_that_stopped_it_is_said(asker: Asker):
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's")
 def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: TableFiles):
-    """No variable but those it starts with, no network but a dead loopback, no capability, no file
-    but the generations, no descriptor but its own.
-    """
+    """A worker has no variable, network, capability, file or descriptor beyond its need."""
     asker.ask("SELECT 1")
     pid = asker.workers()[0]
     proc = Path(f"/proc/{pid}")
@@ -170,9 +163,7 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Tabl
 )
 @pytest.mark.long
 def test_who_was_killed_is_not_asked_again(asker: Asker, rounds):
-    """A question that is stopped at once, while its worker gives back its memory for long yet: the
-    next one is answered, by another worker.
-    """
+    """After a stopped query the next one is answered by another worker."""
     limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
     for _ in range(rounds(2, 5)):
         with contextlib.suppress(SqlError):

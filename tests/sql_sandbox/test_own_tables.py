@@ -78,9 +78,7 @@ async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
 @pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_taken_says_why(lab: Lab):
-    """A name of the record's or of SQL, what is no table, what is too much; and the next question
-    is answered.
-    """
+    """A reserved name, a non-table and an excess are refused with the reason."""
     taken: dict[str, Any] = {
         "a table of the record": {"runs": ROWS},
         "a table of the record; ": {"STEPS": ROWS},
@@ -143,9 +141,7 @@ def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path
     quick="tests/roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
 )
 def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Path) -> None:
-    """It is joined with what the role sees; bytes that are no Arrow are refused by the worker; what
-    is too long for a message is not sent; another question is on record as another.
-    """
+    """A role joins its own table with what it sees; bad bytes and long ones are refused."""
     house = Served(data_dir, "tables", tmp_path)
     house.apply(ALL + FEW)
     house.begin()
@@ -181,9 +177,7 @@ def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Pat
 
 @twins
 async def test_numbers_are_numbers_whoever_made_them(lab: Lab):
-    """Rows give NaN and infinities as floats; a scalar or array of numpy or pandas is a parameter
-    like Python's own; what SQL has no parameter for says so.
-    """
+    """NaN, infinities and numpy or pandas scalars are numbers; others are refused."""
     import numpy as np  # noqa: PLC0415 -- see above
     import pandas as pd  # noqa: PLC0415 -- see above
 

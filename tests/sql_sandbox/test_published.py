@@ -143,9 +143,7 @@ def test_what_is_published_is_what_a_closed_store_held(tmp_path: Path):
 
 
 def test_duckdb_keeps_its_lock_while_it_is_copied(tmp_path: Path):
-    """Whoever is no Hansard may not write the tables meanwhile: reading them to publish must not
-    let go of DuckDB's own lock.
-    """
+    """Copying the tables never releases DuckDB's lock."""
     place, hold, store = opened(tmp_path)
     grow(store, 10)
     store.publish(now=True)
@@ -194,9 +192,7 @@ def test_a_rebuild_withdraws_what_was_published(tmp_path: Path):
 
 
 def test_half_a_generation_is_never_found(tmp_path: Path):
-    """A folder without its word, or with another schema's, or one that a kill left without its
-    name, is no generation; the next publisher clears away what has no name.
-    """
+    """An incomplete or foreign generation is ignored, and removed by the next publisher."""
     place, hold, store = opened(tmp_path)
     grow(store, 5)
     store.close()
@@ -226,9 +222,7 @@ def test_half_a_generation_is_never_found(tmp_path: Path):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kills_leave_whole_generations(tmp_path: Path, rounds, evidence):
-    """SIGKILL of the projector at random moments, under load, with readers meanwhile: what is found
-    is whole, is what its position says, and never goes back.
-    """
+    """Under kills, each generation found is whole and never older than the last."""
     place, kills = TableFiles.of(tmp_path, "w"), rounds(2, 20)
     wrong: list[BaseException] = []
     stop, read = threading.Event(), itertools.count()

@@ -148,9 +148,7 @@ def test_a_body_that_is_cut_is_no_answer(cut: int):
 
 @pytest.mark.slow
 def test_what_needs_no_pyarrow_does_without(tmp_path: Path):
-    """Where it is not installed runs are recorded, projected, asked in SQL and written as CSV; the
-    rest names the extra.
-    """
+    """Without pyarrow all but Arrow works, and the error names the extra."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT)
     (tmp_path / "t.csv").write_text("a\n1\n")

@@ -98,11 +98,7 @@ def test_it_is_a_program(home: Path, record: hansard.Record):
 def test_people_get_a_table(ask: Call):
     """Numbers to the right, nothing for NULL, no quotes."""
     told = ask("SELECT 'ab' AS name, 5 AS number, NULL AS nothing UNION ALL SELECT 'c', 1234, 'x'")
-    assert told.out.splitlines() == [
-        "name  number  nothing",
-        "ab         5",
-        "c       1234  x",
-    ]
+    assert told.out.splitlines() == ["name  number  nothing", "ab         5", "c       1234  x"]
 
 
 @pytest.mark.slow
@@ -194,9 +190,7 @@ def test_a_cut_answer_says_so(ask: Call):
     quick="tests/sql_sandbox/test_written.py::test_what_is_not_whole_is_not_written"
 )
 def test_a_file_is_whole_or_not_there(ask: Call, tmp_path: Path):
-    """Written are all rows there are; where --rows allows fewer, nothing is, and what stood there
-    is as it was.
-    """
+    """A file is written whole or not at all."""
     file = tmp_path / "x.parquet"
     told = ask("SELECT i FROM range(25_000) t(i)", "-o", str(file))
     assert (told.code, told.err.endswith(": 25,000 rows\n")) == (0, True)
@@ -246,9 +240,7 @@ def test_a_mistyped_name_makes_nothing(home: Path, ask: Call, tmp_path: Path):
 def test_it_answers_while_another_process_projects(home: Path, ask: Call, record: hansard.Record):
     """From what `hansard up` publishes; where nobody publishes further, there is an error."""
     up = subprocess.Popen(
-        [sys.executable, "-m", "hansard", "up"],
-        env=environment(home),
-        stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", "hansard", "up"], env=environment(home), stderr=subprocess.DEVNULL
     )
     try:
         place = TableFiles.of(home, WORKSPACE)

@@ -53,9 +53,7 @@ def read(path: Path) -> Any:
 @pytest.mark.parametrize("ending", ["arrow", "parquet", "csv", "ndjson"])
 @pytest.mark.usefixtures("record")
 def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
-    """More rows than an answer holds otherwise, in their order; the position, and that nothing is
-    cut, stand in the metadata.
-    """
+    """All rows are written in order, with position and completeness in the metadata."""
     path = tmp_path / f"all.{ending}"
     told = call("sql", ROWS, "-o", str(path))
     assert told.code == 0, told.err
@@ -133,9 +131,7 @@ def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
 @pytest.mark.thorough(quick="tests/sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss has another unit")
 @pytest.mark.parametrize(
-    "size_mib",
-    [96, pytest.param(1_100, marks=pytest.mark.thorough)],
-    ids=["96", "more-than-1024"],
+    "size_mib", [96, pytest.param(1_100, marks=pytest.mark.thorough)], ids=["96", "more-than-1024"]
 )
 @pytest.mark.usefixtures("record")
 def test_memory_does_not_grow_with_what_is_written(

@@ -46,9 +46,7 @@ def bounds(share, rounds):
 )
 @pytest.mark.parametrize("name", NULLS)
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
-    """60 tasks, five trials, two arms, no effect in the mean: p <= .05 in one of twenty rounds, the
-    interval holds the truth in nineteen, and p is spread evenly.
-    """
+    """Without an effect, p <= .05 in one of twenty rounds, and p is uniform."""
     design, plan = NULLS[name]
     worlds.plant(store, design, np.random.default_rng(11), "null")
     support.register(store, "null", **plan)
@@ -78,9 +76,7 @@ def test_ignoring_clusters_is_what_breaks(store):
     quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
 )
 def test_a_round_alone_gets_the_verdict_of_its_p(store):
-    """An experiment of one round has that round's numbers as among the others, and its verdict is
-    by that p: Holm's has one row to be over.
-    """
+    """A round alone has the numbers that it has among others."""
     design = Design(rounds=6, spread=0.6, effect=0.6)
     worlds.plant(store, design, np.random.default_rng(12), "many")
     support.register(store, "many", cluster="cluster")
@@ -113,9 +109,7 @@ def test_a_round_alone_gets_the_verdict_of_its_p(store):
     quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
 )
 def test_a_difference_that_is_there_is_found(store):
-    """+0.45 logit among tasks of very different difficulty: the interval holds the true difference
-    in nineteen of twenty rounds, and it is found far more often than without pairs.
-    """
+    """The interval holds a real effect in 19 of 20 rounds, and pairs add power."""
     design = Design(rounds=ROUNDS_DIFFERENT, spread=0.3, effect=0.45, difficulty=2)
     values = worlds.plant(store, design, np.random.default_rng(13), "real")
     support.register(store, "real", cluster="cluster")
@@ -135,11 +129,7 @@ def test_a_difference_that_is_there_is_found(store):
 
 
 PEEKED = {
-    "every other look": (
-        Design(rounds=40, tasks=400, trials=1, clusters=None),
-        {},
-        LOOKS[1::2],
-    ),
+    "every other look": (Design(rounds=40, tasks=400, trials=1, clusters=None), {}, LOOKS[1::2]),
     "every task for itself": (Design(rounds=80, tasks=400, trials=1, clusters=None), {}, LOOKS),
     "five clusters": (
         Design(rounds=40, tasks=400, trials=1, clusters=5, spread=0.5),
@@ -154,9 +144,7 @@ PEEKED = {
 )
 @pytest.mark.parametrize("name", PEEKED)
 def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_valid_one(store, name):
-    """No effect, twenty or forty looks up to 400 tasks, stopped at the first p <= .05: the fixed-n
-    one is wrong in every fifth round at least, the always-valid one as often as its alpha at most.
-    """
+    """Repeated looks break the fixed p, and not the always-valid one."""
     design, plan, looks = PEEKED[name]
     worlds.plant(store, design, np.random.default_rng(14), "e")
     store.all("CREATE OR REPLACE TEMP TABLE later AS SELECT *, task[2:]::INT AS number FROM runs")
@@ -208,17 +196,13 @@ QUICK = ("five in turn",)
     ],
 )
 def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
-    """However clusters come, looked at after every ten tasks from the fifth cluster on, 1,500
-    rounds: fewer false alarms than alpha.
-    """
+    """From five clusters on, the always-valid p keeps its alpha."""
     assert alarms(*ORDERS[order], planned, 5, rounds=1_500) <= 0.05
 
 
 @pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_one_task_or_cluster_tells_nothing")
 def test_two_clusters_would_break_it():
-    """Why the macro gives none below five clusters: two are too few for any t to stay in its place,
-    six and more of a hundred rounds go wrong; five are enough for such values, too.
-    """
+    """Two clusters would exceed alpha, and five do not: the reason for the bound."""
     assert alarms(np.arange(400) % 2, None, 100, 2) > 0.055
     assert alarms(np.arange(400) % 5, None, 100, 5) <= 0.05
 

@@ -65,9 +65,7 @@ def same(one, other):
     [(2, FEW), *(pytest.param(n, 150, marks=pytest.mark.thorough) for n in (1, 2))],
 )
 def test_the_order_of_rows_changes_nothing(tmp_path, threads, tasks):
-    """Rows written in any order, asked by one thread or two: the answers are equal to the last
-    digit.
-    """
+    """The order of rows and the number of threads change no digit."""
     answers = []
     for seed in range(3 if tasks > FEW else 2):
         made = some(seed=3, arms="abc", tasks=tasks)
@@ -110,25 +108,6 @@ def told_experiment():
     return log.all
 
 
-@pytest.mark.thorough(
-    quick="tests/projections/test_messages.py::test_what_is_delivered_again_changes_nothing"
-)
-def test_what_is_delivered_again_changes_nothing(tmp_path):
-    """Every message three times, in batches that overlap: the same answers."""
-    messages = told_experiment()
-    once, thrice = (new_store(tmp_path / f"{name}.duckdb") for name in ("once", "thrice"))
-    fill(once, messages)
-    for end in range(7, len(messages) + 7, 7):
-        batch = messages[max(0, end - 20) : end]
-        fill(thrice, [each for each in batch for _ in range(3)])
-        fill(thrice, batch)
-    answers = everything(once)
-    assert all(answers[name] for name in MACROS if name != "regressions")
-    assert same(answers, everything(thrice))
-    once.close()
-    thrice.close()
-
-
 def test_a_newer_judgement_counts(store):
     """Of several values of a metric the newest is the run's."""
     fill(store, told_experiment())
@@ -142,9 +121,7 @@ def test_a_newer_judgement_counts(store):
 )
 @pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
 def test_swapping_the_arms_mirrors_the_comparison(store, plan):
-    """Beside the other arm: the difference and its interval change sign, better becomes worse, wins
-    losses; p, error and counts stay.
-    """
+    """Swapping the arms mirrors difference, interval, verdict and wins."""
     support.plant(store, some(effect=0.4, tasks=40))
     support.register(store, metrics=METRICS, **plan)
     for one, other in zip(
@@ -284,9 +261,7 @@ def test_where_all_is_tied_nothing_differs(store, value):
 
 @pytest.mark.slow
 def test_a_difference_without_spread_is_judged_by_its_signs(store):
-    """The same difference in every task: t would be without bounds, the exact test is not, however
-    small or large the unit is.
-    """
+    """A constant difference is judged by the exact sign test, whatever its unit."""
     for name, unit in (("small", 1e-12), ("large", 1e12)):
         support.plant(
             store,
@@ -325,9 +300,7 @@ def test_a_small_unit_is_no_lack_of_spread(store):
 
 
 def test_no_outcome_at_all_is_the_status(store):
-    """Nobody judged: a completed run succeeded, a failed or cancelled one did not, an open one has
-    not ended and counts as neither.
-    """
+    """Without an outcome the status counts; an open run counts as neither."""
     statuses = ["completed", "failed", "cancelled", "open"]
     support.plant(
         store, [Trial(arm=a, task=f"t{n}", status=s) for a in "ab" for n, s in enumerate(statuses)]
@@ -501,9 +474,7 @@ def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
 
 
 def test_a_planned_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
-    """Of three planned tasks each arm lacks one. Counted as failure it has the worst score there;
-    excluded it is left out; both are counted as unmatched.
-    """
+    """A planned task that one arm lacks counts as failed or unmatched by the rule."""
     support.plant(
         store, scored(1) + scored(0, task="u") + scored(1, arm="b") + scored(1, arm="b", task="v")
     )
@@ -520,9 +491,7 @@ def test_a_planned_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(st
 
 @pytest.mark.slow
 def test_of_several_metrics_none_is_chosen(store):
-    """Without a plan all that was scored is shown, and nothing of it gets a verdict until it is
-    named; the one that was named gets the verdict that it would get alone.
-    """
+    """Without a plan no metric gets a verdict until it is named."""
     support.plant(store, some(tasks=30, effect=0.5))
     rows = [row for row in support.compared(store) if row["default"]]
     assert [row["metric"] for row in rows] == ["cost", "reward", "score"]
@@ -566,10 +535,7 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     ],
 )
 def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
-    """A metric of unknown direction gets its difference and interval, wins and losses of nobody,
-    and no task that went worse; its missing values are left out, since nobody knows what the worst
-    one is.
-    """
+    """A metric without a direction has no verdict, wins or worst value."""
     chance = random.Random(4)
     made = [
         Trial(
@@ -606,9 +572,7 @@ def test_the_plan_s_direction_is_the_one(store):
 
 
 def crashing(store):
-    """Two arms that solve as much where they end: of `a` 34 of 60 runs crash, of `b` 5, and
-    somebody scored each crash as 0.
-    """
+    """Two equal arms, of which one crashes far more often and is scored 0 then."""
     chance = random.Random(2)
     made = []
     for arm, crashes in (("a", 34), ("b", 5)):
@@ -630,9 +594,7 @@ def crashing(store):
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("asked", [None, "failure", "excluded"])
 def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
-    """Counted as scored, the arm that crashes less is better; without the crashes they are equal.
-    Both stand there, whichever of them is the one that is asked for.
-    """
+    """Both countings of a scored crash are shown, whichever is requested."""
     crashing(store)
     rows = support.compared(store, counted_as=asked)
     by = {row["counting"]: row for row in rows}
@@ -657,9 +619,7 @@ def _both(store):
 
 
 def test_how_runs_ended_is_told_apart(store):
-    """Judged, never judged, errored, timed out, cancelled, open: each run is one of them; those
-    that did not complete and were scored are counted besides.
-    """
+    """Each run is counted under one kind of end."""
     kinds: list[tuple[str, dict[str, float | None], str | None]] = [
         ("completed", {"reward": 1.0}, None),
         ("completed", {}, None),
@@ -799,8 +759,7 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
     """trial_runs and the metric latency_ms agree, for runs of our own and imported ones."""
     labels = [None, {"source": "x"}]
     support.plant(
-        store,
-        [Trial(arm=a, task=f"t{n}", labels=labels[n % 2]) for a in "ab" for n in range(6)],
+        store, [Trial(arm=a, task=f"t{n}", labels=labels[n % 2]) for a in "ab" for n in range(6)]
     )
     store.all("UPDATE runs SET ended_at = started_at + INTERVAL 5 SECOND WHERE task <> 't4'")
     store.all(
@@ -820,9 +779,7 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
     quick="tests/statistics/test_laws.py::test_the_worst_case_of_a_metric_that_is_no_share"
 )
 def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
-    """Every trial without an outcome counts as 0 under the arm and as 1 under the baseline: what
-    did not complete, what has no value, and tasks that one arm lacks; both other ways stand beside.
-    """
+    """Worst case counts missing trials as 0 in the arm and 1 in the baseline."""
     made = [
         Trial(arm=arm, task=f"t{n}", scores={"reward": float(arm == "b")})
         for arm in "ab"
@@ -861,9 +818,7 @@ def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     [("higher", (3 + 5) / 2, (0 + 2) / 2), ("lower", (3 + 2) / 2, (5 + 2) / 2), (None, 3, 2)],
 )
 def test_the_worst_case_of_a_metric_that_is_no_share(store, better, base, arm):
-    """The ends are those that were observed, at most 0 where more is better; without a direction
-    there is none, and what is missing is left out.
-    """
+    """Worst cases are the observed extremes, and none without a direction."""
     scores = {"a": (3.0, None), "b": (2.0, None), "c": (5.0, 4.0)}
     support.plant(
         store,

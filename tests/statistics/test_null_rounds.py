@@ -72,9 +72,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "rounds", "clustered"), CASES)
 def test_what_is_lost_at_random_raises_no_false_alarms(store, name, rounds, clustered):
-    """60 tasks, five trials, no effect: p <= .05 in one of twenty rounds, and p is spread evenly,
-    whatever is missing. While runs are open there is no verdict at all.
-    """
+    """Random losses raise no false alarm, and open runs allow no verdict."""
     design = (
         Design(rounds=rounds, spread=0.6) if clustered else Design(rounds=rounds, clusters=None)
     )

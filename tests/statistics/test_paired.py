@@ -20,9 +20,7 @@ CLOSE: dict[str, Any] = {"rel": 1e-9, "abs": 1e-12}
 
 
 def stderr(values, clusters=None):
-    """Inspect AI's `stderr`: without clusters sqrt(var(ddof=1) / n); with them sqrt of the sum over
-    clusters of all products of deviations, times C / (C - 1), over n.
-    """
+    """Return Inspect AI's `stderr`, with or without clusters."""
     values = np.asarray(values, dtype=float)
     n = len(values)
     if clusters is None:
@@ -105,9 +103,7 @@ METRICS = [("reward", "higher", None), ("score", "higher", 0.1), ("cost", "lower
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("clustered", [False, True])
 def test_the_paired_difference_is_pythons(world, clustered):
-    """Difference, clustered standard error, t interval, p, signs: for every metric, arm and way of
-    counting, as an independent implementation has them.
-    """
+    """Paired results equal an independent implementation, for every metric and counting."""
     store, made = world
     support.register(
         store, arms=["a", "b", "c"], metrics=METRICS, cluster="group" if clustered else None
@@ -167,9 +163,7 @@ def test_the_clustered_error_of_an_arm_is_inspects(world):
 
 @pytest.mark.slow
 def test_two_samples_where_no_task_is_in_two_arms(store):
-    """The unit is the task: the difference of means, each arm's own variance added, and Welch's
-    degrees of freedom, as scipy has them.
-    """
+    """Without common tasks, Welch's test over tasks, as scipy computes it."""
     chance = random.Random(8)
     made = [
         Trial(
@@ -212,10 +206,7 @@ def holm(ps):
 
 @pytest.mark.slow(cases=1)
 def test_holm_and_benjamini_hochberg(world):
-    """Over arms and metrics of one way of counting, of the whole, and over those and the slices,
-    which change nothing of the whole: Holm's as written here, BH as scipy's; the verdict follows
-    Holm's p.
-    """
+    """Holm and Benjamini-Hochberg run over arms and metrics, and apart over slices."""
     store, _ = world
     support.register(store, arms=["a", "b", "c"], metrics=METRICS, alpha=0.2)
     rows = [row for row in support.compared(store, by_label="level") if row["default"]]
@@ -239,9 +230,7 @@ def test_holm_and_benjamini_hochberg(world):
 @pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 def test_the_always_valid_p_is_the_mixtures_of_ts_normal_score(world):
-    """The normal mixture's p at the z that is as unlikely as t; the interval is where it is alpha;
-    below five clusters neither is given.
-    """
+    """The always-valid p is the normal mixture's at t's normal score, from five clusters on."""
     store, _ = world
     support.register(
         store, arms=["a", "b", "c"], metrics=METRICS, cluster="group", stop="sequential", planned=50
@@ -335,9 +324,7 @@ def test_wilson_stands_where_trials_are_independent(store):
 
 @pytest.mark.slow
 def test_ranks_are_what_scipy_and_holm_leave_open(store):
-    """Every pair by scipy's paired t, all in one Holm family: an arm's ranks go from one more than
-    the arms that are better to all less those that are worse, and the rest is alike.
-    """
+    """Ranks are what scipy's paired t under one Holm family leaves open."""
     chance, tasks = random.Random(3), 25
     shifts = {"a": 0.0, "b": 0.1, "c": 0.9, "d": 1.0, "e": 2.5}
     scores = {

@@ -166,10 +166,7 @@ def test_holm_is_over_all_that_is_judged(store):
 
 def test_three_values_are_compared_with_the_first(store):
     """Each of the others has rows of its own."""
-    plant(
-        store,
-        [same("a", {"a": "no", "b": "yes", "c": "no"}) for _ in range(6)],
-    )
+    plant(store, [same("a", {"a": "no", "b": "yes", "c": "no"}) for _ in range(6)])
     rows = store.rows("FROM probe_comparisons('p') WHERE slice = '' ORDER BY value")
     assert [(row["base"], row["value"], row["difference"]) for row in rows] == [
         ("a", "b", -1.0),
@@ -181,9 +178,7 @@ def test_three_values_are_compared_with_the_first(store):
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("n", [5, 6, 24, 60])
 def test_what_would_have_been_found_is_what_the_test_can_find(store, n):
-    """The least share of runs, all changed one way, of which enough differ in four of five probes;
-    of five pairs nothing can be.
-    """
+    """The detectable share is the least that four of five probes would find."""
     plant(store, flips(0, 0, n))
     found = compared(store)["selected", "approve"]["detectable"]
     if n < 6:
@@ -310,9 +305,7 @@ def test_noise_is_what_differs_from_the_record(store):
 )
 @pytest.mark.long
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says_or_less(store, rounds):
-    """A program that throws dice, whatever the value: with many probes of 20 runs, p <= 0.05 in no
-    more than it may be by chance, and the interval misses 0 no more often.
-    """
+    """A random program raises no more alarms than chance allows."""
     rng = np.random.default_rng(17)
     count, runs = rounds(6, 80), 20
     for number in range(count):

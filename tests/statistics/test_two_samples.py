@@ -47,9 +47,7 @@ def compared(store, trials, **plan):
 @pytest.mark.parametrize("plan", [{}, {"unit": "run", "arms": ["a", ("b", 3.0)]}], ids=str)
 @pytest.mark.parametrize("missing", ["failure", "worst-case"])
 def test_more_runs_are_not_better(store, plan, missing):
-    """Runs without a task, 60 and 140, half of each arm's solved: two samples without a difference.
-    No run is a task that the other arm failed in.
-    """
+    """Runs without tasks, 60 against 140, differ in nothing."""
     support.plant(store, without_tasks(alternating(60), alternating(140)))
     if plan:
         support.register(store, **plan)
@@ -70,9 +68,7 @@ def test_a_difference_of_runs_without_a_task_is_found(store):
 
 
 def test_one_common_task_keeps_the_pairs(store):
-    """Then the tasks are what is tried; one that an arm lacks is unmatched, or counts as failed in
-    it where the plan has three tasks.
-    """
+    """One common task keeps the pairing; a missing one follows the plan."""
     tasks = [("a", "t"), ("a", "u"), ("b", "t"), ("b", "v")]
     made = [Trial(arm=a, task=t, scores={"reward": 1.0}) for a, t in tasks]
     row = compared(store, made)
@@ -83,9 +79,7 @@ def test_one_common_task_keeps_the_pairs(store):
 
 
 def test_each_slice_and_each_metric_is_looked_at_for_itself(store):
-    """The whole has common tasks; of a label's values one has, in one the arms' tasks are others,
-    and one is of one arm alone, where there is nothing to compare.
-    """
+    """Each slice and metric chooses its own test."""
     made = [
         Trial(arm=arm, task=f"{label}{n}", labels={"l": label}, scores={"reward": n % 2, "cost": n})
         for arm in "ab"
@@ -114,10 +108,7 @@ def test_each_slice_and_each_metric_is_looked_at_for_itself(store):
 
 
 def test_what_the_hash_gave_to_one_arm_the_other_did_not_fail_in(store):
-    """Two runs of each task, each given an arm by hash: of some tasks both went to one arm. They
-    are left out and shown as unmatched; where the caller chose and 40 tasks were planned for each
-    arm, they count as failed.
-    """
+    """Tasks whose runs fell to one arm are unmatched, or failed where planned."""
     chance = random.Random(7)
     made = support.plant(
         store,
@@ -167,9 +158,7 @@ def test_each_arm_has_a_variance_of_its_own(store, base, arm):
 @pytest.mark.parametrize("few", [1, 2])
 @pytest.mark.parametrize("turned", [False, True])
 def test_an_arm_of_one_unit_proves_nothing_and_one_of_two_little(store, few, turned):
-    """One unit has no spread, and the other arm's is none of it: no error, no p. Two have one
-    degree of freedom, however many the other arm has.
-    """
+    """One unit gives no error and no p; two give one degree of freedom."""
     sides = ([0.0, 0.5][:few], alternating(20))
     row = compared(store, without_tasks(*(sides[::-1] if turned else sides)))
     assert abs(row["difference"]) == pytest.approx(0.5 - few // 2 / 4)
@@ -195,9 +184,7 @@ def test_an_arm_without_spread_has_that_of_the_other(store, turned):
 
 
 def test_clusters_of_both_arms_are_those_of_pairs(store):
-    """Where each cluster is in both arms, its two values go up and down together: tasks of two
-    names in one cluster give the numbers of one task in both arms.
-    """
+    """Clusters in both arms give the numbers of pairs."""
     for cluster in ("pair", "g"):
         designs = []
         for names in ("t{n}", "{arm}{n}"):
@@ -219,9 +206,7 @@ def test_clusters_of_both_arms_are_those_of_pairs(store):
 
 
 def test_clusters_of_one_arm_and_of_both(store):
-    """Some clusters are in both arms, some in one: the variance is that of the corrected parts of
-    each cluster, its degrees of freedom between the smaller arm's and all of them.
-    """
+    """Mixed clusters have a corrected variance and bounded degrees of freedom."""
     chance = random.Random(5)
     values = {
         (arm, g): [chance.gauss(g / 4, 1) for _ in range(2)]
@@ -255,9 +240,7 @@ ROUNDS = 400
 @pytest.mark.parametrize("share", [0.5, 0.9])
 @pytest.mark.parametrize(("base", "arm"), [(1, 20), (2, 38), (3, 27), (10, 60), (20, 20)])
 def test_a_small_arm_gives_no_false_alarms(store, base, arm, share):
-    """400 rounds without a difference, of values that are 0 or 1: p <= .05 in one of twenty at the
-    most, however few units an arm has.
-    """
+    """However small an arm, p <= .05 in at most one of twenty rounds."""
     rng = np.random.default_rng(base)
     support.plant(
         store,
@@ -288,9 +271,7 @@ def test_a_small_arm_gives_no_false_alarms(store, base, arm, share):
     ("clusters", "verdict"), [(2, "cannot tell"), (5, "cannot tell"), (8, "better")]
 )
 def test_a_difference_without_spread_has_no_more_proofs_than_clusters(store, clusters, verdict):
-    """40 tasks in a few repositories, all failed under one arm and solved under the other: a fair
-    coin for each repository, and no test of tasks beside it.
-    """
+    """A constant difference has no more evidence than clusters."""
     made = [
         Trial(arm=arm, task=f"t{n}", labels={"repo": f"r{n % clusters}"}, scores={"reward": value})
         for arm, value in (("a", 0.0), ("b", 1.0))
@@ -306,9 +287,7 @@ def test_a_difference_without_spread_has_no_more_proofs_than_clusters(store, clu
 
 @pytest.mark.parametrize(("base", "arm"), [(2, 2), (3, 3), (3, 9), (9, 3), (60, 60)])
 def test_two_samples_without_spread_are_judged_by_all_ways_to_part_them(store, base, arm):
-    """All of one arm failed, all of the other solved: of all ways to give so many units to two arms
-    it is one of the two that are furthest apart.
-    """
+    """Total separation is judged by all ways to split the units."""
     row = compared(store, without_tasks([0.0] * base, [1.0] * arm))
     wanted = min(1, 2 / math.comb(base + arm, arm))
     assert (row["p"], row["low"]) == (pytest.approx(wanted), None)

@@ -58,9 +58,7 @@ def test_equal_arms_are_equal_though_one_has_begun_only_twelve(store, stop):
     ("missing", "tasks", "difference"), [("failure", 40, -0.35), ("excluded", 12, 0)]
 )
 def test_a_planned_task_that_an_arm_lacks_counts_by_the_plan(store, missing, tasks, difference):
-    """The plan says that there were to be 40 tasks: 28 of them are missing in one arm, and count as
-    its rule for missing values says. Since both rules differ, the verdict depends on them.
-    """
+    """28 of 40 planned tasks missing in an arm count by its rule, and the verdict depends."""
     values = [n % 2 for n in range(40)]
     made = trials("a", values) + trials("b", values[:12])
     row = compared(store, made, plan={"planned": 40, "missing": missing})
@@ -85,9 +83,7 @@ def test_regressions_hold_no_task_that_an_arm_never_had(store):
 
 
 def test_open_runs_are_not_finished_and_no_failures(store):
-    """Five of twelve runs are still open: they are in no mean, no pass rate and no count of missing
-    values; the verdict says that the comparison is not finished.
-    """
+    """Open runs are in no figure, and the comparison is unfinished."""
     made = trials("a", [n % 2 for n in range(12)]) + trials("b", [n % 2 for n in range(7)])
     made += trials("b", [None] * 5, first=7, status="open")
     row = compared(store, made)
@@ -114,9 +110,7 @@ def test_an_open_run_withholds_even_a_clear_verdict(store):
     "plan", [None, {"planned": 100, "metrics": [("completion", "higher", None)]}]
 )
 def test_completion_is_a_share_of_runs(store, plan):
-    """All three runs of an arm completed: its completion is 1, whatever the other arm has and
-    however many were planned.
-    """
+    """Completion is a share of an arm's own runs."""
     made = trials("a", [1] * 100) + trials("b", [1, 1, 1])
     row = compared(store, made, plan=plan, only_metric="completion")
     assert (row["base_mean"], row["arm_mean"], row["design"]) == (1, 1, "shares of runs")
@@ -146,9 +140,7 @@ METRICS = [("reward", None), ("made_up", None), ("made_up", "higher"), ("made_up
 @pytest.mark.parametrize(("metric", "direction"), METRICS)
 @pytest.mark.parametrize("rule", ["failure", "excluded", "worst-case"])
 def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction, rule):
-    """Of 0s and 1s with values missing unevenly, pass@1 is the mean of arm_summary, by each rule
-    and whatever is known of the direction; so both order two systems alike.
-    """
+    """Mean and pass@1 count missing values alike, by each rule."""
     made = trials("a", [1, 1, 0, None, None, 1, None, 0, None, 1], metric=metric)
     made += trials("b", [1, 0, 0, 1, 0, 1, 1, 0, 1, None], metric=metric)
     support.plant(store, made)
@@ -175,9 +167,7 @@ def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction
 
 @pytest.mark.parametrize("rule", ["failure", "excluded"])
 def test_a_verdict_that_turns_with_crashes_depends_on_them(store, rule):
-    """Scored crashes of one arm: counted, it is worse; left out, both are equal. Each row says that
-    the verdict depends, and beside it what its own way of counting gives.
-    """
+    """A verdict that turns with scored crashes is reported as dependent."""
     values = [n % 5 > 0 for n in range(60)]
     made = trials("a", values)
     made += [
@@ -238,11 +228,7 @@ def test_a_comparison_by_task_is_paired_though_the_unit_is_the_task(store):
     ("made", "plan", "test"),
     [
         (lambda: trials("a", [0, 1, 0, 1]) + trials("b", [1, 1, 0, 0]), {}, "paired t test"),
-        (
-            lambda: trials("a", [0, 1, 0]) + trials("b", [1, 1, 0], first=10),
-            {},
-            "Welch's t test",
-        ),
+        (lambda: trials("a", [0, 1, 0]) + trials("b", [1, 1, 0], first=10), {}, "Welch's t test"),
         (lambda: trials("a", [0] * 4) + trials("b", [1] * 4), {}, "exact sign test"),
         (
             lambda: trials("a", [0] * 4) + trials("b", [1] * 4, first=10),
@@ -360,9 +346,7 @@ def test_values_of_one_scale_are_compared(store, base, arm):
 @pytest.mark.parametrize("design", ["paired", "two samples"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_level_far_above_the_spread_hides_no_spread(store, level, design, whole):
-    """Values about 1e12 and more with a spread of 1: difference, error and p as scipy has them of
-    the same doubles less their level.
-    """
+    """A level of 1e12 does not hide a spread of 1."""
     chance = random.Random(5)
 
     def values(by):
@@ -387,9 +371,7 @@ def test_a_level_far_above_the_spread_hides_no_spread(store, level, design, whol
 @pytest.mark.parametrize("size", [1e308, 1.7e308, 1e200, 1e-200, 1e-300])
 @pytest.mark.parametrize("design", ["paired", "two samples"])
 def test_the_largest_and_smallest_doubles_are_compared_as_others(store, size, design):
-    """Each value times 1e308 or 1e-300: mean, difference, interval and p are those of the values,
-    on that scale; nothing is nan.
-    """
+    """Values at the limits of doubles are compared as others."""
     x, y = [0.1, 0.4, 0.3, 0.5, 0.2, 0.6], [0.3, 0.5, 0.7, 0.6, 0.4, 1.0]
     made = trials("a", [value * size for value in x], metric="score")
     made += trials(
@@ -442,9 +424,7 @@ def test_what_doubles_cannot_hold_is_said_to_be_beyond_computing(store, base, ar
 
 
 def claimed(store, runs, solved, claim, *, metric="reward", plan=None):
-    """The claim of the mean of an arm with so many runs, of which so many are solved, and every
-    other unsolved one has no value.
-    """
+    """Return the audit's finding for a claimed mean with half of the rest missing."""
     made = [
         Trial(
             arm="a",

@@ -35,9 +35,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
         return np.arange(self.tasks) % (self.clusters or self.tasks)
 
     def chances(self, rng: np.random.Generator) -> Floats:
-        """Chance of success by round, arm and task: an arm has half of the cluster's effect, the
-        other the opposite of it, so that without an effect both have one distribution.
-        """
+        """Return the chance of success by round, arm and task, symmetric between the arms."""
         shape = (self.rounds, 1, self.tasks)
         groups = self.clusters or self.tasks
         bent = rng.normal(0, self.spread, (self.rounds, groups))[:, None, self.cluster_of]
@@ -63,9 +61,7 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plant(store: Store, design: Design, rng: np.random.Generator, experiment: str) -> Floats:
-    """Write every round's trials, labelled by `round` and `cluster`; values by round, arm, task and
-    trial.
-    """
+    """Write every round's trials, labelled; return the values."""
     chance = design.chances(rng)[..., None]
     values = (rng.random((*chance.shape[:3], design.trials)) < chance).astype(float)
     at = np.indices(values.shape).reshape(4, -1)

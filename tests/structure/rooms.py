@@ -142,9 +142,7 @@ def _short(name: str) -> str:
 
 
 def _top(name: str) -> str:
-    """The room directly under the top in which a module stands; what stands at the top itself is a
-    room of its own.
-    """
+    """Return the top-level package of a module, or the module itself."""
     return ".".join(name.split(".")[:2])
 
 

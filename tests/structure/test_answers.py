@@ -25,9 +25,7 @@ def branches_on_json(path: Path) -> bool:
 
 
 def test_only_the_renderer_tells_people_from_programs():
-    """A command hands over what it was answered: it asks nowhere whether --json was given. Of `sql`
-    it is another name of one of its formats.
-    """
+    """Only the renderer reads --json; `sql` names it as one of its formats."""
     assert {path.stem for path in COMMANDS.rglob("*.py") if branches_on_json(path)} == {
         "output",
         "sql",

@@ -6,9 +6,7 @@ from tests.structure import budget
 
 
 def test_no_package_exceeds_its_budget():
-    """Code lines, modules, forwarding functions and dialect words stay within the stored budget,
-    and a commit that lowers a number stores it: `python -m tests.structure.budget`.
-    """
+    """Each package stays within its budget, and lower counts are stored."""
     now = budget.counts()
     stored = budget.read().packages
     over = [
@@ -22,9 +20,7 @@ def test_no_package_exceeds_its_budget():
 
 
 def test_what_counts_as_forwarding():
-    """A function whose body is one call with its own parameters forwards; one that adds, drops the
-    result's shape or changes a value does not.
-    """
+    """A body that only calls on with its own parameters is forwarding."""
     source = "def a(x, *y, z=1):\n    {}\n"
     [yes] = ast.parse(source.format('"""Say."""\n    return b.c(x, *y, z=z)')).body
     [no] = ast.parse(source.format("return b.c(x, z=not z)")).body

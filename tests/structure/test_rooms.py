@@ -42,18 +42,14 @@ def test_nobody_walks_past_a_door(house: House):
 
 
 def test_a_circle_is_found_whole():
-    """Nodes that reach each other are one circle; what only leads to them, or from them, is not
-    in it.
-    """
+    """Mutually reachable nodes are one circle; others are not in it."""
     edges = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "y"), ("p", "q"), ("q", "p")]
     assert circles(edges) == [["a", "b", "c"], ["p", "q"]]
     assert circles([("a", "b"), ("b", "c"), ("a", "c")]) == []
 
 
 def test_floors_are_the_longest_chain():
-    """Counted in modules, not in arrows; what stands outside of the room carries nothing; a circle
-    is one floor.
-    """
+    """A floor is the longest chain of modules; a circle is one floor."""
     edges = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "out"), ("out", "d")]
     assert floors(edges, {"a", "b", "c", "d"}) == 3
     assert floors([*edges, ("c", "b")], {"a", "b", "c"}) == 2

@@ -67,9 +67,7 @@ def _search(query):
 @pytest.mark.thorough(quick="tests/team/test_command.py::test_following_ends_when_told")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_changes_are_shown_as_they_come(record, following, as_json):
-    """Another process follows: each change of an agent or task is a line, until the run has ended
-    and the last task is over.
-    """
+    """Each change of an agent or task is a line until the run ends."""
     with record.run("w", run="r-1", agent="ada", role="researcher") as ada:
         _add(ada)
         process, lines = following(*(["--json"] if as_json else []))

@@ -86,9 +86,7 @@ def _composed(session):
 @pytest.mark.parametrize("how", ["bare", "wrapped", "gathered", "composed", "interrupted"])
 @twins
 async def test_a_call_in_doubt_leaves_the_claim_and_goes_on_when_it_is_settled(lab: Lab, how):
-    """Whatever error comes of it, and however deep the call stands: the task stays claimed, as a
-    kill at the same place leaves it; the resumed session ends it under its first claim.
-    """
+    """A call in doubt leaves the task claimed, and settling it ends the task."""
     error = {"interrupted": KeyboardInterrupt()}.get(how, TimeoutError("no answer"))
     wrap = RuntimeError("the mail failed") if how == "wrapped" else None
     async with lab.connect() as record:
@@ -157,9 +155,7 @@ def test_an_error_group_of_what_stops_the_run_leaves_the_claim(data_dir, workspa
 
 @twins
 async def test_a_task_that_failed_is_reopened_on_record_and_what_waits_goes_on(lab: Lab):
-    """It is open again under its old number, who failed it is still on record, and a replay gives
-    what was said then.
-    """
+    """A failed task is reopened under its number, on record, and replays."""
     async with lab.connect() as record:
         async with record.run(run="r") as session:
             team = team_of(session)

@@ -37,10 +37,7 @@ async def test_each_message_is_looked_at_once(lab: Lab, monkeypatch: pytest.Monk
             assert (mail.number, mail.content) == (number + 1, number)
         assert await team_of(bob).inbox() == []
     # A resumed session is given what is new alone, whatever the others read.
-    async with (
-        lab.connect() as record,
-        record.run("w", run="r", agent="bob", role="reader") as bob,
-    ):
+    async with lab.connect() as record, record.run("w", run="r", agent="bob", role="reader") as bob:
         for _ in range(MESSAGES):
             assert len(await team_of(bob).inbox()) == 1
         assert await team_of(bob).inbox() == []

@@ -170,9 +170,7 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
 def test_nothing_of_a_forgery_counts(
     case: str, told: Record, call, data_dir: Path, workspace: str, store: Store
 ):
-    """Neither in states nor in tables; `hansard check` and the table `problems` show it; the run it
-    was put into goes on, and the other one was never touched.
-    """
+    """A forgery counts in no state or table, and is reported; the run goes on."""
     before, other = facts(told), facts(told, "r-2")
     stream, forge = FORGERIES[case]
     version = next_version(told, stream)
@@ -268,9 +266,7 @@ def test_it_is_shown(told: Record, call, data_dir, workspace):
 
 
 def test_an_export_is_the_record_as_it_stands(told: Record, call, data_dir, workspace, tmp_path):
-    """A forged commit goes out and in again verbatim, and is quarantined there, too; what is no
-    commit cannot be exported, and is named.
-    """
+    """A forged commit is exported verbatim; what is no commit is named."""
     before = facts(told)
     late = next_version(told, ADA)
     made = (ADA, forged(late, said(), by="bob", epoch=1))

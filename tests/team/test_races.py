@@ -72,9 +72,7 @@ def holders(stored_commits):
     quick="tests/team/test_races.py::test_a_kill_leaves_what_was_said_and_its_step_or_neither"
 )
 def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
-    """Over several connections, all at once: each task is claimed and done by one agent; whoever
-    found nothing more was told so.
-    """
+    """Twenty agents do fifty tasks, each once."""
 
     async def agent(record, name):
         done = []
@@ -118,9 +116,7 @@ def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_agents_killed_at_any_moment_lose_and_double_no_task(stage, rounds, evidence):
-    """Three workers at a time; one of them is killed at a random moment and another takes its
-    place, again and again: every task is done once, by the agent that then had it.
-    """
+    """Under random kills every task is done once, by its holder."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     count, per_round = rounds(2, 20), 12
@@ -189,9 +185,7 @@ def test_a_killed_agent_that_comes_back_goes_on_with_its_task(stage):
     ],
 )
 def test_a_kill_leaves_what_was_said_and_its_step_or_neither(stage, when, operation, status, began):
-    """SIGKILL before or after the acknowledgement of a claim or completion: the task and the step
-    of the agent agree; resumed, the agent does the task once, under its first claim.
-    """
+    """A kill leaves a task and its step agreeing, and the task is done once."""
     with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
         lead.team.add("square", what=9, role="worker")
         told = {"agent": "w0", "lease_s": 60.0, "work_s": 0.01}

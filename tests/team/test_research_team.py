@@ -98,11 +98,7 @@ KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return writ
 )
 @pytest.mark.parametrize("killed", ["writer", "researcher", "analyzer"])
 def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed, killed):
-    """Three processes side by side, one killed in the middle of its task, another of its role in
-    its place. The report is byte for byte that of a team that nobody disturbed; every task was
-    completed once, by who then had it; every view that any of them was served is what its role
-    allowed at that position, and stays so by rules that came later.
-    """
+    """A killed agent is replaced; report, tasks and views equal those of an undisturbed team."""
     place = desk(f"killed-{killed}")
     report, results, places = undisturbed
     others = [_popen(place, role) for role in ROLES if role != killed]
@@ -166,10 +162,7 @@ def test_what_is_private_is_in_no_view_of_the_others(desk):
 
 @pytest.mark.thorough
 def test_the_team_as_it_stood_when_the_analyzer_finished(desk, undisturbed):
-    """Put back to that moment: all papers are read, the analysis is there, the report is not even
-    begun; a moment before, the analyzer still had its task. The writer's view of that moment has
-    the analyzer's decision, the analyzer's own view before it has not.
-    """
+    """The state, tasks and views at the analyzer's end are those of that moment."""
     place = desk("again")
     for role in ROLES:
         assert place.start(role).returncode == 0

@@ -182,9 +182,7 @@ class Team(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_for_itself(self):
-        """Whatever is not over can be done in some order, roles without a task and failures aside:
-        finishing what waits for nothing, again and again, leaves only what waits for those.
-        """
+        """Check that every open task can be finished in some order."""
         state = self.state
         open_ = {each.id for each in state.tasks.values() if not each.is_over}
         while True:
@@ -209,9 +207,7 @@ TestTeam.settings = settings(max_examples=settings().max_examples if THOROUGH el
 
 @given(st.lists(st.sampled_from(ROLES), min_size=1, max_size=3), st.sampled_from(ROLES))
 def test_a_circle_over_roles_is_named(chain, last):
-    """Tasks of roles, each waiting for the next role; what closes the circle is refused, with the
-    whole circle in its words, and nothing was added.
-    """
+    """A task that closes a circle over roles is refused with the circle named."""
     state = said(initial(), TaskAdded(task="first", title="t", role=last))
     roles = [*dict.fromkeys(chain)]
     if last in roles:
@@ -242,9 +238,7 @@ def test_the_circle_of_a_task_a_role_and_a_task():
 
 
 def test_a_hand_off_that_closes_a_circle_is_refused():
-    """A task that waited for a role, all done, cannot be handed to that role: it would be one of
-    those that it waits for. To another role it can.
-    """
+    """A hand-off to a role that the task waits for is refused; to another it works."""
     state = said(
         initial(),
         TaskAdded(task="x", title="t", role="editor"),
@@ -309,9 +303,7 @@ def test_what_waits_for_a_failure_is_blocked_all_the_way():
 
 
 def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other():
-    """Open under its old number, its error gone; what waits for it is no longer blocked. A task
-    that was added meanwhile, and waits for it, may stand in the way.
-    """
+    """A failed task is reopened unless that would close a circle."""
     failed = TaskFailed(task="a", number=1, error=Failure("E", "e"))
     state = said(initial(), TaskAdded(task="a", title="t", role="researcher"), claim(), failed)
     state = said(state, TaskAdded(task="b", title="t", waits_for=("a",)))

@@ -118,9 +118,7 @@ async def _everything(record, **options):
 
 @twins
 async def test_a_resumed_session_is_told_the_same_and_says_nothing_again(lab: Lab):
-    """Played again, in every mode, each operation gives what it gave, though others have said
-    something since; the tasks' stream has what the first session said, and the other agent.
-    """
+    """A resumed session gets the same answers in every mode and writes nothing."""
     async with lab.connect() as record:
         first = await _everything(record)
         async with record.run(run="r", agent="bob", role="nobody") as other:
@@ -267,9 +265,7 @@ async def _timed(session, **what):
 
 @twins
 async def test_each_message_is_given_once_to_each_agent(lab: Lab):
-    """To an agent or a role; a resumed session is given again what it was given, and what came
-    since; its own messages to its role, too.
-    """
+    """Each message is given to each agent once, on resume too."""
     async with lab.connect() as record:
         async with record.run(run="r", agent="ada") as ada, record.run(run="r", agent="bob") as bob:
             mine, other = team_of(ada), team_of(bob)
@@ -355,9 +351,7 @@ async def test_a_secret_is_taken_out_of_what_is_said_and_refused_in_a_name(lab: 
 
 
 def test_a_cancelled_block_gives_its_task_back(data_dir, workspace):
-    """A task of asyncio that is cancelled inside the block leaves the team's task open, and no
-    heartbeat behind.
-    """
+    """A cancelled block reopens its task and stops its heartbeat."""
 
     async def main():
         async with (

@@ -54,19 +54,14 @@ KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(KINDS),
-            PLACES,
-            st.sets(PLACES, max_size=2),
-            st.sampled_from(ROLES),
+            st.sampled_from(KINDS), PLACES, st.sets(PLACES, max_size=2), st.sampled_from(ROLES)
         ),
         min_size=30,
         max_size=60,
     )
 )
 def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[int], str]]):
-    """After each event what every task waits for is what the whole state says, and only those that
-    `moved` names wait for anything else than before.
-    """
+    """Incremental waits equal those of the whole state after each event."""
     state = task.initial()
     kept = Unmet(state)
     before = waits(state)

@@ -51,9 +51,7 @@ def kept(record: Record, run: str) -> list[Any]:
 
 
 def test_the_same_comes_on_record_as_over_a_broker(record):
-    """One program, once over the embedded broker and once in memory: equal states, version by
-    version.
-    """
+    """A program leaves equal states over a broker and in memory."""
     with testing.record() as memory:
         assert kept(memory, work(memory)) == kept(record, work(record))
 
@@ -92,9 +90,7 @@ def test_an_option_of_a_broker_is_refused():
 
 
 def test_what_is_recorded_elsewhere_is_given(record, call, tmp_path):
-    """A run that `hansard export` wrote is on record in a memory, byte for byte; and what a memory
-    writes is taken in by `hansard import events`.
-    """
+    """A memory takes an export, and its own export is imported, byte for byte."""
     run = work(record)
     there = tmp_path / "there.jsonl"
     assert call("export", run, "--output", there).code == 0

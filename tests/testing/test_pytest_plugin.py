@@ -68,7 +68,7 @@ def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
     project().assert_outcomes(passed=3)
     files = sorted(path for path in pytester.path.rglob("*.jsonl"))
     assert [path.name for path in files] == [
-        *("each-rom.jsonl", "each-wien_1-217772d1.jsonl", "weather.jsonl"),
+        *("each-rom.jsonl", "each-wien_1-217772d1.jsonl", "weather.jsonl")
     ]
     before = [path.read_bytes() for path in files]
     assert not any(b"sk-very-secret" in each for each in before)

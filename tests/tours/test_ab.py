@@ -73,12 +73,3 @@ def test_the_example_s_answer_is_what_its_metrics_say(home: Path, store: Store):
     shares = dict(store.all("SELECT arm, mean FROM arm_summary('search', only_metric := 'reward')"))
     assert row["difference"] == pytest.approx(shares["rarity"] - shares["count"])
     assert "rarity against count: better" in _run(home, "-m", "hansard", "compare", "search")
-
-
-@pytest.mark.thorough(
-    quick="tests/experiments/test_registering.py::test_the_same_plan_again_changes_nothing"
-)
-def test_a_second_run_of_the_example_adds_nothing(home: Path):
-    """Each task was tried under both arms."""
-    _run(home, str(PROGRAM))
-    assert len(_run(home, "-m", "hansard", "runs", "--limit", "0", "--json").splitlines()) == 120

@@ -11,10 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_user_who_reconnects_finds_the_conversation_where_it_stood(tmp_path: Path):
-    """A connection breaks in the middle of a turn. The user comes back, in a new run of the same
-    conversation: the window holds all earlier messages, the order that was placed is known, and a
-    resume of the broken run places it no second time.
-    """
+    """A conversation resumes in a new run with its window, and repeats no order."""
     placed: list[str] = []
 
     def turn(record: hansard.Record, run: str, question: str, *, breaks: bool = False) -> list[Any]:

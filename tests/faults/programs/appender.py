@@ -1,7 +1,4 @@
-"""Appends to many streams at once, straight through the log, and notes each acknowledgement.
-
-One of its tasks writes two streams a time, all or none.
-"""
+"""Append to many streams at once and note each acknowledgement; one task writes in pairs."""
 
 import asyncio
 from pathlib import Path

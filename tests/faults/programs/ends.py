@@ -1,7 +1,4 @@
-"""Programs that end in the middle of something, each in a way of its own.
-
-A program touches its marker where it is about to end, or where it waits for a signal.
-"""
+"""Programs that end in the middle of work; each touches its marker where it ends or waits."""
 
 import asyncio
 import os

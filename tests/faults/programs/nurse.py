@@ -56,9 +56,7 @@ BEYOND = 200
 
 
 class Nurse:
-    """Forks what it is asked for, and tells how each ended: its owner, and stubs that come to its
-    door. What a stub asked for is killed when the stub is.
-    """
+    """Fork what its owner and the stubs request, and report how each ends."""
 
     def __init__(self, line: socket.socket, door: socket.socket) -> None:
         self._line = line
@@ -128,9 +126,7 @@ class Nurse:
         return True
 
     def take(self) -> None:
-        """In a child, when nothing of the nurse is open any more: have the descriptors that it was
-        asked for.
-        """
+        """In a child: take over the descriptors that it was given."""
         for one, wanted in self._theirs:
             if wanted is not None:
                 os.dup2(one, wanted)

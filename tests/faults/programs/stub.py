@@ -1,6 +1,4 @@
-"""Stands for `python` where another program starts it: what runs is a fork of a process that has
-imported what it imports, with our input and output. See tests/faults/_warm.py.
-"""
+"""Stand for `python` where another program starts it: run a fork with our input and output."""
 
 from __future__ import annotations
 

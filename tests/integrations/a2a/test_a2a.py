@@ -89,9 +89,7 @@ async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
 
 
 async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
-    """Killed while the agent works: the agent is asked for the task that it made of the message;
-    it is not asked twice.
-    """
+    """After a kill the agent's existing task is found; no second request is sent."""
     async with agent(setup) as (url, _):
         async with asking(setup, url, "slow") as process:
             await setup.has_effects()
@@ -108,9 +106,7 @@ async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
     quick="tests/integrations/a2a/test_a2a.py::test_what_a_hostile_agent_answers_is_told"
 )
 async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Commands):
-    """It cannot be asked, or has forgotten it: the message is not sent again until somebody says
-    what is true.
-    """
+    """A message to an agent that died is in doubt and not sent again."""
     async with agent(setup) as (url, process):
         told, error = await said(setup, url, "die")
         await process.wait()

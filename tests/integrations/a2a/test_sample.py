@@ -56,9 +56,7 @@ async def sample(
 
 
 async def test_the_sdks_sample_is_asked_once(setup: Setup, tmp_path: Path):
-    """Who asks is killed while it works, and finds its task again; then the agent is killed, and
-    what it said is said again.
-    """
+    """The SDK's sample is called once, through kills of either side."""
     python = await asyncio.to_thread(environment, tmp_path)
     source = await asyncio.to_thread(source_of, "a2a-sdk", HERE / "sdist.txt", tmp_path)
     async with sample(python, source) as (url, agent):

@@ -1,6 +1,4 @@
-"""A tee before a server over HTTP: passes bytes on as they are, and keeps them; afterwards they are
-read as exchanges, and what of them is JSON-RPC as frames.
-"""
+"""A tee before an HTTP server: passes bytes on, and reads them later as JSON-RPC frames."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ PART = 2**16
 
 
 class Message(msgspec.Struct):
-    """A request or a response: its first line, its headers, its body as far as it came, and whether
-    that is all of it.
-    """
+    """A request or response: first line, headers, the body received, and whether it is whole."""
 
     first: str
     headers: dict[str, str]
@@ -49,9 +45,7 @@ class Message(msgspec.Struct):
 
 
 class Exchange(msgspec.Struct):
-    """A request, and its response; None where there was none. `is_left`: who asked closed the
-    connection before the response was whole, and before who answers did.
-    """
+    """A request and its response, if any; `is_left`: the client closed before its end."""
 
     request: Message
     response: Message | None

@@ -226,9 +226,7 @@ async def wire(setup: Setup, command: list[str]) -> AsyncIterator[Wire]:
 async def at_socket(
     setup: Setup, command: list[str]
 ) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """A command that is given the number of a socket that listens, and the address there: who asks
-    waits until it answers, and nobody else can take the port before it.
-    """
+    """Yield a command that takes a listening socket, and the address of that socket."""
     with socket.create_server(("127.0.0.1", 0)) as given:
         fd, port = given.fileno(), given.getsockname()[1]
         process = await asyncio.create_subprocess_exec(
@@ -246,9 +244,7 @@ async def at_socket(
 async def served(
     setup: Setup, command: list[str]
 ) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
-    """A command that listens over HTTP, and the address that it tells; it is told to end, and
-    ends.
-    """
+    """Yield a command that listens over HTTP and the address that it prints; end it."""
     process = await asyncio.create_subprocess_exec(
         *command, env=setup.env, stderr=asyncio.subprocess.PIPE
     )

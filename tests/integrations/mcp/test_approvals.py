@@ -60,9 +60,7 @@ async def test_a_client_that_offers_elicitation_is_asked(
 async def test_a_client_over_http_that_offers_elicitation_is_asked(
     setup: Setup, command: Commands, rules: Path, era: str
 ):
-    """As one over pipes; a question that its user leaves open for `--timeout` seconds is answered
-    with the approval's id.
-    """
+    """An HTTP client's user gets the question; after `--timeout` it has the approval's id."""
     from mcp import Client  # noqa: PLC0415 -- see the support's
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
 
@@ -99,9 +97,7 @@ async def test_a_client_over_http_that_offers_elicitation_is_asked(
 async def test_a_client_without_elicitation_is_told_to_call_again(
     setup: Setup, command: Commands, rules: Path
 ):
-    """Before it gives up, and with the approval's id; progress goes to its token, a line to stderr.
-    Once granted, the call is made once, and calling again gives its result.
-    """
+    """The client gets the approval's id; once granted, a repeated call gives its result."""
     async with wire(setup, setup.proxy("--rules", rules, "--timeout", 3)) as client:
         await client.greet()
         call = {"name": "send", "arguments": SEND}

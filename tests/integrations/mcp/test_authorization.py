@@ -123,9 +123,7 @@ async def test_a_client_logs_in_at_the_servers_authorization_server_through_the_
 
 @pytest.mark.parametrize("transport", ["pipes", "http"])
 async def test_the_proxy_logs_in_itself_with_client_credentials(setup: Setup, transport: str):
-    """With a token for the server's own address, which a strict server asks for; and once more when
-    the token is revoked. Its clients need no login, and no long call holds up another.
-    """
+    """The proxy logs in with a token for the server's own address, and again when revoked."""
     from mcp import Client  # noqa: PLC0415 -- see the support's
 
     async with guarded(setup, "strict") as (url, _):

@@ -37,9 +37,7 @@ def speaking(setup: Setup, era: str) -> list[str]:
 async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
     setup: Setup, command: Commands, client: str, server: str
 ):
-    """Each kind of request, what is asked back among them: as the same server answers that speaks
-    the client's era; and again without it.
-    """
+    """Each request is answered as by a server of the client's era, and again offline."""
     direct = await ask(setup, setup.server, client, everything)
     effects = setup.effects()
     setup.sent.unlink()
@@ -69,9 +67,7 @@ async def test_without_the_proxy_they_do_not(setup: Setup, client: str, server: 
 async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_again(
     setup: Setup, server: str
 ):
-    """A request that is asked twice of the server has an id of its own each time; its client gets
-    the last answer alone, under the id that it gave.
-    """
+    """A repeated answer does not count for the request that is sent again."""
     command = [*setup.proxy(server=False), "--", python(), str(DOUBLING), server]
     async with wire(setup, command) as client:
         if server == "new":

@@ -115,9 +115,7 @@ async def scored(modules: Path, suite: Suite, url: str, folder: Path) -> dict[st
 async def test_a_server_scores_behind_the_proxy_what_it_scores_alone(
     setup: Setup, command: Commands, tmp_path: Path
 ):
-    """Scenario by scenario, both eras, all of them passed; and what is on record is what was on the
-    wire: a tee on either side compares all of it.
-    """
+    """Scores behind the proxy are equal, and the record equals the wire."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("the suite's Node is locked for Linux on x86_64 alone: it was not run")
     modules = (await asyncio.to_thread(programs, tmp_path)).parent
@@ -150,10 +148,7 @@ BOUND_TO_THE_ADDRESS = {
 proxy it asks for one of the proxy's address, the only one that it accepts.
 """
 
-NOT_THROUGH = {
-    "auth/2025-03-26-oauth-endpoint-fallback",
-    "auth/enterprise-managed-authorization",
-}
+NOT_THROUGH = {"auth/2025-03-26-oauth-endpoint-fallback", "auth/enterprise-managed-authorization"}
 """Scenarios that the proxy does not carry: a server without any metadata, whose authorization
 server is taken to be at the address that the client knows; and a grant that names the server.
 """

@@ -110,9 +110,7 @@ async def test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it():
 
 @given(st.lists(st.binary(max_size=60), max_size=20), st.lists(st.integers(1, 40), max_size=60))
 def test_lines_are_lines_however_they_come(lines: list[bytes], sizes: list[int]):
-    """In whatever parts, longer than what is read ahead or not; of one that is too long it is said
-    how it begins, and the next is read.
-    """
+    """Lines are split rightly in any parts; of one too long only the beginning is reported."""
     told = [each.replace(b"\n", b"") for each in lines]
     wire = b"".join(each + b"\n" for each in told)
 
@@ -265,9 +263,7 @@ def numbers(told: list[dict[str, Any]]) -> list[int]:
 
 @pytest.mark.slow
 async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: Commands):
-    """It writes until nothing has room, and goes on as its client reads: all of it, in order, with
-    the answers behind it; a call that is cancelled meanwhile is in doubt.
-    """
+    """A server over pipes waits for its reader; nothing is lost, and order is kept."""
     kept = Kept(setup.sent)
     async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
         many = 2 * HEARD_MAX
@@ -412,9 +408,7 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
 async def test_a_client_over_http_that_reads_late_gets_its_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    """Before a server of pipes a session's client that does not read holds nothing up: more than
-    `QUEUED_MAX` notifications are left out, which is said once, the answer never.
-    """
+    """A late HTTP reader loses notifications above `QUEUED_MAX`, never the answer."""
     kept, many = Kept(tmp_path / "kept"), 3 * QUEUED_MAX
     servers = LocalServers(lambda: Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
     info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x"}}
@@ -469,10 +463,7 @@ def newer(number: int, name: str, **params: Any) -> Request:
 async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks(
     tmp_path: Path,
 ):
-    """Each question gets its own answer, also those that came while the client was away; of more
-    than may wait, and of what is asked where nothing is open, the server is told that nobody
-    answers. A ping is answered here.
-    """
+    """Each question of an older server reaches the newer client, within a bound."""
     kept, more = Kept(tmp_path / "kept"), 100
     bridge = Bridge(await Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
     try:

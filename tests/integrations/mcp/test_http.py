@@ -13,16 +13,7 @@ import pytest
 
 from hansard.integrations.mcp.http.upstream import parameter_headers, parameters_of
 from tests.cli.support import Call
-from tests.integrations.mcp.support import (
-    WAIT_S,
-    Commands,
-    Setup,
-    ask,
-    at_socket,
-    everything,
-    text,
-    wire,
-)
+from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, at_socket, text, wire
 
 pytestmark = pytest.mark.later
 
@@ -37,30 +28,6 @@ def listening(
 ) -> contextlib.AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]:
     """The server of tools at a free port."""
     return at_socket(setup, setup.server)
-
-
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_gets_over_http_what_it_gets_over_pipes(
-    setup: Setup, command: Commands, era: str
-):
-    """Each kind of request of the client at the proxy's stdin: as of the server itself over pipes,
-    and again when the server is gone; its effects once.
-    """
-    direct = await ask(setup, setup.server, era, everything)
-    effects = setup.effects()
-    setup.sent.unlink()
-    async with listening(setup) as (url, _):
-        recorded = await ask(setup, setup.proxy("--url", url, server=False), era, everything)
-    assert recorded == direct
-    assert setup.effects() == effects
-    offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
-    assert await ask(setup, offline, era, everything) == direct
-    assert setup.effects() == effects
-    (run,) = (await command("runs", "--json")).lines
-    assert run["labels"]["mcp_server"] == url.split("/")[2]
 
 
 @pytest.mark.slow
@@ -149,10 +116,7 @@ HOSTILE = {
     "cut off": (peer(_response(b'{"jsonrpc":"2.0"', length=1000)), "may have been done"),
     "HTML": (peer(_response(b"<html>", b"text/html")), "no frame"),
     "500": (peer(b"HTTP/1.1 500 No" + EMPTY), "HTTP 500"),
-    "403": (
-        peer(b"HTTP/1.1 403 No" + EMPTY),
-        "was not done",
-    ),
+    "403": (peer(b"HTTP/1.1 403 No" + EMPTY), "was not done"),
     "no end": (peer(STREAM, b": still here\n\n"), f"no answer within {ENDLESS_S} s"),
     "a stream of rubbish": (peer(STREAM + b"data: [1]\n\ndata: {\n\n"), "without one"),
     "a cut answer on a stream": (
@@ -320,9 +284,7 @@ def header(name: object) -> dict[str, object]:
 
 @pytest.mark.slow
 async def test_arguments_go_in_headers_where_the_server_wants_them(setup: Setup):
-    """A client at stdin knows of no headers, and one that is answered from the record has listed no
-    tools: the server, which refuses a call without them, answers both.
-    """
+    """Headers that a server requires are filled in from arguments, also offline."""
 
     async def listed(client: Client) -> Any:
         await client.list_tools()
@@ -345,9 +307,7 @@ def said_by(result: Any) -> str:
 
 
 def broken(*resumed: bytes) -> Peer:
-    """A server that breaks a call's stream off after an event with an id, and answers who takes the
-    stream up with these events, one each time, then with 404.
-    """
+    """Serve a call's stream that breaks off, then these events one by one, then 404."""
     left = list(resumed)
     asked: list[bytes] = []
 
@@ -382,9 +342,7 @@ DONE = b'id: 9\ndata: {"jsonrpc": "2.0", "id": ID, "result": {"content": []}}\n\
 async def test_a_stream_that_breaks_off_is_taken_up_again(
     setup: Setup, command: Commands, goes_on: bool
 ):
-    """From its newest event on, as often as something new comes; the call is made once. One that
-    does not go on is told, and in doubt.
-    """
+    """A broken stream is resumed from its newest event; one that never ends is in doubt."""
     events = [b"id: 8\ndata:\n\n", DONE] if goes_on else []
     server = await asyncio.start_server(broken(*events), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"

@@ -24,7 +24,7 @@ from tests.integrations.mcp.support import (
     text,
     yes,
 )
-from tests.integrations.mcp.test_http import ERAS, listening
+from tests.integrations.mcp.test_http import listening
 
 pytestmark = pytest.mark.later
 
@@ -82,11 +82,7 @@ def called(tool: str, **arguments: object) -> bytes:
 
 def headed(tool: str) -> dict[str, str]:
     """What goes beside it."""
-    return {
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
-    }
+    return {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
 
 
 @pytest.mark.thorough(
@@ -96,9 +92,7 @@ def headed(tool: str) -> dict[str, str]:
 async def test_a_client_gets_what_the_server_says_and_again_without_it(
     setup: Setup, command: Commands, era: str
 ):
-    """Each kind of request over HTTP, of two clients one after the other: as directly; and again
-    when the server is gone, its effects once.
-    """
+    """Two HTTP clients are answered as directly, and again offline, with each effect once."""
     async with listening(setup) as (url, _):
         direct = await asks(url, era, everything)
         effects = setup.effects()
@@ -118,9 +112,7 @@ async def test_a_client_gets_what_the_server_says_and_again_without_it(
     quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
 )
 async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(setup: Setup):
-    """One that is on record after others waits for those; where they do not come it is not on
-    record there, and says so.
-    """
+    """A replay answers concurrent calls in any order; one without its predecessors fails."""
 
     async def add(front: str, number: int) -> str:
         answer = await posted(front, called("add", a=number, b=number), **headed("add"))
@@ -146,28 +138,10 @@ async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(set
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http_commands.py::"
-    "test_clients_of_both_eras_get_their_own_answers_at_the_same_time"
-)
-async def test_clients_of_both_eras_and_pipes_share_a_server(setup: Setup):
-    """Clients at the same time, whose requests have the same ids: each gets its own answers."""
-
-    async def many(client: Client) -> list[str]:
-        calls = [client.call_tool("add", {"a": each, "b": each}) for each in range(30)]
-        return [str(each.structured_content) for each in await asyncio.gather(*calls)]
-
-    async with listening(setup) as (url, _), port(setup, "--url", url) as (front, _):
-        found = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
-    assert found == [[str({"result": 2 * each}) for each in range(30)]] * 4
-
-
-@pytest.mark.thorough(
     quick="tests/integrations/mcp/test_proxy.py::test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again"
 )
 async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
-    """The proxy is killed while the server works: the effect is there once, and who asks the next
-    one, of the same run, is told.
-    """
+    """A call cut by a kill of the proxy is done once, and the next caller learns the doubt."""
     slow = called("slow", seconds=20)
     async with listening(setup) as (url, _):
         async with port(setup, "--url", url) as (front, proxy):
@@ -205,9 +179,7 @@ async def test_a_server_that_is_gone_is_told(setup: Setup):
 async def test_what_is_no_request_is_refused_and_the_next_works(
     setup: Setup, command: Commands, tmp_path: Path
 ):
-    """Neither what is no frame, nor a page, another name, or a client without the token reaches
-    the server; the token is not passed on.
-    """
+    """Bad frames, foreign origins and wrong tokens are refused and never reach the server."""
     file = tmp_path / "token"
     file.write_text(TOKEN)
     file.chmod(0o600)

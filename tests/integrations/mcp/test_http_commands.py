@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.faults._warm import python
-from tests.integrations.mcp.support import (
-    TOGETHER,
-    WAIT_S,
-    Commands,
-    Setup,
-    ask,
-    everything,
-    text,
-)
+from tests.integrations.mcp.support import TOGETHER, WAIT_S, Commands, Setup, text
 from tests.integrations.mcp.test_bridge import CALLED_S, DOUBLING
 from tests.integrations.mcp.test_http import ERAS
 from tests.integrations.mcp.test_http_clients import asks, called, headed, port, posted
@@ -29,31 +21,8 @@ if TYPE_CHECKING:  # see the support's
     from mcp import Client
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_gets_over_http_what_it_gets_over_pipes(
-    setup: Setup, command: Commands, era: str
-):
-    """Each kind of request, what is asked back and progress, too; and again without the server."""
-    direct = await ask(setup, setup.server, era, everything)
-    effects = setup.effects()
-    setup.sent.unlink()
-    async with port(setup, "--", *setup.server) as (front, _):
-        assert await asks(front, era, everything) == direct
-    assert setup.effects() == effects
-    async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
-        assert await asks(front, era, everything) == direct
-    assert setup.effects() == effects
-    (run,) = (await command("runs", "--json")).lines
-    assert run["status"] == "completed"
-
-
 async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup: Setup):
-    """With the same ids and progress tokens: those of the older era have a process each, those of
-    the newer one share one; the progress of each is its own.
-    """
+    """Clients of both eras with equal ids get their own answers and progress."""
 
     async def many(client: Client) -> tuple[list[str], list[str | None]]:
         heard: list[str | None] = []
@@ -84,9 +53,7 @@ async def test_a_late_answer_is_not_given_to_another_client_with_an_equal_id(set
 
 
 async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, command: Commands):
-    """The call that it died in is in doubt, once; who has a session is told that it is over; who
-    needs none, or begins one, has a new process.
-    """
+    """A server that died is restarted for the next client; its call is in doubt once."""
 
     async def dies(client: Client) -> str:
         return said(await client.call_tool("die", {}))

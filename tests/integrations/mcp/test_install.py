@@ -175,9 +175,7 @@ OF_A_TOKEN = {
 def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(
     call: Call, tmp_path: Path, client: str
 ):
-    """Its headers by variables that the client fills in, so that no secret is an argument; the
-    proxy takes what is written; back it is byte for byte.
-    """
+    """A server at an address is put behind the proxy, without secrets, and back unchanged."""
     kind = CLIENTS[client]
     path = kind.path(tmp_path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,9 +53,7 @@ async def test_a_server_gets_no_interrupt_of_the_proxy_and_is_in_its_session():
 async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(
     setup: Setup, command: Commands, era: str
 ):
-    """Each kind of request: direct, recorded, replayed without the server, resumed with it: equal
-    answers, and effects once.
-    """
+    """Each request is answered alike directly, recorded, offline and resumed, effects once."""
     direct = await ask(setup, setup.server, era, everything)
     effects = setup.effects()
     setup.sent.unlink()
@@ -100,9 +98,7 @@ async def test_what_is_on_record_is_what_was_on_the_wire(setup: Setup, command: 
 async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(
     setup: Setup, command: Commands
 ):
-    """The proxy is killed while the server works: the effect is there once; asked again the client
-    is told, and once somebody said what is true it has that.
-    """
+    """A call cut by a kill is in doubt until somebody settles it."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
         await client.begin("tools/call", name="slow", arguments={"seconds": 20})
@@ -241,9 +237,7 @@ HOSTILE = {
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
-    """A clear error for the call, an exact record; what its client may judge by itself is passed on
-    as it came, and the next call works where the server still can.
-    """
+    """A hostile server causes a clear error and an exact record; the next call works."""
     said, status = HOSTILE[kind]
     server = [sys.executable, str(SERVER.with_name("hostile.py")), kind]
     timeout_s = 10 if kind == "huge" else 2
@@ -280,10 +274,7 @@ CLIPPED_ERROR = r'{"content":[{"type":"text","text":"whale \ud83d"}],"isError":t
 async def test_values_outside_strict_json_pass_and_are_recorded(
     setup: Setup, command: Commands, result: str, delivered: str, recorded: list[str]
 ):
-    """Lone surrogates and numbers beyond a double reach both sides as the bytes that came; NaN,
-    which most clients cannot parse, reaches the client as null. The record has each, and a replay
-    gives an equal answer.
-    """
+    """Values outside strict JSON pass, are recorded, and replay equally; NaN becomes null."""
     hostile = [sys.executable, str(SERVER.with_name("hostile.py")), "raw", result]
     arguments = r'{"text":"cut \ud83d","x":1E400}'
     line = r'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"send","arguments":%s}}'
@@ -310,9 +301,7 @@ async def test_values_outside_strict_json_pass_and_are_recorded(
 
 @pytest.mark.slow
 async def test_a_resource_that_was_read_is_an_accessed_resource(setup: Setup, command: Commands):
-    """As in a session: in the table, and in the snapshot of the run. A replay adds none, and one
-    that could not be read is none.
-    """
+    """A resource read is an accessed resource in table and snapshot, once."""
     uri = "note://whales"
     for options in ((), ("--run", "last"), ("--run", "last", "--mode", "offline")):
         async with wire(setup, setup.proxy(*options, server="offline" not in options)) as client:
@@ -329,9 +318,7 @@ async def test_a_resource_that_was_read_is_an_accessed_resource(setup: Setup, co
 
 @pytest.mark.slow
 async def test_a_recorded_error_of_the_last_call_is_replayed(setup: Setup):
-    """The client has been given it, so that --run last gives it again and the server is not asked:
-    neither a failed tool nor an error of JSON-RPC needs to be settled.
-    """
+    """A recorded error is replayed, and neither kind needs to be settled."""
     for failing in ({"name": "fail", "arguments": {"why": "no reason"}}, {"name": "no such tool"}):
         async with wire(setup, setup.proxy()) as client:
             await client.greet()

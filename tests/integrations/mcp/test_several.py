@@ -70,9 +70,7 @@ async def both(client: Client) -> list[Any]:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ERAS)
 async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
-    """One of pipes and one over HTTP: each gets its own calls, what both ask back is told apart,
-    and without either the answers are the same.
-    """
+    """Two servers behind one proxy get their own calls, and replay offline."""
     other = Setup(setup.data_dir, setup.workspace, Path(f"{setup.sent}.two"))
     async with listening(other) as (url, _):
         live = await ask(setup, door(setup, url), era, both)
@@ -159,9 +157,7 @@ for line in sys.stdin:
 
 
 async def test_an_answer_counts_for_its_own_page():
-    """A server that repeats each answer when it is asked for the next page: no page is taken twice,
-    and none is left out.
-    """
+    """A repeated page answer is neither used twice nor skipped."""
     server = await Upstream.started([sys.executable, "-c", REPEATING])
     several = Several({"one": server})
     try:

@@ -60,9 +60,7 @@ async def check_wire(
     do: Callable[[Client], Any],
     era: str,
 ) -> Any:
-    """Between two tees: each side is written what the other wrote, and the record has the calls;
-    what the client got.
-    """
+    """Compare both sides of the proxy and the record; return what the client got."""
     proxy = [*setup.proxy(server=False), "--", *tee(folder, "server", server)]
     got = await ask(setup, tee(folder, "client", proxy), era, do)
     for way in ("in", "out"):
@@ -106,9 +104,7 @@ def check_steps(
 
 
 def check_http(before: Tee, behind: Tee, steps: list[dict[str, Any]]) -> int:
-    """Between two tees over HTTP: what clients asked went to the server, what that answered came to
-    them, but for what the proxy asked and refused by itself; and the record has the calls: so many.
-    """
+    """Compare both sides of an HTTP proxy and the record; return the number of calls."""
     asked, passed = (_counted(tee, lambda each: each.request) for tee in (before, behind))
     refused = {
         json.dumps(frame, sort_keys=True)
@@ -139,10 +135,7 @@ def _counted(tee: Tee, side: Callable[[Exchange], Message | None]) -> Counter[st
 
 
 def _unheard(before: Tee, behind: Tee) -> Counter[str]:
-    """What the server said on streams whose clients surely did not want the rest: they closed the
-    connection themselves, or were given the id of an event by which to take the stream up again and
-    did not. What each did hear is how the server's stream begins, in its order.
-    """
+    """Return how much a server sent on streams that their clients gave up."""
     asked_for, asked_on = before.exchanges, behind.exchanges
     taken_up = {each.request.headers.get("last-event-id") for each in asked_for}
     found: Counter[str] = Counter()
@@ -188,9 +181,7 @@ def _answers(frame: dict[str, Any], asked: dict[str, Any]) -> bool:
 
 
 def calls_of(tee: Tee) -> list[tuple[str, dict[str, Any], dict[str, Any] | None]]:
-    """The calls of tools that passed, with what came of each: on its own stream, or on another of
-    its session.
-    """
+    """Return the calls that passed, each with its result from any stream of its session."""
     exchanges = tee.exchanges
     found = []
     for each in exchanges:
@@ -249,9 +240,7 @@ async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands,
 async def test_the_record_is_the_wire_of_other_peoples_servers(
     setup: Setup, command: Commands, tmp_path: Path
 ):
-    """server-everything and mcp-server-git; git's commit is made once, and a replay
-    without the server says the same.
-    """
+    """Two foreign servers: the record is the wire, and git's commit is made once."""
     everything_server = [str(programs(tmp_path) / "mcp-server-everything")]
     do = calling(
         ("echo", {"message": "\u2603 \u0001 \\"}),

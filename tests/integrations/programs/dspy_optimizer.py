@@ -1,6 +1,4 @@
-"""Optimises a prompt with DSPy's COPRO: `dspy_optimizer.py FOLDER WORKSPACE STOP`. What is asked is
-noted outside; at the STOPth question of this process it waits, to be killed.
-"""
+"""Optimise a prompt with DSPy's COPRO; wait to be killed at the STOPth question."""
 
 import json
 import sys

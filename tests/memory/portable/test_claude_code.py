@@ -1,6 +1,4 @@
-"""What is exported is loaded by Claude Code's own CLI, where that is installed: without a network,
-and with a server on this machine that answers each question with an error.
-"""
+"""Claude Code's own CLI, where installed, loads an export; a local server answers it."""
 
 import http.server
 import os

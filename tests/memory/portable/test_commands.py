@@ -84,9 +84,7 @@ def test_what_became_of_a_checkout_is_one_change(call, space, tmp_path):
 
 
 def test_two_checkouts_take_each_others_changes(call, space, tmp_path):
-    """Changes to different files are both there, in both folders; to one file they conflict, with
-    both texts, and nothing is lost of either.
-    """
+    """Two checkouts merge other files and conflict on one file, and lose nothing."""
     one, other = tmp_path / "one", tmp_path / "other"
     told(call, "checkout", one)
     told(call, "checkout", other)

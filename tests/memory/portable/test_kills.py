@@ -25,9 +25,7 @@ def killed(data_dir, workspace):
 
 @pytest.mark.long
 def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, evidence):
-    """Each file of the folder is as it was or as it is to be; run again, the change is there once,
-    beside that of another.
-    """
+    """A killed commit leaves whole files; run again, the change is there once."""
     chance = random.Random(os.environ["SEED"])
     folders.write(tmp_path / "in", SPACE)
     told(call, "import", tmp_path / "in")

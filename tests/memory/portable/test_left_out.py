@@ -100,9 +100,7 @@ def test_a_folder_that_replaces_a_space_replaces_what_a_folder_shows(workspace, 
 def test_a_file_of_the_marks_name_is_neither_written_over_nor_taken_for_the_mark(
     workspace, tmp_path
 ):
-    """An exported folder is no checkout, whatever a space says; nor does a folder of that name, or
-    one of other case, stop a checkout.
-    """
+    """A file with the mark's name is neither overwritten nor taken for the mark."""
 
     async def work():
         await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")

@@ -1,6 +1,4 @@
-"""Remembers one correction after the other; may stop for ever around one of its appends, by
-number.
-"""
+"""Remember corrections one by one; may stop around an append, by number."""
 
 import hansard
 from tests.aggregates.programs.trading import NumberedLog

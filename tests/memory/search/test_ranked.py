@@ -41,9 +41,7 @@ def rankers():
 
 
 def test_words_rank_by_how_rare_they_are(rankers):
-    """A file with any of the words is found, that with the rare one first; common words tell
-    nothing where there are others.
-    """
+    """Files rank by their rare words; common words tell nothing."""
     found = search(TREE, "what is in the forms of a PDF in August", rankers, by="words")
     assert [each.path for each in found.hits] == ["skills/pdf/SKILL.md", "notes/paris.md"]
     assert "PDF" in found.hits[0].excerpt
@@ -191,9 +189,7 @@ def static():
     quick="tests/memory/search/test_ranked.py::test_meaning_ranks_by_the_nearest_piece"
 )
 def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
-    """Written for this test, without a common content word: words find none of them, vectors most,
-    and the fusion keeps them among the first five.
-    """
+    """Paraphrases without common words are found by vectors, and by the fusion of both."""
     lines = Path(__file__).with_name("paraphrases.tsv").read_text().splitlines()
     pairs = [line.split("\t") for line in lines if not line.startswith("#")]
     tree = {f"notes/{number:02}.md": note for number, (note, _) in enumerate(pairs)}
@@ -213,9 +209,7 @@ def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
     quick="tests/memory/search/test_ranked.py::test_meaning_ranks_by_the_nearest_piece"
 )
 def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
-    """Of skills with a description of their own: the fusion, which is the default where there is
-    an embedder, wins over words, and these over vectors.
-    """
+    """Skills are found best by the fusion, then by words, then by vectors."""
     tree, questions = skills(real_data / "agent-skills" / "dev")
     once = Rankers(Once(static.words), Once(static.meaning))
     found = {by: recalls(once, tree, questions, by) for by in ("words", "meaning", "both")}
@@ -229,9 +223,7 @@ def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
 
 
 def skills(root):
-    """The bodies of skills by path, and their descriptions, where one is a usable question: not
-    another's, too, of 60 characters or more, with a body of 300 or more.
-    """
+    """Return skill bodies by path, and the descriptions that are usable questions."""
     import frontmatter  # noqa: PLC0415 -- only this test needs it
 
     found = {}

@@ -85,9 +85,7 @@ DAYS = 730
 @pytest.mark.slow
 @pytest.mark.parametrize("days", [200, pytest.param(DAYS, marks=pytest.mark.thorough)])
 def test_rounds_in_a_row_lose_no_probe(rankers, evidence, days):
-    """Two years of days, or some months: each round cuts what it likes, and what must stay is there
-    at the end.
-    """
+    """Rounds of cutting in a row lose no probe."""
     draw = random.Random(17)
     facts = [f"fact {number} is {draw.randrange(10**6)}" for number in range(20)]
     keep = [Probe(fact) for fact in facts]

@@ -95,9 +95,7 @@ def until(holds: Any) -> None:
 def test_killed_in_between_each_run_is_reflected_on_once(
     data_dir: Path, workspace: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ):
-    """Killed while its function works, nothing is taken; the next start takes each run once, and
-    changes no file. `hansard status` says what is set.
-    """
+    """A reflection killed at work takes each run once; `hansard status` shows the setting."""
     (tmp_path / "upkeep.py").write_text(FUNCTION)
     with hansard.connect(workspace, data_dir=data_dir) as record:
         for number in range(3):

@@ -17,9 +17,7 @@ LONG, SHORT = "Answer in bullets, and briefly please.", "- answer in bullets and
 
 @pytest.mark.long
 def test_a_killed_compaction_is_made_or_not(call, record, data_dir, workspace, rounds, evidence):
-    """The file is as it was or as it is to be; run again it is made once, and each write that
-    was acknowledged is there.
-    """
+    """A killed compaction is made or not; run again it is made once."""
     chance = random.Random(os.environ["SEED"])
     killed, memory = killed_at(data_dir, workspace), record.memory()
     kills, wanted = 0, rounds(quick=1, full=50)

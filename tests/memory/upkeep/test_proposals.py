@@ -38,9 +38,7 @@ def told(record: Record, tmp_path, monkeypatch) -> Record:
 
 
 def test_what_a_run_has_to_teach_waits_for_a_person(told: Record, call: Call):
-    """`remember RUN` proposes; `apply` makes it with its sources and its label, a second time
-    nothing; a run is taken once.
-    """
+    """A proposal of `remember` is applied once, with sources and label."""
     first = call("memory", "remember", "r", "--space", "org", "--with", "upkeep:propose")
     assert first.code == 0, first.err
     assert told.memory().view("AGENTS.md") == FILES["AGENTS.md"]
@@ -100,9 +98,7 @@ def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Ca
     quick="tests/memory/upkeep/test_proposals.py::test_what_a_run_has_to_teach_waits_for_a_person"
 )
 def test_a_users_command_is_remembered_with_its_message_as_source(record: Record):
-    """`/remember` in a session: once, resumed or not; of a page nothing comes, and what no user
-    said is refused.
-    """
+    """A user's `/remember` is written once with its message as source; others are refused."""
     record.memory("agent/ada").set_policy("off", by="eve")
 
     def program(session: hansard.Session) -> list[str]:

@@ -228,9 +228,7 @@ LAST = 12
 def test_the_next_reflection_ends_one_that_was_cut_as_what_it_is(
     within, data_dir, workspace, rounds, evidence
 ):
-    """It goes on with it; where its event stands, the run is completed. Killed at each point, in a
-    quick run before each append: what is on record after one is what is there before the next.
-    """
+    """The next reflection completes one that was cut, wherever it was killed."""
     killed = killed_at(data_dir, workspace)
     kills = 0
 

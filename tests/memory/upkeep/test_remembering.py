@@ -53,9 +53,7 @@ def test_a_key_says_what_was_missed_spurious_misplaced_and_too_specific():
 def test_each_version_of_our_prompt_has_its_figures(
     record: Record, call: Call, tmp_path, monkeypatch
 ):
-    """Two versions, a reflection each: what was missed, spurious, in the wrong place, too specific
-    and made by a person, per version; an answer that is no list takes no run.
-    """
+    """Each version of the prompt has its own figures; a bad answer takes no run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "remembers.py").write_text(MODEL)
     (tmp_path / "key.json").write_text(json.dumps(KEY))
@@ -90,10 +88,7 @@ def test_each_version_of_our_prompt_has_its_figures(
         "SELECT version, runs, proposals, made, judged, wanted, correct, missed, spurious, "
         "misplaced, too_specific FROM remembering() ORDER BY version"
     ).rows
-    assert rows == [
-        (1, 2, 4, 0, 1, 4, 1, 1, 1, 1, 1),
-        (2, 1, 4, 1, 1, 4, 3, 1, 1, 0, 0),
-    ]
+    assert rows == [(1, 2, 4, 0, 1, 4, 1, 1, 1, 1, 1), (2, 1, 4, 1, 1, 4, 3, 1, 1, 0, 0)]
     found = record.sql(
         "SELECT path, standing, made_by FROM memory_proposals WHERE standing <> 'open'"
     ).rows

@@ -7,17 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-COUNTED = {
-    "cost": "cost",
-    "prompt_tokens": "input_tokens",
-    "completion_tokens": "output_tokens",
-}
+COUNTED = {"cost": "cost", "prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
 
 
 def convert(file: Path) -> Iterator[dict[str, Any]]:
-    """One run a puzzle. `usage_so_far` grows from puzzle to puzzle, and begins again where the
-    program that wrote it was started again.
-    """
+    """Return one run a puzzle, with its own part of the growing `usage_so_far`."""
     before = dict.fromkeys(COUNTED, 0.0)
     for puzzle in json.loads(file.read_bytes()):
         so_far = puzzle["usage_so_far"]

@@ -1,6 +1,4 @@
-"""Reflexion to chat-jsonl: AlfWorld, a run for each environment and trial; programming, a run for
-each problem.
-"""
+"""Reflexion to chat-jsonl: a run an AlfWorld environment and trial, or a problem."""
 
 from __future__ import annotations
 

@@ -26,17 +26,12 @@ def convert(folder: Path) -> Iterator[dict[str, Any]]:
             "roles": {name: _role(name) for name in sorted({said["name"] for said in messages})},
             "labels": {"mistake_agent": case["mistake_agent"]},
             "messages": messages,
-            "outcome": {
-                "mistake_step": int(case["mistake_step"]),
-                "error": case["mistake_reason"],
-            },
+            "outcome": {"mistake_step": int(case["mistake_step"]), "error": case["mistake_reason"]},
         }
 
 
 def _message(said: dict[str, Any]) -> dict[str, Any]:
-    """A message with its agent as `name`. The hand-made half has it as `role`, some with what the
-    message was in brackets: `Orchestrator (thought)`.
-    """
+    """Return a message with its agent as `name`, which the hand-made half has as `role`."""
     name = said.get("name") or said["role"]
     told = _CHANNEL.fullmatch(name)
     message = {"role": said["role"], "content": said["content"], "name": name}

@@ -1,6 +1,4 @@
-"""Passes HTTP on with a bearer token, for a suite that cannot send one: URL TOKEN, and the number
-of a socket that listens.
-"""
+"""Pass HTTP on with a bearer token: URL TOKEN and a listening socket."""
 
 import socket
 import sys

@@ -70,40 +70,11 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
         return await http.post(url, json=said, headers=accepted | headers)
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_serve.py::test_clients_of_three_kinds_share_a_run"
-)
-async def test_clients_of_both_eras_share_the_record(setup: Setup, tmp_path: Path):
-    """A run that one begins goes on under the other, over one token and in another server; who ends
-    the server leaves it open.
-    """
-    file = given(tmp_path)
-    async with (
-        serving(setup, "--token-file", file, "--agent", "ada") as (url, _),
-        asking(url, TOKEN, "legacy") as old,
-        asking(url, TOKEN, "auto") as new,
-    ):
-        run = (await old.get("start_run", workflow="papers"))["run_id"]
-        await new.get("board_put", run_id=run, key="findings/1", value={"n": 1})
-        assert (await old.get("board_entry", run_id=run, key="findings/1"))["author"] == "ada"
-        assert "there is no tool 'nope'" in await new.refused("nope")
-    async with (
-        serving(setup, "--token-file", file, "--agent", "ada") as (url, _),
-        asking(url, TOKEN, "auto") as ada,
-    ):
-        resumed = await ada.get("resume_run", run_id=run)
-        assert resumed["run_id"] == run
-        assert (await ada.get("board_entry", run_id=run, key="findings/1"))["value"] == {"n": 1}
-        await ada.get("leave_run", run_id=run)
-
-
 @pytest.mark.slow
 async def test_without_a_known_token_or_under_another_name_nothing_is_answered(
     setup: Setup, tmp_path: Path
 ):
-    """401 with what to do, alike for none and a wrong one; a page of elsewhere is refused, too, and
-    what is no request, or too large, is told.
-    """
+    """A missing, wrong or foreign token, a bad origin and a bad request are refused."""
     async with serving(setup, "--token-file", given(tmp_path)) as (url, process):
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
@@ -161,9 +132,7 @@ async def until_turned_away(url: str, token: str) -> httpx2.Response:
 
 @pytest.mark.slow
 async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
-    """Two agents' credentials at one door: the writer's secret is in no answer to the reader; whose
-    token is taken back is refused, from then on by HTTP, and the other goes on.
-    """
+    """Each token has its own role; a revoked one is refused, and the other goes on."""
     await asyncio.to_thread(house.apply, ROLES)
     files = [
         await asyncio.to_thread(house.login, name, role)
@@ -223,9 +192,7 @@ def test_what_is_no_address_is_refused(text: str):
 
 @pytest.mark.slow
 async def test_a_token_has_a_bounded_number_of_sessions(setup: Setup, tmp_path: Path):
-    """For one more than the bound the session that was idle longest ends: its client is told why,
-    and may begin another. Not one that waits for an answer.
-    """
+    """Above the bound the session idle longest ends, never one that is waiting."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
     from hansard.service.mcp.http import SESSIONS_OF_TOKEN_MAX  # noqa: PLC0415 -- it is of an extra

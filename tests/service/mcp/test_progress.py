@@ -49,9 +49,7 @@ class Heard:
     ],
 )
 async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transport: str, mode: str):
-    """After a second, then less often, of how long at most; a call that is answered at once brings
-    no word.
-    """
+    """A long wait is reported after a second, then less often; a quick call is not."""
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             opened = sdk(setup, "rob", mode)

@@ -220,9 +220,7 @@ class Job:
 
 
 async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: House, tmp_path: Path):
-    """Lena plans and asks why, ben reads and rob checks: tasks are claimed, handed over and done,
-    each once, though the server is killed while ben waits; rob never learns the plan.
-    """
+    """Three kinds of clients share the tasks through a server kill; rob never sees the plan."""
     await asyncio.to_thread(house.apply, CHECKER)
     files = [
         await asyncio.to_thread(house.login, name, role)

@@ -140,9 +140,7 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
 async def test_who_watches_is_told_what_another_process_did(
     setup: Setup, tmp_path: Path, transport: str, mode: str
 ):
-    """Of a run its trace, state and view, and an entry; of no other run and entry, nor of what its
-    role is not shown; to read again is no news; and nothing once it has left.
-    """
+    """A watcher learns of changes to what it watches and sees, and of nothing else."""
     async with other(setup) as ada, watching(setup, tmp_path, transport, mode) as rob:
         whole = [f"run://{ada.run}/trace", f"run://{ada.run}/state"]
         view, entry = f"run://{ada.run}/view", f"board://{ada.run}/findings/1"
@@ -173,9 +171,7 @@ async def test_who_watches_is_told_what_another_process_did(
 async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
     setup: Setup, tmp_path: Path, mode: str
 ):
-    """No address, one that does not change, a run that is not there, a key that the role may not
-    read; and more than one client may hold.
-    """
+    """Bad addresses, unseen keys and too many subscriptions are refused as reads are."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
     async with other(setup) as ada, watching(setup, tmp_path, "stdio", mode) as rob:
@@ -233,9 +229,7 @@ async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: s
 async def test_a_restricted_agent_is_told_of_what_it_is_shown(
     setup: Setup, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its service is asked: a secret that is put brings no word, a finding does; a run of which it
-    is shown nothing is refused as one that is not there.
-    """
+    """A finding notifies a restricted watcher; a secret and a hidden run do not."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
     await asyncio.to_thread(house.apply, ROLES)
@@ -306,9 +300,7 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
 
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path: Path, mode: str):
-    """A version, an alias that moves, one that is retired; what is said of one changes no list. A
-    client of 2025 is told once it listed them, one of 2026-07-28 on a stream that asks for it.
-    """
+    """Each change of the prompt list is notified, in both eras; feedback is not."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def hear(message: Any) -> None:
@@ -376,10 +368,7 @@ async def frames_until_word(client: Wire) -> list[dict[str, Any]]:
     quick="tests/service/mcp/test_updates.py::test_who_lists_prompts_is_told_when_they_change"
 )
 async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup, house: House):
-    """Of two restricted clients that listed them the one whose role may read prompts is told of a
-    version, and of nothing more; the other hears nothing while its role says so, and the first word
-    after that. The list that it had has no name of what is hidden.
-    """
+    """Only a client whose role may read prompts is notified, and hidden names stay hidden."""
     await asyncio.to_thread(house.apply, ROLES + EDITORS)
     home = Setup(house.data_dir, house.workspace, setup.sent)
 
@@ -421,9 +410,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
     quick="tests/service/mcp/test_updates.py::test_who_lists_prompts_is_told_when_they_change"
 )
 async def test_the_server_says_of_which_lists_it_tells(setup: Setup):
-    """In both eras of prompts, and of no other; who asks for word of others is told that there is
-    none.
-    """
+    """Both eras declare list changes of prompts and of nothing else."""
     new = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},

@@ -35,9 +35,7 @@ ON_THE_WAY_S = 0.02
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to start: `service` or `client`. `notes`: the file of the points; `run`, `file`,
-    `credentials` are a client's.
-    """
+    """A `service` or `client` to start; `notes` is the file of its points."""
 
     what: str
     data_dir: str

@@ -73,9 +73,7 @@ def write(file: Path, line: str) -> None:
 
 
 def attempt(record: Any, run: str, file: Path, told: list[Any]) -> list[Any]:
-    """Go through it once: `["ended"]`, `["gone", error, text]` where the service is gone, or
-    `["doubt", step, tool]`.
-    """
+    """Run it once: ["ended"], ["gone", error, text] or ["doubt", step, tool]."""
     try:
         with record.run("small", run=run) as session:
             play(session, file, told)

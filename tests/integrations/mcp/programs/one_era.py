@@ -1,7 +1,4 @@
-"""The server of tools as one that speaks one era alone: `old` refuses what says its version in
-`_meta`, `new` refuses the handshake. Run with the era, the server's file of effects and what
-runs the server.
-"""
+"""The server of tools, restricted to the `old` or the `new` era."""
 
 import asyncio
 import json
@@ -22,9 +19,7 @@ def refused(told: dict, era: str) -> bool:
 async def main(era: str, sent: str, python: str) -> None:
     """Pass on lines."""
     server = await asyncio.create_subprocess_exec(
-        *(python, str(PAPERS), sent),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        *(python, str(PAPERS), sent), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert server.stdin is not None
     assert server.stdout is not None

@@ -1,6 +1,4 @@
-"""A server of tools, made with the SDK: one only reads, one leaves a line in a file, one fails, one
-asks, one takes its time, one takes its process down. Run with the file's path.
-"""
+"""A server of tools made with the SDK; its argument is the file of effects."""
 
 import asyncio
 import os

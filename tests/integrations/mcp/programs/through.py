@@ -1,6 +1,4 @@
-"""Run a client of the conformance suite through the proxy: given the client's program, the server's
-address as its last argument.
-"""
+"""Run a client of the conformance suite through the proxy."""
 
 import re
 import signal
