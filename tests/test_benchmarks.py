@@ -123,7 +123,7 @@ def test_a_benchmark_runs(module, tmp_path):
     assert not [line for line in _command_lines() if str(tmp_path) in line]
 
 
-@pytest.mark.thorough(quick="tests/test_benchmarks.py::test_a_benchmark_runs")
+@pytest.mark.thorough(quick="test_a_benchmark_runs")
 def test_two_versions_take_turns():
     """Each figure has the other version's beside it, here the same one's, and how they compare."""
     command = [sys.executable, "-m", "benchmarks.in_turns", str(ROOT), "load"]

@@ -181,7 +181,7 @@ def told_whole(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     return facts
 
 
-@pytest.mark.thorough(quick="tests/test_demo.py::test_the_team_is_shown_as_it_stood_halfway")
+@pytest.mark.thorough(quick="test_the_team_is_shown_as_it_stood_halfway")
 def test_a_demo_says_what_its_files_say(told_whole):
     """Each fact agrees with the others and with the world; nothing is left running."""
     assert _fact(told_whole, "end")["claims_held"] == len(_claims(told_whole))

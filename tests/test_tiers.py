@@ -40,8 +40,11 @@ def test_some(case): ...
 @pytest.mark.parametrize("case", "abc")
 def test_first(lab, case): ...
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=2)
+@pytest.mark.fast(cases=1, slow=0)
+@pytest.mark.parametrize("case", "ab")
+def test_few(lab, case): ...
+
+@pytest.mark.fast(cases=1, slow=2)
 @pytest.mark.parametrize("case", "abcde")
 def test_each(case): ...
 
@@ -69,7 +72,7 @@ def test_{mark}_as_all(): ...
 FAST = [
     *("test_both[async]", "test_both[sync]", "test_one_of_both[async]", "test_plain"),
     *(f"test_many_of_both[async-{case}]" for case in "xyz"),
-    *("test_first[async-a]", "test_each[a]"),
+    *("test_first[async-a]", "test_few[async-a]", "test_each[a]"),
 ]
 SLOW = [
     *("test_first[async-b]", "test_first[async-c]", "test_first[sync-a]"),
@@ -82,6 +85,7 @@ FULL = [
     *(f"test_many_of_both[sync-{case}]" for case in "yz"),
     *(f"test_first[sync-{case}]" for case in "bc"),
     *("test_each[c]", "test_each[e]", "test_later[c]", "test_later[d]"),
+    *("test_few[async-b]", "test_few[sync-a]", "test_few[sync-b]"),
     *("test_thorough", "test_thorough_as_all"),
 ]
 
@@ -150,17 +154,20 @@ def test_the_files_that_are_begun_first_are_there():
     assert [name for name in tiers.LONG if not (ROOT / name).exists()] == []
 
 
-QUICK = re.compile(r'quick=\s*"(?P<path>[^":]+)::(?P<name>\w+)"')
+QUICK = re.compile(r'quick=\s*"(?:(?:tests/)?([^":]+)::)?(\w+)"')
 
 
 @pytest.mark.slow
 def test_what_shows_the_rule_of_a_thorough_test_is_there_and_no_thorough_one():
-    """Each test that `quick` names is a function of its file, and `make check` runs it."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    named = {found.groups() for file in files for found in QUICK.finditer(file.read_text())}
+    """Each test that `quick` names, by path or in the same file, is one that `make check` runs."""
+    named = {
+        (path or str(file.relative_to(ROOT / "tests")), name)
+        for file in sorted((ROOT / "tests").rglob("test_*.py"))
+        for path, name in QUICK.findall(file.read_text())
+    }
     named -= {("test_it.py", "test_plain")}
     assert named
-    marks = {path: marks_of(ROOT / path) for path, _ in named}
+    marks = {path: marks_of(ROOT / "tests" / path) for path, _ in named}
     for path, name in sorted(named):
         assert name in marks[path], f"{path} has no {name}"
         assert "pytest.mark.thorough" not in marks[path][name], f"{path}::{name} is thorough itself"

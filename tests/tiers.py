@@ -6,9 +6,10 @@
     make test-full    --tier full   those marked `thorough` too, with many rounds and examples
 
 `fast(cases=3)`: of the test's cases, three in even steps are in the fast tier, and the others slow.
-`slow(cases=3)`: of the test's cases, or of those that `fast` leaves, three in even steps are slow,
-and the others thorough.
-`thorough(quick="tests/x.py::test_y")`: the test of `make check` that shows the same rule.
+`slow(cases=3)`: three of the test's cases are slow, and the others thorough.
+`fast(cases=3, slow=2)`: three cases are fast, two of the others slow, and the rest thorough.
+`thorough(quick="x/test_y.py::test_z")`: the test of `make check` that shows the same rule, in the
+folder `tests`; of the same file only its name.
 `later`: what of it would be fast is slow.
 What reads real data is slow, too.
 A file whose `pytestmark` says thorough or later, or slow or real with no test that is `fast`, is
@@ -166,7 +167,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What is left is counted."""
     config.stash[_LEFT] = Counter()
     for line in (
-        "fast(cases=None): so many cases in `make test`, the others in `make check`",
+        "fast(cases=None, slow=None): so many cases in `make test`, so many others in `make check`",
         "slow(cases=None): a part of `make check` and not of `make test`",
         "later: what would be in `make test` is in `make check`",
         "contract: with both clients in `make test`",
@@ -219,7 +220,8 @@ def _tier(item: pytest.Item, cases: Sequence[pytest.Item]) -> str:
     fast = item.get_closest_marker("fast")
     if item.get_closest_marker("thorough"):
         return FULL
-    if _is_sync(item) and slow is None and not item.get_closest_marker("contract"):
+    few = fast is not None and "slow" in fast.kwargs
+    if _is_sync(item) and not (slow or few or item.get_closest_marker("contract")):
         return SLOW if item in _chosen([case for case in cases if _is_sync(case)], 1) else FULL
     if fast is None and slow is None:
         return FAST
@@ -229,7 +231,8 @@ def _tier(item: pytest.Item, cases: Sequence[pytest.Item]) -> str:
         if item in chosen:
             return FAST
         others = [case for case in cases if case not in chosen]
-    number = len(others) if slow is None else slow.kwargs.get("cases", len(others))
+    kept = slow.kwargs.get("cases") if slow else fast.kwargs.get("slow") if fast else None
+    number = len(others) if kept is None else kept
     return SLOW if item in _chosen(others, number) else FULL
 
 

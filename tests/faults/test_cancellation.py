@@ -95,8 +95,7 @@ async def _resumed(record: hansard.AsyncRecord, world: World, policy: str) -> An
         return await body.declare(session, policy)("letter")
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("policy", WITH_EFFECTS)
 async def test_before_the_intent_is_acknowledged(record, world, policy):
     """The write is awaited, the body never begins, and resuming runs it without a question."""
@@ -117,8 +116,7 @@ async def test_before_the_intent_is_acknowledged(record, world, policy):
     assert len(world.read()) == 1
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("policy", WITH_EFFECTS)
 async def test_during_the_body(record, world, policy):
     """The step is in doubt, on record before the cancellation comes through."""
@@ -156,8 +154,7 @@ async def test_again_and_again_while_the_doubt_is_recorded(record, world):
         assert (await _step(record)).status is StepStatus.IN_DOUBT
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("policy", ["pure", *WITH_EFFECTS])
 async def test_while_the_outcome_is_recorded(record, world, policy):
     """The write is waited for; the outcome stands, and resuming returns it."""

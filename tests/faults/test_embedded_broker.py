@@ -198,9 +198,7 @@ def test_an_agent_whose_files_are_gone_is_told(data_dir):
             stack.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_embedded_broker.py::test_files_that_are_gone_are_an_error_at_the_next_write"
-)
+@pytest.mark.thorough(quick="test_files_that_are_gone_are_an_error_at_the_next_write")
 def test_up_ends_where_its_files_are_gone(data_dir):
     """It has nothing left to hold: it says so and leaves what stands there alone."""
     with up(data_dir, "-w", "lab", "--json") as process:
@@ -216,7 +214,7 @@ def test_up_ends_where_its_files_are_gone(data_dir):
 # ---------------------------------------------------------------- rounds of kills
 
 
-@pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_kill_under_writers")
+@pytest.mark.thorough(quick="bus/test_jetstream_faults.py::test_kill_under_writers")
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
 def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path, data_dir, evidence, rounds):

@@ -165,7 +165,7 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
         assert (repeats(commits), holes(commits), torn(commits)) == ([], [], [])
 
 
-@pytest.mark.thorough(quick="tests/bus/test_jetstream_faults.py::test_unknown")
+@pytest.mark.thorough(quick="bus/test_jetstream_faults.py::test_unknown")
 async def test_what_waits_in_vain_ends_and_says_why(disk: Disk):
     """The wait is bounded and its outcome unknown; the same commit sent again is stored once."""
     async with opened(disk.folder / "data", disk_wait_s=0.2) as (host, log):
@@ -355,9 +355,7 @@ def test_the_status_says_what_hinders(disk: Disk, call_there):
     until(at_rest, "it still says so")
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_a_file_that_finds_no_room_is_not_there_in_part"
-)
+@pytest.mark.thorough(quick="test_a_file_that_finds_no_room_is_not_there_in_part")
 def test_a_search_that_finds_no_room_says_so(disk: Disk, call_there):
     """The index is not called damaged, and is made once there is room."""
     disk.full()
@@ -402,7 +400,7 @@ def test_a_restricted_agent_is_not_told_where_the_disk_is():
     assert "the service's disk takes nothing" in fault.message
 
 
-@pytest.mark.thorough(quick="tests/faults/test_full_disk.py::test_a_read_only_disk_is_said")
+@pytest.mark.thorough(quick="test_a_read_only_disk_is_said")
 def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
     """Who asks for it is told of the disk, with its path; with room it starts."""
     data_dir = disk.folder / "data"
@@ -430,9 +428,7 @@ def test_a_read_only_disk_is_said(disk: Disk):
     assert str(data_dir) in str(told.value)
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_a_batch_that_finds_no_room_is_not_there_in_part"
-)
+@pytest.mark.thorough(quick="test_a_batch_that_finds_no_room_is_not_there_in_part")
 def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
     """`hansard up` reports once why it does not project, and catches up by itself."""
     data_dir = disk.folder / "data"
@@ -499,9 +495,7 @@ def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
         assert store.digests() == digests(disk.folder / "b.duckdb", messages.all, ())
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_full_disk.py::test_room_is_enough_for_what_waits_to_go_on"
-)
+@pytest.mark.thorough(quick="test_room_is_enough_for_what_waits_to_go_on")
 @pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("durability", Durability)

@@ -64,7 +64,7 @@ def _settled(stage: Stage) -> None:
     stage.record.settle("r1", "worker#2", "happened", result=DONE[1])
 
 
-@pytest.mark.thorough(quick="tests/faults/test_cancellation.py::test_while_the_outcome_is_recorded")
+@pytest.mark.thorough(quick="faults/test_cancellation.py::test_while_the_outcome_is_recorded")
 @pytest.mark.parametrize(("policy", "point"), CELLS, ids=str)
 def test_what_an_interrupt_leaves(stage, policy, point):
     """Only an interrupt in the body of a tool that is not `pure` leaves a doubt."""
@@ -81,9 +81,7 @@ def test_what_an_interrupt_leaves(stage, policy, point):
     assert len({line["key"] for line in stage.world.read()}) == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/faults/test_cancellation.py::test_of_a_sync_body_leaves_it_running"
-)
+@pytest.mark.thorough(quick="faults/test_cancellation.py::test_of_a_sync_body_leaves_it_running")
 def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
     """Such a body has a thread of its own, which an interrupt of its caller does not end."""
     _interrupted(stage, Point.AFTER_EFFECT, policy="once", timeout_s=30.0)
@@ -95,7 +93,7 @@ def test_a_body_under_a_timeout_runs_on_in_its_thread(stage):
 
 
 @pytest.mark.thorough(
-    quick="tests/faults/test_kill_matrix.py::test_a_composite_is_entered_again_and_its_parts_replay"
+    quick="faults/test_kill_matrix.py::test_a_composite_is_entered_again_and_its_parts_replay"
 )
 def test_an_interrupted_composite_is_entered_again(stage):
     """Its parts have their receipts; it has none, and needs none."""

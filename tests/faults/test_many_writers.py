@@ -19,9 +19,7 @@ COMMIT_S_MAX = 0.05
 """What one commit may take with its conflicts: on two cores it takes 0.005 s."""
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
-)
+@pytest.mark.thorough(quick="board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing")
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_eight_processes_append_to_one_stream(stage, server, workspace, evidence, rounds):

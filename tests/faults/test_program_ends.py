@@ -95,7 +95,7 @@ def test_a_program_ends_by_itself(stage: Stage, shape: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.thorough(quick="tests/faults/test_program_ends.py::test_a_program_ends_by_itself")
+@pytest.mark.thorough(quick="test_a_program_ends_by_itself")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_program_ends_within_two_seconds(
     stage: Stage, shape: str, rounds: Any, evidence: Any
@@ -126,9 +126,7 @@ def test_sigterm_in_the_middle_of_writes_ends_the_program(stage: Stage) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.thorough(
-    quick="tests/faults/test_program_ends.py::test_sigterm_in_the_middle_of_writes_ends_the_program"
-)
+@pytest.mark.thorough(quick="test_sigterm_in_the_middle_of_writes_ends_the_program")
 def test_sigterm_again_and_again_in_the_middle_of_writes(stage: Stage, rounds: Any) -> None:
     """One in 1,500 hits asyncio while it wakes who waits for a write."""
     _check_terminated_writers(stage, 10 * rounds(quick=1, full=200))

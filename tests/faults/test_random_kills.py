@@ -110,7 +110,7 @@ def _check(stage: Stage, tally: Tally) -> None:
 
 
 @pytest.mark.thorough(
-    quick="tests/faults/test_kill_matrix.py::test_what_a_kill_leaves_and_what_resuming_does_about_it"
+    quick="faults/test_kill_matrix.py::test_what_a_kill_leaves_and_what_resuming_does_about_it"
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_000)

@@ -123,7 +123,7 @@ def test_the_record_is_clean(now: Callable[[str], Answers], workspace: str):
     assert now("odd")["check"]["code"] == 1
 
 
-@pytest.mark.thorough(quick="tests/golden/test_datadir.py::test_it_is_read_as_it_was")
+@pytest.mark.thorough(quick="test_it_is_read_as_it_was")
 def test_the_tables_made_anew_are_equal(now: Callable[[str], Answers], home: Path):
     """Those that were made of what an earlier version wrote."""
     assert now(WORKSPACE)

@@ -20,8 +20,7 @@ def imported(call: Call, folder: Path, text: str) -> str:
     return call("import", "chat-jsonl", file).err
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     "said",
     [
@@ -188,8 +187,7 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
     assert (apart.code, apart.err) == (0, "")
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     ("record", "said"),
     [

@@ -205,9 +205,7 @@ def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
     assert "experiment name" in told.err
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_kill.py::test_a_killed_import_goes_on_where_it_stood"
-)
+@pytest.mark.thorough(quick="importers/test_kill.py::test_a_killed_import_goes_on_where_it_stood")
 def test_stdin_is_a_file_too(start, home, workspace):
     """`-` reads standard input, also of a format that is one document."""
     lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
@@ -241,8 +239,7 @@ def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
     assert "was not found" in shown.err
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench"])
 @pytest.mark.parametrize("content", [b"", b"\n\n \r\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_bad(bring_in, tmp_path, format_, content):
@@ -302,9 +299,7 @@ def test_off_a_terminal_there_is_no_progress(start, file):
     assert out.count(b"\n") == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_command.py::test_off_a_terminal_there_is_no_progress"
-)
+@pytest.mark.thorough(quick="test_off_a_terminal_there_is_no_progress")
 def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
     """The bar, and bad records above it, go to stderr; stdout has the summary alone."""
     path = written(tmp_path / "a.jsonl", [*GOOD, {"bad": 1}])

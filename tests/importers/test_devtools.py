@@ -138,8 +138,7 @@ def test_what_a_recording_does_not_say_is_counted_or_refused(
 CLICK = at("click", "#a", **POINT)
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize(
     ("told", "reason"),
     [

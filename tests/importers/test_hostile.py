@@ -78,8 +78,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.fast(cases=12)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, line, reason):
     """Each bad line is reported with its number, and the good lines are imported."""
@@ -94,8 +93,7 @@ def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, l
     assert runs_of(home, workspace) == {made(json.loads(GOOD)).run}
 
 
-@pytest.mark.fast(cases=12)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
 def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line, reason):
     """An error inside a run rejects that run; one of the document rejects the file."""
@@ -165,9 +163,7 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
     assert int(peak.split()[1]) < 220 * 1_024  # KiB: 64 MiB of a line once, and Python itself
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_hostile.py::test_a_line_over_the_bound_is_passed_over_in_flat_memory"
-)
+@pytest.mark.thorough(quick="test_a_line_over_the_bound_is_passed_over_in_flat_memory")
 def test_a_line_just_within_the_bound_is_a_record(bring_in, tmp_path):
     """The bound is on the line without its end."""
     path = tmp_path / "chats.jsonl"

@@ -96,9 +96,7 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
     assert halves > 0, f"no kill of seed {seed} came in the middle"
 
 
-@pytest.mark.thorough(
-    quick="tests/importers/test_kill.py::test_a_killed_import_goes_on_where_it_stood"
-)
+@pytest.mark.thorough(quick="test_a_killed_import_goes_on_where_it_stood")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_recording_whose_import_is_killed_is_there_whole_or_not_and_then_once(

@@ -187,10 +187,7 @@ def test_an_agent_that_asks_nobody_waits_for_nobody(
     assert record.sql("SELECT approval, author FROM memory_policies").rows == [("off", "ann")]
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/test_agent_folder.py::"
-    "test_a_folder_is_an_agent_whose_every_action_is_on_record"
-)
+@pytest.mark.thorough(quick="test_a_folder_is_an_agent_whose_every_action_is_on_record")
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("when", "step"), [("after", 12), ("before", 4)])
 def test_killed_and_gone_on_with_no_answer_on_record_is_paid_for_again(

@@ -21,7 +21,7 @@ STOPS = (2, 5, 20)
 
 
 @pytest.mark.thorough(
-    quick="tests/prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
+    quick="prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
 )
 def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path, evidence):
     """COPRO killed and resumed asks nothing twice, and reaches the undisturbed result."""

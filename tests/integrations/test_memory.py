@@ -49,9 +49,7 @@ def steps_of(record, session):
     return [row[0] for row in rows]
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/test_memory.py::test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three"
-)
+@pytest.mark.thorough(quick="test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three")
 def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, session):
     """By the commands as the model's answer has them; refusals are the tool's result."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
@@ -94,7 +92,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/test_agent_folder.py::test_a_folder_is_an_agent_whose_every_action_is_on_record"
+    quick="integrations/test_agent_folder.py::test_a_folder_is_an_agent_whose_every_action_is_on_record"
 )
 @pytest.mark.usefixtures("deepagents")
 def test_deepagents_reads_and_writes_the_agents_files(record, session):

@@ -117,8 +117,7 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
     assert shown.state("r").agents["ada"].label == ""
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize(
     ("given", "error"),
     [

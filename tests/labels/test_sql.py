@@ -70,7 +70,7 @@ def test_a_decision_names_its_sources(team, rows):
     assert source["source"] == told
 
 
-@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
+@pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
     """Its own write, which stands before its outcome, does not hide what its resolver was given."""
     with (
@@ -85,7 +85,7 @@ def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
     assert row["sources"] == ["read (ada#1)"]
 
 
-@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
+@pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_the_tables_say_what_the_log_says(team, rows):
     """One row an event with a label, and what tools declared."""
     wanted = {
@@ -107,7 +107,7 @@ def test_the_tables_say_what_the_log_says(team, rows):
     assert tool == {"gives": "secret untrusted", "takes": None}
 
 
-@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
+@pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_a_declassified_decision_says_so(team, rows):
     """What it rests on, and who answers for it; one after new untrusted input is tainted again."""
     team.declassify("r", agent="bob", to="", **WHY)
@@ -139,7 +139,7 @@ def test_a_declassified_decision_says_so(team, rows):
 
 
 @pytest.mark.thorough(
-    quick="tests/labels/test_travel.py::test_a_fork_begins_with_what_its_parent_was_shown"
+    quick="labels/test_travel.py::test_a_fork_begins_with_what_its_parent_was_shown"
 )
 def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
     """Up to the cut; a tool of its own counts beside it."""
@@ -150,7 +150,7 @@ def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
     assert row["sources"] == ["read (ada#2)"]
 
 
-@pytest.mark.thorough(quick="tests/labels/test_sql.py::test_a_decision_names_its_sources")
+@pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_over_tasks_and_views(record, rows):
     """Each way on which something untrusted reaches an agent leads back to where it came from."""
     apply_roles(record)

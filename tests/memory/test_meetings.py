@@ -87,7 +87,7 @@ def demand_as_expected(record: Record) -> int:
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
+    quick="memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
 )
 def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any):
     """Each correction holds from its week on; a second start sends no request."""
@@ -121,7 +121,7 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
 
 # Three appends bring a session that goes on to where a call of a tool had failed, and no further.
 @pytest.mark.thorough(
-    quick="tests/memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
+    quick="memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
 )
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("when", "step"), [("after", 30), ("before", 5), ("after", 4)])

@@ -33,9 +33,7 @@ ANSWERS_MAX = 200
 ANSWERS = {"made", "refused", "lost"}
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/test_session.py::test_a_change_goes_by_what_its_session_saw"
-)
+@pytest.mark.thorough(quick="memory/test_session.py::test_a_change_goes_by_what_its_session_saw")
 @pytest.mark.long
 def test_nothing_that_is_not_valid_stands_at_any_version(
     record: Record,

@@ -115,7 +115,7 @@ def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
     assert ran(book) == ["eve", "b"]
 
 
-@pytest.mark.thorough(quick="tests/faults/test_cancellation.py::test_during_the_body")
+@pytest.mark.thorough(quick="faults/test_cancellation.py::test_during_the_body")
 def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     """An interrupted pure call runs again; one with effects is in doubt until settled."""
     begun(book)
@@ -136,7 +136,7 @@ def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     assert ran(book) == ["a", "a", "eve"]
 
 
-@pytest.mark.thorough(quick="tests/agents/test_modes.py::test_a_changed_tool_is_told_of")
+@pytest.mark.thorough(quick="agents/test_modes.py::test_a_changed_tool_is_told_of")
 def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     """A redeclared tool runs its new source; recorded answers warn of the change."""
     begun(book)
@@ -157,7 +157,7 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
 
 
 @pytest.mark.thorough(
-    quick="tests/faults/test_forks_and_loops.py::test_connecting_inside_a_running_loop_is_refused"
+    quick="faults/test_forks_and_loops.py::test_connecting_inside_a_running_loop_is_refused"
 )
 def test_the_sync_client_says_which_one_to_use(book: Notebook) -> None:
     """In a cell a loop runs already: the refusal names what works there; in a thread it works."""

@@ -15,7 +15,7 @@ from tests.agents.twins import Lab, TwinSession, twins
 from tests.permits.support import RULES, board_of, events, rules
 from tests.team.support import team_of
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 Deed = Callable[[TwinSession], Any]
 

@@ -10,7 +10,7 @@ from tests.agents.twins import Lab, TwinRecord, twins
 from tests.permits.support import events, rules
 from tests.team.support import team_of
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 WORKER = """
 [roles.writer.may]
@@ -79,8 +79,7 @@ def _plain(entry: Any) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.fast(cases=0)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=0, slow=1)
 @twins
 async def test_tasks_of_others_leave_no_trace(lab: Lab):
     """A restricted agent's tasks, ids, errors and waits are the same with and without others'."""
@@ -117,8 +116,6 @@ async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
             assert len(await team_of(boss).tasks()) == 4
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_circle_names_no_task_of_others(lab: Lab):
     """It is refused all the same."""
@@ -138,8 +135,6 @@ async def test_a_circle_names_no_task_of_others(lab: Lab):
                 await team_of(session).add("y", role="writer", task=SECRET)
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_task_that_went_to_others_is_gone(lab: Lab):
     """An agent that was too slow is told that its task is not its own any more, and not whose."""
@@ -160,8 +155,6 @@ async def test_a_task_that_went_to_others_is_gone(lab: Lab):
             assert await team_of(session).tasks() == []
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_messages_of_others_are_not_counted(lab: Lab):
     """Other mail changes neither numbers nor inboxes; each message is given once."""
@@ -193,8 +186,6 @@ async def test_messages_of_others_are_not_counted(lab: Lab):
         assert contents == ["0 0", "0 1"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: Lab):
     """Each message is given once: numbers of before and of after mean the same place."""
@@ -212,8 +203,6 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
         assert given == ["0", "1", "2", "3"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_what_a_role_may_not_do_is_refused_before_its_labels_are_looked_at(lab: Lab):
     """Whatever the agent was shown: one refusal, by the role."""

@@ -211,9 +211,7 @@ def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
     assert (pair["unanswered"], pair["changed"]) == (None, True)
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_a_pair_that_does_not_count_says_why"
-)
+@pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk):
     """The letter would say otherwise, so it is refused; the decision stands before it."""
     desk.record(1, "mails")
@@ -223,9 +221,7 @@ def test_an_effect_that_is_withheld_after_the_decision_loses_no_pair(desk: Desk)
     assert rows(desk.probe("mails", "--json"), "probe")[0]["ran"] == 0
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_a_pair_that_does_not_count_says_why"
-)
+@pytest.mark.thorough(quick="statistics/test_probes.py::test_a_pair_that_does_not_count_says_why")
 def test_a_program_that_fails_is_counted(desk: Desk, call: Call):
     """It never takes part in its forks: each pair says so, and what it wrote last is shown."""
     desk.record(1)

@@ -99,7 +99,7 @@ def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, 
 
 
 @pytest.mark.thorough(
-    quick="tests/projections/test_store.py::test_a_batch_is_written_whole_or_not_at_all"
+    quick="projections/test_store.py::test_a_batch_is_written_whole_or_not_at_all"
 )
 def test_what_was_good_is_kept_where_the_rest_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

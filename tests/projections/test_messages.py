@@ -252,8 +252,7 @@ NO_COMMITS = {
 }
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("case", sorted(NO_COMMITS))
 def test_what_is_no_commit_is_a_problem_and_stops_nothing(case: str, store: Store):
     """It stands in `problems` and nowhere else; what comes before and after it is projected."""
@@ -362,8 +361,7 @@ def test_an_old_event_is_lifted(store: Store, monkeypatch: pytest.MonkeyPatch):
     assert {row["workflow"] for row in selected(store, "runs")} == {"old"}
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize(
     ("claimed", "origin", "expected"),
     [

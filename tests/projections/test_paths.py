@@ -243,9 +243,7 @@ def test_live_runs_errors_and_runs_without_calls(
         store.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/projections/test_paths.py::test_live_runs_errors_and_runs_without_calls"
-)
+@pytest.mark.thorough(quick="test_live_runs_errors_and_runs_without_calls")
 def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(
     home: Path, record: hansard.Record, tmp_path: Path
 ):

@@ -180,7 +180,7 @@ def _recorded(home: Path, workspace: str) -> str:
         return a_run(record)
 
 
-@pytest.mark.thorough(quick="tests/projections/test_runner.py::test_it_follows_the_log")
+@pytest.mark.thorough(quick="test_it_follows_the_log")
 async def test_it_goes_on_where_it_stood(home: Path, workspace: str):
     """Stopped and started again, in batches of any size: nothing is lost or double."""
     place = TableFiles.of(home, workspace)
@@ -367,9 +367,7 @@ async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, work
             pass
 
 
-@pytest.mark.thorough(
-    quick="tests/projections/test_runner.py::test_tables_that_a_kill_has_torn_begin_again"
-)
+@pytest.mark.thorough(quick="test_tables_that_a_kill_has_torn_begin_again")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evidence):

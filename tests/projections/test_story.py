@@ -23,7 +23,7 @@ def store(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
 
 
 @pytest.mark.thorough(
-    quick="tests/projections/test_messages.py::test_golden_events_of_every_type_are_projected"
+    quick="projections/test_messages.py::test_golden_events_of_every_type_are_projected"
 )
 def test_events_are_the_log(told: Told, store: Store):
     """`events` has every event in order, in full, byte for byte."""

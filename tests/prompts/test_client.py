@@ -12,7 +12,7 @@ from hansard.domain.ids import AgentStream
 from tests.agents.twins import Lab, twins
 from tests.faults._held import HeldLog
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 TEXT = "Answer {query} from {context}."
 

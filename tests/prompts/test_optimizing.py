@@ -92,7 +92,7 @@ def test_what_is_better_is_promoted(record):
     assert used == [(1, 6), (found.best, 6)]
 
 
-@pytest.mark.thorough(quick="tests/prompts/test_optimizing.py::test_what_is_better_is_promoted")
+@pytest.mark.thorough(quick="test_what_is_better_is_promoted")
 def test_what_is_not_better_is_not_promoted(record):
     """Its alias names nothing; what is no number is refused."""
     record.add_prompt("p", "x")
@@ -115,7 +115,7 @@ def test_what_is_not_better_is_not_promoted(record):
         record.prompt("p@next")
 
 
-@pytest.mark.thorough(quick="tests/prompts/test_optimizing.py::test_what_is_better_is_promoted")
+@pytest.mark.thorough(quick="test_what_is_better_is_promoted")
 def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace):
     """To what the sync one comes to; cancelled, it is gone on with, and asks nothing twice."""
     asked: list[Any] = []

@@ -106,7 +106,7 @@ def _share(lives, categories):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_both_arms_answer_the_same_1700_cases(arms):
     """1,700 scored cases an arm, the same tasks in both, all under one experiment, no `sql`."""
@@ -119,7 +119,7 @@ def test_both_arms_answer_the_same_1700_cases(arms):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_shares_come_out_of_the_record(arms, table):
     """Accuracies of 80.53 and 83.00, and those by category, are as published."""
@@ -135,9 +135,7 @@ def test_the_published_shares_come_out_of_the_record(arms, table):
     assert overall == {"prompt": 80.53, "fc": 83.00}
 
 
-@pytest.mark.thorough(
-    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
-)
+@pytest.mark.thorough(quick="real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages")
 def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
     """Latency, its spread and the cost of 1,000 cases are as published."""
     for arm, found in arms.items():

@@ -69,7 +69,7 @@ def taus(real_data: Path, tmp_path_factory) -> Iterator[Store]:
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
     """tau-bench's table: pass^1 to pass^4 are 0.4200, 0.2733, 0.2200, 0.2000."""
@@ -78,7 +78,7 @@ def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
     """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
@@ -99,7 +99,7 @@ def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau2_bench.py::test_the_published_claim_comes_out_of_the_record"
+    quick="real/test_tau2_bench.py::test_the_published_claim_comes_out_of_the_record"
 )
 def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     """76.0 and 72.0 percent, at 0.41363 and 0.28886496 dollars a task."""
@@ -124,7 +124,7 @@ def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
     assert users == [(0,)]  # what the source claims for the simulated user is its messages' sum
 
 
-@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_of_several_metrics_none_is_chosen")
+@pytest.mark.thorough(quick="statistics/test_laws.py::test_of_several_metrics_none_is_chosen")
 def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
     """All four metrics are shown; none has a verdict until it is named."""
     rows = taus.rows("FROM comparisons('tau2') WHERE \"default\" ORDER BY metric")

@@ -56,7 +56,7 @@ def test_every_arm_has_the_same_100_puzzles(imported):
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 def test_the_published_success_comes_out_of_the_record(imported):
     """7.3 and 4.0 percent of samples are right; 33, 49 and 69 puzzles are solved."""
@@ -71,9 +71,7 @@ def test_the_published_success_comes_out_of_the_record(imported):
     }
 
 
-@pytest.mark.thorough(
-    quick="tests/real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages"
-)
+@pytest.mark.thorough(quick="real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages")
 def test_a_case_costs_what_was_published(imported):
     """A case costs 0.138, 0.470 and 0.745 dollars, and none is negative or far off."""
     _, _, lives = imported
@@ -86,7 +84,7 @@ def test_a_case_costs_what_was_published(imported):
 
 
 @pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
+    quick="statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
 )
 def test_the_three_ways_are_ranked_where_they_were_not_told_apart(imported):
     """The three ways rank 69, 49 and 33 of 100, apart by Holm's paired t as in scipy."""

@@ -51,7 +51,7 @@ def chats(path: Path, rows: list[dict[str, str]], name: str) -> Path:
     return path
 
 
-@pytest.mark.thorough(quick="tests/real/test_prompts.py::test_the_report_counts_what_was_right")
+@pytest.mark.thorough(quick="test_the_report_counts_what_was_right")
 @pytest.mark.parametrize("name", ["emotion", "ag_news"])
 def test_the_published_accuracies_come_out(name, real_data, tmp_path):
     """Published accuracies of three prompts come out, with McNemar's tests."""
@@ -148,7 +148,7 @@ def test_a_tree_is_imported_once(record, call, real_data):
 
 
 @pytest.mark.thorough(
-    quick="tests/prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
+    quick="prompts/test_optimizing.py::test_a_search_asks_nothing_twice_and_keeps_to_its_budget"
 )
 @pytest.mark.parametrize(("rows", "stops"), [(24, [17]), (80, [25, 60, 40])])
 def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, stops, evidence):

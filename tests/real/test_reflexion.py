@@ -61,7 +61,7 @@ def lives(place, real_data, tmp_path_factory) -> Lives:
 
 
 @pytest.mark.thorough(
-    quick="tests/real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
+    quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
 @pytest.mark.parametrize("arm", SUCCESS)
 def test_success_by_trial_comes_out_of_the_record(lives, arm):
@@ -76,7 +76,7 @@ def test_success_by_trial_comes_out_of_the_record(lives, arm):
     assert [won[trial] for trial in sorted(won)] == wanted
 
 
-@pytest.mark.thorough(quick="tests/real/test_tau_bench.py::test_every_message_is_on_record")
+@pytest.mark.thorough(quick="real/test_tau_bench.py::test_every_message_is_on_record")
 def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
     """A trial's memories are the messages of its run, in order and to the letter."""
     folder = real_data / "reflexion" / "dev" / "alfworld" / ALFWORLD["reflexion"]

@@ -127,9 +127,7 @@ def test_each_role_sees_the_messages_of_its_agents_and_no_others(few):
     _assert_each_sees_its_own(found, seen)
 
 
-@pytest.mark.thorough(
-    quick="tests/real/test_teams.py::test_each_role_sees_the_messages_of_its_agents_and_no_others"
-)
+@pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
 def test_each_role_of_every_team_sees_its_own(failed, seen):
     """Of all that there are."""
     assert len(failed) == 61
@@ -158,7 +156,7 @@ def _assert_each_sees_its_own(found, seen):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
+    quick="roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
 )
 def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     """`hansard knew` names the blamed agent, and its state and view end at that step."""
@@ -183,7 +181,7 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
+    quick="roles/test_views.py::test_knew_tells_the_state_and_the_view_before_a_decision"
 )
 def test_a_text_for_people_tells_the_same(place, failed):
     """Who, in which role, how much it could see."""
@@ -200,9 +198,7 @@ def test_a_text_for_people_tells_the_same(place, failed):
         assert said in told.out
 
 
-@pytest.mark.thorough(
-    quick="tests/real/test_teams.py::test_each_role_sees_the_messages_of_its_agents_and_no_others"
-)
+@pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
 def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
     """Each crew member sees its own work and the messages that a rule shows."""
     folder = real_data / "llm-cassettes"

@@ -146,8 +146,7 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     made.close()
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     """As before the workspace's tables: and no answer or error holds what the role may not see."""

@@ -70,9 +70,7 @@ def test_only_who_sees_the_whole_record_sees_the_summary(
             assert msgspec.json.encode(session.view().events).decode().count(SECRET) > 1
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_compacted.py::test_only_who_sees_the_whole_record_sees_the_summary"
-)
+@pytest.mark.thorough(quick="test_only_who_sees_the_whole_record_sees_the_summary")
 def test_a_roles_tables_have_the_summary_without_its_words(
     data_dir: Path, workspace: str, tmp_path: Path, capsys, monkeypatch
 ):

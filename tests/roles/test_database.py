@@ -118,9 +118,7 @@ def test_rows_hold_what_is_known(tmp_path):
     store.close()
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_view.py::test_who_sees_everything_sees_the_record_as_it_is"
-)
+@pytest.mark.thorough(quick="roles/test_view.py::test_who_sees_everything_sees_the_record_as_it_is")
 def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     """Each table equal to those that everybody else asks, problems and unknown events included."""
     log = planted()
@@ -133,7 +131,7 @@ def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_noninterference.py::test_what_was_served_is_seen_only_where_a_rule_names_it"
+    quick="roles/test_noninterference.py::test_what_was_served_is_seen_only_where_a_rule_names_it"
 )
 def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
     """Not even by who sees all else: reading does not feed itself."""
@@ -246,9 +244,7 @@ def test_no_commit_depends_on_what_is_not_seen(data):
     assert fed(mixed(seen, between)) == fed(seen)
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_database.py::test_no_commit_depends_on_what_is_not_seen"
-)
+@pytest.mark.thorough(quick="test_no_commit_depends_on_what_is_not_seen")
 @given(st.data())
 @settings(max_examples=max(1, min(ROUNDS // 2, 40)), **QUICKLY)
 def test_what_is_not_seen_has_no_influence(alone, data):
@@ -260,7 +256,7 @@ def test_what_is_not_seen_has_no_influence(alone, data):
     assert made_anew(mixed(seen, between), home, size) == seen_alone(size)
 
 
-@pytest.mark.thorough(quick="tests/roles/test_view.py::test_a_dropped_value_has_no_influence")
+@pytest.mark.thorough(quick="roles/test_view.py::test_a_dropped_value_has_no_influence")
 def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     """What masks drop and fields leave out may be anything."""
     log = planted()
@@ -278,9 +274,7 @@ def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     assert one == other
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_database.py::test_no_commit_depends_on_what_is_not_seen"
-)
+@pytest.mark.thorough(quick="test_no_commit_depends_on_what_is_not_seen")
 def test_the_same_check_finds_what_is_seen(alone):
     """One more event that the role sees, and every comparison above would fail."""
     home, seen_alone = alone
@@ -324,7 +318,7 @@ def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
     assert digests(place)["messages"].rows == 2
 
 
-@pytest.mark.thorough(quick="tests/roles/test_ask.py::test_rules_of_now")
+@pytest.mark.thorough(quick="roles/test_ask.py::test_rules_of_now")
 def test_other_rules_make_other_tables(tmp_path):
     """From the first event on, by the rules of now; none are left of a role that is withdrawn."""
     log = planted()
@@ -343,7 +337,7 @@ def test_other_rules_make_other_tables(tmp_path):
     assert {path.suffix for path in left} == {".lock", ".key"}
 
 
-@pytest.mark.thorough(quick="tests/projections/test_runner.py::test_another_log_is_noticed")
+@pytest.mark.thorough(quick="projections/test_runner.py::test_another_log_is_noticed")
 def test_another_log_makes_other_tables(tmp_path):
     """A log that begins again is not gone on with."""
     place = bring(planted(), tmp_path, RULES)
@@ -353,9 +347,7 @@ def test_another_log_makes_other_tables(tmp_path):
     assert digests(place)["events"].rows == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_view.py::test_a_hashed_value_is_told_apart_and_no_more"
-)
+@pytest.mark.thorough(quick="roles/test_view.py::test_a_hashed_value_is_told_apart_and_no_more")
 def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
     """The key is the role's own, is kept, and without one nothing is hashed."""
     log = planted()
@@ -374,8 +366,7 @@ def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
         Feed(RULES, None, Seen(), Ids(list))
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("fields", ["usage", "usage.cost", "result", "step", "error.type"])
 @pytest.mark.parametrize("how", [Masking.HASH, Masking.DROP])
 def test_a_masked_value_is_no_error(tmp_path, fields, how):
@@ -459,9 +450,7 @@ TURNS = 5
 """How often the program that is killed goes on with its tables."""
 
 
-@pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_published.py::test_kills_leave_whole_generations"
-)
+@pytest.mark.thorough(quick="sql_sandbox/test_published.py::test_kills_leave_whole_generations")
 @pytest.mark.long
 def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
     """A kill leaves whole published tables, and the next request continues from the log."""

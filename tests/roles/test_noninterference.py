@@ -197,9 +197,7 @@ def roles(draw: st.DrawFn) -> RoleDefined:
 # ---------------------------------------------------------------- laws
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_noninterference.py::test_no_role_is_told_of_what_it_may_not_see"
-)
+@pytest.mark.thorough(quick="test_no_role_is_told_of_what_it_may_not_see")
 @given(st.sampled_from(sorted(EXAMPLES)), worlds.worlds, st.data())
 def test_a_role_of_the_example_is_not_told_of_what_it_may_not_see(name, world, data):
     """Every role of examples/roles.toml, the auditor included: what was served is not its own."""

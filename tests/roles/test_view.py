@@ -115,7 +115,7 @@ others = st.builds(
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_noninterference.py::test_no_role_is_told_of_what_it_may_not_see"
+    quick="roles/test_noninterference.py::test_no_role_is_told_of_what_it_may_not_see"
 )
 @given(histories(), st.data())
 def test_what_is_not_seen_leaves_no_trace(events, data):
@@ -135,7 +135,7 @@ def test_what_is_not_seen_leaves_no_trace(events, data):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_noninterference.py::test_what_is_generated_has_something_to_tell"
+    quick="roles/test_noninterference.py::test_what_is_generated_has_something_to_tell"
 )
 def test_the_generated_histories_hold_both():
     """A law about what is not seen would say little if all or nothing were seen."""

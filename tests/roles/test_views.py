@@ -379,9 +379,7 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
     assert words.startswith("as writer, events: ")
 
 
-@pytest.mark.thorough(
-    quick="tests/roles/test_views.py::test_who_saw_an_event_and_what_a_decision_knew_are_sql"
-)
+@pytest.mark.thorough(quick="test_who_saw_an_event_and_what_a_decision_knew_are_sql")
 def test_a_fork_knew_what_its_parent_was_shown(decided):
     """Views and outcomes before the cut count; those after it do not."""
     record, place, run, decision = decided

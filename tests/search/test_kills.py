@@ -108,7 +108,7 @@ rebuilt(Path(sys.argv[1]), sys.argv[2])
 """
 
 
-@pytest.mark.thorough(quick="tests/search/test_search.py::test_a_reader_sees_one_moment")
+@pytest.mark.thorough(quick="search/test_search.py::test_a_reader_sees_one_moment")
 @pytest.mark.timeout(120)
 def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspace: str):
     """An answer's position and what it finds are of one moment, however fast the index grows."""

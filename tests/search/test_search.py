@@ -30,7 +30,7 @@ pytestmark = pytest.mark.later
 WAIT_S = 60.0
 
 
-@pytest.mark.thorough(quick="tests/search/test_search.py::test_filters_are_exact")
+@pytest.mark.thorough(quick="test_filters_are_exact")
 def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call):
     """Arguments, results, messages and decisions, with where they stand and the match marked."""
     run = made(home, workspace)
@@ -137,8 +137,7 @@ def test_an_empty_log_has_nothing(home: Path, workspace: str, call: Call):
     assert not place_of(home, "nowhere").path.exists()
 
 
-@pytest.mark.fast(cases=6)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize(
     "words",
     [

@@ -90,8 +90,7 @@ def big(text: str) -> list[Any]:
     ]
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("index", range(5))
 @pytest.mark.parametrize("text", [EVIL, "a" * 500, "'" * 500, "<" * 500])
 def test_what_anybody_wrote_is_escaped_and_cut(text: str, index: int) -> None:
@@ -109,8 +108,7 @@ def test_a_state_says_what_counts() -> None:
     assert "9 search: requested<br>and 10 more" in page
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_every_session_record_and_view_has_both(lab: Lab) -> None:
     """Through either door, with either client; and when nobody could be asked any more."""
     found: list[Any] = []

@@ -291,7 +291,7 @@ _patterns = st.text(
 ) | st.sampled_from(["**", "*", "send", "send_*", "\\*"])
 
 
-@pytest.mark.thorough(quick="tests/service/test_budgets.py::test_counted_over_all_processes")
+@pytest.mark.thorough(quick="test_counted_over_all_processes")
 @given(
     st.lists(
         st.builds(

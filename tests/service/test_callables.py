@@ -11,8 +11,7 @@ from tests.agents.twins import at_once
 from tests.service.support import Lab
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("options", OPTIONS[1:], ids="-".join)
 def test_every_callable_is_a_tool(lab: Lab, options: dict[str, Any]) -> None:
     """Whatever is called, with whatever option, runs once, and its result is on record."""
@@ -33,8 +32,7 @@ def test_every_callable_is_a_tool(lab: Lab, options: dict[str, Any]) -> None:
     assert len(completed) == len(CALLABLES)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_a_plain_body_calls_tools_as_a_plain_function_does(lab: Lab) -> None:
     """In a composite tool that is no coroutine, another tool gives its result."""
 

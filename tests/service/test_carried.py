@@ -89,7 +89,7 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
 
 
 @pytest.mark.thorough(
-    quick="tests/labels/test_database.py::test_no_byte_of_a_roles_tables_has_what_is_labelled_higher"
+    quick="labels/test_database.py::test_no_byte_of_a_roles_tables_has_what_is_labelled_higher"
 )
 def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -> None:
     """A role's tables, counts included, are the same after hidden writes."""
@@ -230,10 +230,9 @@ SHOWN: list[Callable[[Any], None]] = [
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
 )
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("how", SHOWN, ids=lambda how: how.__name__)
 def test_what_a_session_shows_is_carried(desk: House, how: Callable[[Any], None]) -> None:
     """By whatever operation; and what was shown in no way is not."""
@@ -267,7 +266,7 @@ def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
 )
 def test_what_is_replayed_is_shown(desk: House) -> None:
     """A session that only reads the record is told what stands there."""
@@ -410,7 +409,7 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
 )
 def test_a_principal_is_lowered(desk: House) -> None:
     """After lowering, new writes are shown again, and old ones keep their label."""
@@ -442,8 +441,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
     check(desk)
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
     ("run", "given", "error"),
     [
@@ -517,10 +515,9 @@ def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: 
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
+    quick="service/test_carried_law.py::test_nothing_goes_out_that_was_written_after_it_was_shown"
 )
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("does", ["nothing", "message", "put", "task", "view", "decide"])
 def test_a_session_that_has_not_heard_of_it_goes_on(desk: House, does: str) -> None:
     """What it does next, and that it leaves, has the label that another session brought about."""

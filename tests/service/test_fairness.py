@@ -90,7 +90,7 @@ class Endless(House):
         self.service = await self.stack.enter_async_context(opened)
 
 
-@pytest.mark.thorough(quick="tests/service/test_fair_queue.py::test_whatever_happens_shares_hold")
+@pytest.mark.thorough(quick="service/test_fair_queue.py::test_whatever_happens_shares_hold")
 def test_endless_questions_of_one_stop_nobody(other: House) -> None:
     """Endless queries of one principal delay nobody; the excess gets a retry time."""
     endless = Endless(other.data_dir, other.workspace, other.folder)
@@ -132,7 +132,7 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
         assert f"ask again in {error.retry_after_s:g} s" in str(error)
 
 
-@pytest.mark.thorough(quick="tests/service/test_arrivals.py::test_others_are_looked_at_in_turn")
+@pytest.mark.thorough(quick="service/test_arrivals.py::test_others_are_looked_at_in_turn")
 def test_long_work_of_who_burns_rests_beside_another(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

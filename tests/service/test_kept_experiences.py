@@ -108,9 +108,7 @@ TABLES = (
 )
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
-)
+@pytest.mark.thorough(quick="test_what_left_a_run_is_told_by_what_the_role_sees")
 def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -> None:
     """A secret experience is in no list, hit, table or error for the uncleared."""
     asyncio.run(_learned(house))

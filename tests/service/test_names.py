@@ -21,8 +21,7 @@ def stored(house: House) -> str:
     return "\n".join(f"{each.stream} {each.body!r}" for each in commits)
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("what", sorted(RESTRICTED))
 def test_a_run_is_opened_by_no_name_that_holds_a_secret(house: House, what: str) -> None:
     """Whatever names it, the run does not begin, and the service is not asked."""
@@ -36,8 +35,7 @@ def test_a_run_is_opened_by_no_name_that_holds_a_secret(house: House, what: str)
     assert '"r"' not in found[len(before) :]
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=4, slow=1)
 @pytest.mark.parametrize("what", SAYING)
 def test_a_session_says_no_name_that_holds_a_secret(house: House, what: str, client: str) -> None:
     """Whatever is named, it is refused, and neither a subject nor a body holds the secret."""

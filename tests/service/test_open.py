@@ -20,7 +20,7 @@ from tests.faults._warm import python
 from tests.service.support import Lab
 from tests.service.test_parity import play
 
-pytestmark = [pytest.mark.fast(cases=1), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=1, slow=0)
 
 ran: list[Any] = []
 

@@ -337,8 +337,7 @@ def test_what_is_huge_ends_nothing(
     assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("role", [*ROLES, "writer"])
 def test_each_needs_what_it_says(house: House, role: str) -> None:
     """Each operation is refused exactly for the need that it declares."""

@@ -113,8 +113,7 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
     return bare(told, {}), record_of(lab, name)
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=2, slow=1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same(house: House, other: House, client: str, name: str) -> None:
     """A restricted agent's program is told, and leaves on record, what a trusted one's is."""
@@ -129,8 +128,7 @@ def test_same(house: House, other: House, client: str, name: str) -> None:
 RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claimed")]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=1, slow=1)
 @pytest.mark.parametrize("name", RESUMED)
 def test_resumed(house: House, other: House, client: str, name: str) -> None:
     """Gone through again, a program is told what it was told, as a trusted one is."""
@@ -173,8 +171,7 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
     return scenario()
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 def test_two_agents(house: House, other: House, client: str) -> None:
     """What restricted agents do with each other is what trusted ones do."""
     found = {}

@@ -15,8 +15,7 @@ from tests.service.support import Lab
 MAIL = "ada@example.org"
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None:
     """Streams included; what was replaced is counted on record, where the values stand."""
     given: list[str] = []

@@ -39,8 +39,7 @@ def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str)
     return told
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=2, slow=1)
 @pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
 def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
     """A policy decides a divergence, given the step's place and whether its source changed."""
@@ -86,8 +85,7 @@ def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
     return told[0]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("policy", [by_rule, by_waiting])
 def test_a_policy_may_wait(lab: Lab, policy: Callable[[Step], Any]) -> None:
     """A policy may be a coroutine function; who settled is on record by its name."""
@@ -146,8 +144,7 @@ def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
     assert calls == [1, 1]
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=2, slow=1)
 @pytest.mark.filterwarnings("ignore::hansard.errors.ToolChanged")
 def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
     """An added default changes nothing; a renamed tool stops unless it names the old one."""

@@ -68,9 +68,7 @@ def served(data_dir: Path, workspace: str, folder: Path) -> Iterator[Served]:
         house.end()
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
-)
+@pytest.mark.thorough(quick="test_a_role_uses_prompts_that_it_sees_whole")
 def test_a_role_evolves_prompts_and_is_told_how_they_did(data_dir: Path, tmp_path: Path) -> None:
     """What a call was given is on record with its version, and counted in the role's own tables."""
     with served(data_dir, "prompts-used", tmp_path) as house:

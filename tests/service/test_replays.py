@@ -12,7 +12,7 @@ from tests.service.test_parity import play
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.thorough(quick="tests/service/test_doors.py::test_modes")
+@pytest.mark.thorough(quick="service/test_doors.py::test_modes")
 def test_a_strict_replay_that_makes_fewer_calls_fails_through_either_door(lab: Lab) -> None:
     """The error has both sides; what the newest session left behind is not asked for."""
 

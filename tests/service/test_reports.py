@@ -23,7 +23,7 @@ tools = ["**"]
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_replays.py::test_a_role_that_may_query_is_told_what_it_saved"
+    quick="service/test_replays.py::test_a_role_that_may_query_is_told_what_it_saved"
 )
 def test_a_role_is_told_of_what_it_is_shown(data_dir: Path, tmp_path: Path) -> None:
     """Reports follow what a role sees, and each is on record before it is given."""

@@ -227,7 +227,7 @@ def reached(house: House) -> Any:
             time.sleep(0.05)
 
 
-@pytest.mark.thorough(quick="tests/service/test_restarts.py::test_the_broker_is_killed_at_work")
+@pytest.mark.thorough(quick="test_the_broker_is_killed_at_work")
 @pytest.mark.long
 def test_all_is_stopped_and_started_again(
     mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +262,7 @@ def stop(house: Mortal) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.thorough(quick="tests/service/test_restarts.py::test_the_broker_is_killed_at_work")
+@pytest.mark.thorough(quick="test_the_broker_is_killed_at_work")
 @pytest.mark.long
 def test_up_outlives_its_broker(tmp_path: Path) -> None:
     """`hansard up` serves on when the broker that it holds was killed and is back."""

@@ -41,7 +41,7 @@ def status(
     structlog.reset_defaults()
 
 
-@pytest.mark.thorough(quick="tests/service/test_fairness.py::test_a_service_that_hangs_is_told")
+@pytest.mark.thorough(quick="service/test_fairness.py::test_a_service_that_hangs_is_told")
 def test_the_status_says_whether_a_service_answers(other: House, status: Status) -> None:
     """One that is there and says nothing is not told as none."""
     with other.trusted():

@@ -33,9 +33,7 @@ FLOOR_MS = 25.0
 """Under this a p99 is the machine's noise and not the neighbour's doing."""
 
 
-@pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_asking.py::test_who_gave_way_and_gets_nothing_comes_as_others_do"
-)
+@pytest.mark.thorough(quick="test_who_gave_way_and_gets_nothing_comes_as_others_do")
 @pytest.mark.parametrize("hostile", [BURN, BOMB])
 async def test_a_neighbour_is_not_starved(place: TableFiles, hostile: str):
     """Beside a burning query, another's p99 stays within 3 times its own."""
@@ -158,7 +156,7 @@ async def test_a_worker_that_dies_is_replaced(place: TableFiles):
             assert (await door.ask(COUNT)).rows == 1
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_asking.py::test_a_worker_that_dies_is_replaced")
+@pytest.mark.thorough(quick="test_a_worker_that_dies_is_replaced")
 async def test_workers_are_replaced_after_a_while(place: TableFiles):
     """After so many questions, or one that was slow."""
     async with Door(place, Bounds(workers_max=1, spares=0, answers_max=3)) as door:
@@ -196,7 +194,7 @@ def test_answers_are_cut_where_they_are_too_large(asker: Asker):
     assert (huge.rows, huge.cut) == (0, "bytes")
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_sql.py::test_it_answers_as_of_the_head")
+@pytest.mark.thorough(quick="sql_sandbox/test_sql.py::test_it_answers_as_of_the_head")
 async def test_it_follows_what_is_published(tmp_path: Path):
     """Each answer is as of the newest generation; after a rebuild there is none until the next."""
     place = TableFiles.of(tmp_path, "w")

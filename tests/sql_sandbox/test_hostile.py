@@ -114,7 +114,7 @@ def test_what_is_refused_is_said(asker: Asker):
     assert stopped.value.limit == "time"
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_hostile.py::test_what_is_refused_is_said")
+@pytest.mark.thorough(quick="test_what_is_refused_is_said")
 @pytest.mark.timeout(600)
 def test_the_limit_that_stopped_it_is_said(asker: Asker):
     """The error names the limit: processor time or memory."""
@@ -159,7 +159,7 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Tabl
 
 
 @pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_asking.py::test_a_question_that_nobody_waits_for_ends"
+    quick="sql_sandbox/test_asking.py::test_a_question_that_nobody_waits_for_ends"
 )
 @pytest.mark.long
 def test_who_was_killed_is_not_asked_again(asker: Asker, rounds):

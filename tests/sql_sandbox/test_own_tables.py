@@ -74,8 +74,7 @@ async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
             await record.sql(JOINED)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @twins
 async def test_what_cannot_be_taken_says_why(lab: Lab):
     """A reserved name, a non-table and an excess are refused with the reason."""
@@ -105,8 +104,7 @@ async def test_what_cannot_be_taken_says_why(lab: Lab):
         assert (await record.sql("SELECT count(*) FROM runs")).rows == [(0,)]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @twins
 async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
     """With a table of one's own no file is opened, and nothing is written."""
@@ -121,7 +119,7 @@ async def test_the_sandbox_stays_closed(lab: Lab, tmp_path: Path):
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
+    quick="roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
 )
 def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path: Path):
     """`--with NAME=FILE`, repeated; what is no table ends with 2 and says why."""
@@ -138,7 +136,7 @@ def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path
 
 
 @pytest.mark.thorough(
-    quick="tests/roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
+    quick="roles/test_ask.py::test_a_table_of_one_s_own_is_joined_with_what_the_role_sees"
 )
 def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Path) -> None:
     """A role joins its own table with what it sees; bad bytes and long ones are refused."""

@@ -147,7 +147,7 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
     assert (tmp_path / "x.txt").read_text().splitlines()[0].startswith("i  i_1")
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
+@pytest.mark.thorough(quick="sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
 def test_pipes_carry_every_format(ask: Call):
     """On stdout stands the answer alone, as bytes."""
     sql = "SELECT 7 AS x"
@@ -186,9 +186,7 @@ def test_a_cut_answer_says_so(ask: Call):
     assert (whole.code, whole.err.endswith(": 3 rows\n")) == (0, True)
 
 
-@pytest.mark.thorough(
-    quick="tests/sql_sandbox/test_written.py::test_what_is_not_whole_is_not_written"
-)
+@pytest.mark.thorough(quick="sql_sandbox/test_written.py::test_what_is_not_whole_is_not_written")
 def test_a_file_is_whole_or_not_there(ask: Call, tmp_path: Path):
     """A file is written whole or not at all."""
     file = tmp_path / "x.parquet"

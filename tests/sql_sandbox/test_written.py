@@ -128,7 +128,7 @@ def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
     return used.ru_maxrss / 1_024
 
 
-@pytest.mark.thorough(quick="tests/sql_sandbox/test_written.py::test_all_of_an_answer_is_written")
+@pytest.mark.thorough(quick="test_all_of_an_answer_is_written")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ru_maxrss has another unit")
 @pytest.mark.parametrize(
     "size_mib", [96, pytest.param(1_100, marks=pytest.mark.thorough)], ids=["96", "more-than-1024"]

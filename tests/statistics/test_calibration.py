@@ -41,9 +41,7 @@ def bounds(share, rounds):
     return low / rounds, high / rounds
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 @pytest.mark.parametrize("name", NULLS)
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
     """Without an effect, p <= .05 in one of twenty rounds, and p is uniform."""
@@ -61,9 +59,7 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, n
     assert np.mean([row["always_p"] <= 0.05 for row in rows]) <= np.mean(p <= 0.05)
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 def test_ignoring_clusters_is_what_breaks(store):
     """The same rounds with tasks taken as independent: twice as many false alarms and more."""
     design, _ = NULLS["ten clusters"]
@@ -72,9 +68,7 @@ def test_ignoring_clusters_is_what_breaks(store):
     assert np.mean(p <= 0.05) > bounds(0.05, ROUNDS)[1]
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 def test_a_round_alone_gets_the_verdict_of_its_p(store):
     """A round alone has the numbers that it has among others."""
     design = Design(rounds=6, spread=0.6, effect=0.6)
@@ -105,9 +99,7 @@ def test_a_round_alone_gets_the_verdict_of_its_p(store):
     assert {"better", "cannot tell"} <= verdicts
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 def test_a_difference_that_is_there_is_found(store):
     """The interval holds a real effect in 19 of 20 rounds, and pairs add power."""
     design = Design(rounds=ROUNDS_DIFFERENT, spread=0.3, effect=0.45, difficulty=2)
@@ -140,7 +132,7 @@ PEEKED = {
 
 
 @pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_always_valid_p_is_the_mixtures_of_ts_normal_score"
+    quick="statistics/test_paired.py::test_the_always_valid_p_is_the_mixtures_of_ts_normal_score"
 )
 @pytest.mark.parametrize("name", PEEKED)
 def test_looking_after_every_ten_tasks_breaks_the_fixed_p_and_not_the_always_valid_one(store, name):
@@ -185,7 +177,7 @@ QUICK = ("five in turn",)
 
 
 @pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_always_valid_p_is_the_mixtures_of_ts_normal_score"
+    quick="statistics/test_paired.py::test_the_always_valid_p_is_the_mixtures_of_ts_normal_score"
 )
 @pytest.mark.parametrize("planned", [100, pytest.param(400, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
@@ -200,7 +192,7 @@ def test_few_clusters_do_not_break_the_always_valid_p(order, planned):
     assert alarms(*ORDERS[order], planned, 5, rounds=1_500) <= 0.05
 
 
-@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_one_task_or_cluster_tells_nothing")
+@pytest.mark.thorough(quick="statistics/test_laws.py::test_one_task_or_cluster_tells_nothing")
 def test_two_clusters_would_break_it():
     """Two clusters would exceed alpha, and five do not: the reason for the bound."""
     assert alarms(np.arange(400) % 2, None, 100, 2) > 0.055

@@ -116,9 +116,7 @@ def test_a_newer_judgement_counts(store):
     assert {row["value"] for row in rows} == {0.0, 1.0}
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 @pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
 def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     """Swapping the arms mirrors difference, interval, verdict and wins."""
@@ -145,9 +143,7 @@ def test_swapping_the_arms_mirrors_the_comparison(store, plan):
     assert len(verdicts) > 1
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 @pytest.mark.parametrize("shift", [pytest.param(1.0, marks=pytest.mark.thorough), 1e6])
 def test_adding_a_constant_changes_no_difference(store, shift):
     """Every value shifted: differences, errors and p stay as they are."""
@@ -176,8 +172,7 @@ def scored(*values, arm="a", task="t", **more):
     ]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", ["o'clock \" ; --", "", "planned", "unheard of"])
 def test_without_runs_there_is_nothing_to_compare(store, name):
     """An experiment nobody knows, or one registered without a run: empty answers, no error."""
@@ -195,8 +190,7 @@ def test_one_arm_is_compared_with_nothing(store):
     assert (row["tasks"], row["trials"], row["mean"]) == (2, 4, 0.75)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     "made",
     [
@@ -226,7 +220,7 @@ def test_one_task_or_cluster_tells_nothing(store, made):
     ] * 6
 
 
-@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_one_arm_is_compared_with_nothing")
+@pytest.mark.thorough(quick="test_one_arm_is_compared_with_nothing")
 def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
     """Nothing is compared with an arm that the experiment does not have."""
     support.plant(store, some())
@@ -234,8 +228,7 @@ def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
         assert support.asked_of(store, macro, against="nobody") == [], macro
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(("lacking", "against"), [("a", "b"), ("b", "a"), ("a", "a")])
 def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
     """A planned arm that has no run yet is no arm that failed everywhere."""
@@ -246,8 +239,7 @@ def test_an_arm_without_runs_neither_wins_nor_loses(store, lacking, against):
     assert [row for row in rows if row["p"] is not None] == []
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("value", [0.0, 1.0, pytest.param(0.5, marks=pytest.mark.thorough)])
 def test_where_all_is_tied_nothing_differs(store, value):
     """All failures, all successes: a difference of 0, p of 1, no interval of width 0."""
@@ -278,9 +270,7 @@ def test_a_difference_without_spread_is_judged_by_its_signs(store):
         assert (row["wins"], row["low"], row["verdict"]) == (7, None, "better")
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_laws.py::test_a_difference_without_spread_is_judged_by_its_signs"
-)
+@pytest.mark.thorough(quick="test_a_difference_without_spread_is_judged_by_its_signs")
 def test_a_small_unit_is_no_lack_of_spread(store):
     """Dollars of a millionth of a cent are compared as any other number."""
     made = some(tasks=30, effect=0.5)
@@ -316,7 +306,7 @@ def test_no_outcome_at_all_is_the_status(store):
         )
 
 
-@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_no_outcome_at_all_is_the_status")
+@pytest.mark.thorough(quick="test_no_outcome_at_all_is_the_status")
 def test_success_by_view_and_by_macro_are_one(store):
     """trial_runs and the metric `success` say the same, whatever was judged."""
     chance = random.Random(9)
@@ -344,8 +334,7 @@ def test_success_by_view_and_by_macro_are_one(store):
     assert set(by_view.values()) == {0.0, 1.0, None}
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, pytest.param(-math.inf, marks=pytest.mark.thorough)]
 )
@@ -372,9 +361,7 @@ def test_a_value_that_is_no_number_is_missing(store, value):
     assert store.all("SELECT count(*) FROM trial_runs WHERE success IS NULL") == [(1,)]
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_laws.py::test_a_label_of_any_name_slices_and_clusters"
-)
+@pytest.mark.thorough(quick="test_a_label_of_any_name_slices_and_clusters")
 @pytest.mark.parametrize(
     "wild",
     [
@@ -406,8 +393,7 @@ def test_names_may_be_anything(store, wild):
 LABELS = ['say "hi"', "a.b", "a/b", "a~b", "*", "0", "$", "it's", "ü", "$.group", '"', "[0]", ""]
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
     "label",
     [
@@ -448,9 +434,7 @@ def test_an_empty_label_is_not_all_of_them(store):
     }
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_laws.py::test_an_arm_without_runs_neither_wins_nor_loses"
-)
+@pytest.mark.thorough(quick="test_an_arm_without_runs_neither_wins_nor_loses")
 def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
     """There is nothing to compare in it, and neither arm is said to have failed."""
     made = [
@@ -503,8 +487,7 @@ def test_of_several_metrics_none_is_chosen(store):
     assert (named["counted_verdict"], named["stated_by"]) == ("better", "the catalogue")
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", ["solved", "reward", "anything"])
 def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     """Whatever its name; that runs ended says nothing beside it."""
@@ -523,8 +506,7 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     ("said", "verdict", "stated_by"),
     [
@@ -590,8 +572,7 @@ def crashing(store):
     support.plant(store, made)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("asked", [None, "failure", "excluded"])
 def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
     """Both countings of a scored crash are shown, whichever is requested."""
@@ -693,7 +674,7 @@ def test_a_missing_cost_is_no_cost(store):
         assert (row["better"], row["unmatched"]) == ("lower", 1)
 
 
-@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_a_missing_cost_is_no_cost")
+@pytest.mark.thorough(quick="test_a_missing_cost_is_no_cost")
 def test_less_cost_is_better(store):
     """Of a metric of which less is better, the arm with less wins."""
     support.plant(
@@ -730,9 +711,7 @@ def test_a_fork_counts_where_it_was_assigned_itself(store):
     assert a["runs"] == before["accounting"][0]["runs"] + 1
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_the_paired_difference_is_pythons"
-)
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 def test_each_arm_is_beside_the_baseline_as_if_alone(store):
     """With more arms a comparison is the same but for the family that it is judged in."""
     made = some(arms="abcd", tasks=20)
@@ -775,9 +754,7 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
     assert set(by_view.values()) == {5_000.0, 3_000.0, None}
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_laws.py::test_the_worst_case_of_a_metric_that_is_no_share"
-)
+@pytest.mark.thorough(quick="test_the_worst_case_of_a_metric_that_is_no_share")
 def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     """Worst case counts missing trials as 0 in the arm and 1 in the baseline."""
     made = [
@@ -811,8 +788,7 @@ def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     assert (swapped["base_mean"], swapped["arm_mean"]) == (1, 0)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     ("better", "base", "arm"),
     [("higher", (3 + 5) / 2, (0 + 2) / 2), ("lower", (3 + 2) / 2, (5 + 2) / 2), (None, 3, 2)],

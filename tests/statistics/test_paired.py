@@ -99,8 +99,7 @@ def world(request, store):
 METRICS = [("reward", "higher", None), ("score", "higher", 0.1), ("cost", "lower", 0.05)]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("clustered", [False, True])
 def test_the_paired_difference_is_pythons(world, clustered):
     """Paired results equal an independent implementation, for every metric and counting."""
@@ -128,8 +127,7 @@ def test_the_paired_difference_is_pythons(world, clustered):
         assert row["clusters"] == row["df"] + 1
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_an_unclustered_error_is_that_of_independent_tasks(world):
     """Each task its own cluster: the clustered error is the ordinary one, ddof = 1."""
     store, made = world
@@ -146,8 +144,7 @@ def test_an_unclustered_error_is_that_of_independent_tasks(world):
         )
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_the_clustered_error_of_an_arm_is_inspects(world):
     """`stderr(cluster=...)`, and t with clusters - 1 degrees of freedom."""
     store, made = world
@@ -227,8 +224,7 @@ def test_holm_and_benjamini_hochberg(world):
             assert row["verdict"] == ("better" if good else "worse")
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_the_always_valid_p_is_the_mixtures_of_ts_normal_score(world):
     """The always-valid p is the normal mixture's at t's normal score, from five clusters on."""
     store, _ = world
@@ -250,8 +246,7 @@ def test_the_always_valid_p_is_the_mixtures_of_ts_normal_score(world):
         assert (row["always_p"] <= 0.05) == (abs(row["difference"]) >= half)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_pass_curves_are_means_of_exact_shares(world):
     """pass@k and pass^k by task as fractions, their mean, and Inspect's error of that mean."""
     store, made = world

@@ -22,8 +22,7 @@ RUN: dict[str, Any] = {"arm": "a", "task": "t", "position": 100}
 """A run begins at its position in seconds after BEGAN: see support.plant."""
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
@@ -68,8 +67,7 @@ def shares(store, arms, units, **plan):
     return {row["arm"]: row for row in support.asked_of(store, "sample_ratio")}
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
     ("arms", "units"),
     [

@@ -95,8 +95,7 @@ def test_the_interval_of_the_net_share_holds_the_truth(macros, n):
 # ------------------------------------------------------------ comparisons
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(("up", "down", "even"), [(8, 0, 16), (9, 2, 5), (0, 0, 12), (1, 1, 0)])
 def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
     """As scipy's binomial test of the pairs that differ."""
@@ -141,7 +140,7 @@ def test_scores_are_judged_by_the_paired_t_test(store):
 
 
 @pytest.mark.slow
-@pytest.mark.thorough(quick="tests/statistics/test_paired.py::test_holm_and_benjamini_hochberg")
+@pytest.mark.thorough(quick="statistics/test_paired.py::test_holm_and_benjamini_hochberg")
 def test_holm_is_over_all_that_is_judged(store):
     """Two questions: the smaller p counts twice; slices are a family of their own."""
     pairs = [
@@ -174,8 +173,7 @@ def test_three_values_are_compared_with_the_first(store):
     ]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("n", [5, 6, 24, 60])
 def test_what_would_have_been_found_is_what_the_test_can_find(store, n):
     """The detectable share is the least that four of five probes would find."""
@@ -203,9 +201,7 @@ def test_no_difference_is_said_only_of_a_margin_that_was_named(store):
     assert compared(store, decision_margin=0.2)["selected", "approve"]["verdict"] == "cannot tell"
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_scores_are_judged_by_the_paired_t_test"
-)
+@pytest.mark.thorough(quick="test_scores_are_judged_by_the_paired_t_test")
 def test_a_score_without_spread_has_no_interval_and_is_in_no_margin(store):
     """What is always the same is no sample of how it may differ."""
     made = [Decided("approve", {"approve": 0.5})]
@@ -300,9 +296,7 @@ def test_noise_is_what_differs_from_the_record(store):
     assert row["runs"] == ["p fork 0007 male"]
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_decisions_are_judged_by_exact_mcnemar"
-)
+@pytest.mark.thorough(quick="test_decisions_are_judged_by_exact_mcnemar")
 @pytest.mark.long
 def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says_or_less(store, rounds):
     """A random program raises no more alarms than chance allows."""

@@ -234,9 +234,7 @@ def test_clusters_of_one_arm_and_of_both(store):
 ROUNDS = 400
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_two_samples.py::test_an_arm_without_spread_has_that_of_the_other"
-)
+@pytest.mark.thorough(quick="test_an_arm_without_spread_has_that_of_the_other")
 @pytest.mark.parametrize("share", [0.5, 0.9])
 @pytest.mark.parametrize(("base", "arm"), [(1, 20), (2, 38), (3, 27), (10, 60), (20, 20)])
 def test_a_small_arm_gives_no_false_alarms(store, base, arm, share):

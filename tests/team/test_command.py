@@ -64,7 +64,7 @@ def _search(query):
     return query
 
 
-@pytest.mark.thorough(quick="tests/team/test_command.py::test_following_ends_when_told")
+@pytest.mark.thorough(quick="test_following_ends_when_told")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_changes_are_shown_as_they_come(record, following, as_json):
     """Each change of an agent or task is a line until the run ends."""

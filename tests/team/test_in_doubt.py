@@ -14,7 +14,7 @@ from hansard.domain.team.task import TaskStatus
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 CLAIMED = ["task.added.v1", "task.claimed.v1"]
@@ -81,8 +81,7 @@ def _composed(session):
     return inside
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize("how", ["bare", "wrapped", "gathered", "composed", "interrupted"])
 @twins
 async def test_a_call_in_doubt_leaves_the_claim_and_goes_on_when_it_is_settled(lab: Lab, how):

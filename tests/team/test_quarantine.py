@@ -98,7 +98,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-@pytest.mark.thorough(quick="tests/cli/test_check.py::test_a_sound_workspace_has_no_finding")
+@pytest.mark.thorough(quick="cli/test_check.py::test_a_sound_workspace_has_no_finding")
 def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
     """Nothing of what sessions, a settlement, a fork, an import and people write is quarantined."""
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
@@ -129,9 +129,7 @@ def _fails() -> None:
     raise TimeoutError
 
 
-@pytest.mark.thorough(
-    quick="tests/team/test_quarantine.py::test_what_holds_after_a_restart_of_the_projector"
-)
+@pytest.mark.thorough(quick="test_what_holds_after_a_restart_of_the_projector")
 def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
     record: Record, call, data_dir: Path, workspace: str, tmp_path: Path
 ):
@@ -241,7 +239,7 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
     stopped.close()
 
 
-@pytest.mark.thorough(quick="tests/team/test_quarantine.py::test_nothing_of_a_forgery_counts")
+@pytest.mark.thorough(quick="test_nothing_of_a_forgery_counts")
 def test_it_is_shown(told: Record, call, data_dir, workspace):
     """`hansard run show` and `hansard status` say that there is some, where, and why."""
     late = next_version(told, ADA)

@@ -68,9 +68,7 @@ def holders(stored_commits):
     return done, takeovers
 
 
-@pytest.mark.thorough(
-    quick="tests/team/test_races.py::test_a_kill_leaves_what_was_said_and_its_step_or_neither"
-)
+@pytest.mark.thorough(quick="test_a_kill_leaves_what_was_said_and_its_step_or_neither")
 def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
     """Twenty agents do fifty tasks, each once."""
 

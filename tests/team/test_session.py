@@ -11,7 +11,7 @@ from hansard.domain.team.task import KEY, ClaimLost
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 @twins

@@ -101,7 +101,7 @@ def test_tasks_are_what_the_domain_folds(events):
         filled_store.close()
 
 
-@pytest.mark.thorough(quick="tests/team/test_sql.py::test_refusals")
+@pytest.mark.thorough(quick="test_refusals")
 def test_who_held_what_and_who_waited(record: Record, data_dir, workspace, store):
     """A task whose lease ran out, one handed on, one that failed; what waits for what; a fork's."""
     with (
@@ -168,7 +168,7 @@ def _send(_to: str) -> str:
     return "sent"
 
 
-@pytest.mark.thorough(quick="tests/team/test_sql.py::test_refusals")
+@pytest.mark.thorough(quick="test_refusals")
 def test_approvals(record: Record, data_dir, workspace, store):
     """One is granted and used, one denied, one expires; who answered, why, and how long it took."""
     asks = [hansard.ask_first(tool="_send", timeout_s=30, name="mail")]

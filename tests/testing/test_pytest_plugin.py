@@ -175,9 +175,7 @@ def test_runs_and_agents_that_are_missing_fail_and_one_file_has_one_test(project
     assert project().ret == pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.thorough(
-    quick="tests/testing/test_pytest_plugin.py::test_a_changed_a_missing_and_an_added_call_fail"
-)
+@pytest.mark.thorough(quick="test_a_changed_a_missing_and_an_added_call_fail")
 def test_workers_of_xdist_record_and_replay(pytester, monkeypatch):
     """Each test writes its own file."""
     pytester.makepyfile(test_project=PROJECT)

@@ -63,9 +63,7 @@ async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[lis
     return [json.loads(line) for line in out.splitlines()], err.decode()
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/a2a/test_a2a.py::test_who_asks_is_killed_and_finds_the_task_again"
-)
+@pytest.mark.thorough(quick="test_who_asks_is_killed_and_finds_the_task_again")
 async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
     """Updates as they came; again without the agent, and the work is done once."""
     async with agent(setup) as (url, _):
@@ -102,9 +100,7 @@ async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
     assert setup.effects() == ["slow"]
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/a2a/test_a2a.py::test_what_a_hostile_agent_answers_is_told"
-)
+@pytest.mark.thorough(quick="test_what_a_hostile_agent_answers_is_told")
 async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Commands):
     """A message to an agent that died is in doubt and not sent again."""
     async with agent(setup) as (url, process):
@@ -146,9 +142,7 @@ async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, comman
     assert steps[3]["result"] == 6
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/a2a/test_a2a.py::test_who_asks_is_killed_and_finds_the_task_again"
-)
+@pytest.mark.thorough(quick="test_who_asks_is_killed_and_finds_the_task_again")
 async def test_an_error_of_the_agent_is_told_again(setup: Setup):
     """What it refuses it refuses in the replay, too."""
     async with agent(setup, "recorded") as (url, _):

@@ -51,10 +51,7 @@ async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
     assert {step["status"] for step in steps if step["tool"] != "fail"} == {"completed"}
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_bridge.py::"
-    "test_what_is_told_is_what_a_server_of_the_same_era_tells"
-)
+@pytest.mark.thorough(quick="test_what_is_told_is_what_a_server_of_the_same_era_tells")
 @pytest.mark.parametrize(("client", "server"), [("legacy", "new"), ("2026-07-28", "old")])
 async def test_without_the_proxy_they_do_not(setup: Setup, client: str, server: str):
     """The control: so that the test above can fail."""

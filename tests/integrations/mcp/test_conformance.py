@@ -109,9 +109,7 @@ async def scored(modules: Path, suite: Suite, url: str, folder: Path) -> dict[st
     return {name: (int(passed), int(failed)) for name, passed, failed in told}
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
+@pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")
 async def test_a_server_scores_behind_the_proxy_what_it_scores_alone(
     setup: Setup, command: Commands, tmp_path: Path
 ):
@@ -187,7 +185,7 @@ def client_scenarios(modules: Path) -> list[str]:
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_authorization.py::"
+    quick="integrations/mcp/test_authorization.py::"
     "test_a_client_logs_in_at_the_servers_authorization_server_through_the_proxy"
 )
 @pytest.mark.timeout(1_500)

@@ -289,9 +289,7 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
     assert (steps["flood"]["status"], steps["sound"]["status"]) == ("in_doubt", "completed")
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_floods.py::test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it"
-)
+@pytest.mark.thorough(quick="test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it")
 @pytest.mark.parametrize(
     "end",
     [
@@ -317,9 +315,7 @@ async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
     await kept.is_gone()
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_floods.py::test_a_server_over_pipes_waits_for_its_client"
-)
+@pytest.mark.thorough(quick="test_a_server_over_pipes_waits_for_its_client")
 async def test_several_servers_wait_for_their_client(setup: Setup):
     """One that says much holds up no other: both are heard, each in its own order."""
     kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]
@@ -382,9 +378,7 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_floods.py::test_a_server_over_pipes_waits_for_its_client"
-)
+@pytest.mark.thorough(quick="test_a_server_over_pipes_waits_for_its_client")
 async def test_a_server_over_http_waits_for_its_client(setup: Setup):
     """Its stream is read no faster than its client reads, and all of it is passed on."""
     many = 20_000

@@ -85,9 +85,7 @@ def headed(tool: str) -> dict[str, str]:
     return {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
+@pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_a_client_gets_what_the_server_says_and_again_without_it(
     setup: Setup, command: Commands, era: str
@@ -108,9 +106,7 @@ async def test_a_client_gets_what_the_server_says_and_again_without_it(
     assert run["status"] == "completed"
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
+@pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")
 async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(setup: Setup):
     """A replay answers concurrent calls in any order; one without its predecessors fails."""
 
@@ -138,7 +134,7 @@ async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(set
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_proxy.py::test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again"
+    quick="integrations/mcp/test_proxy.py::test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again"
 )
 async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
     """A call cut by a kill of the proxy is done once, and the next caller learns the doubt."""
@@ -159,7 +155,7 @@ async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http.py::test_a_server_that_dies_in_a_call_leaves_it_in_doubt"
+    quick="integrations/mcp/test_http.py::test_a_server_that_dies_in_a_call_leaves_it_in_doubt"
 )
 async def test_a_server_that_is_gone_is_told(setup: Setup):
     """What was asked while it died may have been done; what never reached it was not."""

@@ -65,7 +65,7 @@ async def both(client: Client) -> list[Any]:
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_http_commands.py::test_several_servers_have_one_port"
+    quick="integrations/mcp/test_http_commands.py::test_several_servers_have_one_port"
 )
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("era", ERAS)
@@ -87,7 +87,7 @@ async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
 
 
 @pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_proxy.py::test_a_server_that_dies_leaves_its_call_in_doubt"
+    quick="integrations/mcp/test_proxy.py::test_a_server_that_dies_leaves_its_call_in_doubt"
 )
 async def test_one_that_ends_leaves_the_other(setup: Setup):
     """Its calls are in doubt, and then not done; the other answers on."""

@@ -210,9 +210,7 @@ def given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if not name.startswith("mcp:")}
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
+@pytest.mark.thorough(quick="test_the_record_is_the_wire_over_http")
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_record_is_the_wire(setup: Setup, command: Commands, tmp_path: Path, era: str):
     """Of each kind of request, in both eras."""
@@ -234,9 +232,7 @@ async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands,
     assert check_http(before, behind, steps) >= 6 + TOGETHER
 
 
-@pytest.mark.thorough(
-    quick="tests/integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http"
-)
+@pytest.mark.thorough(quick="test_the_record_is_the_wire_over_http")
 async def test_the_record_is_the_wire_of_other_peoples_servers(
     setup: Setup, command: Commands, tmp_path: Path
 ):

@@ -119,7 +119,7 @@ def test_a_folder_that_is_no_checkout_is_told(call, space, tmp_path):
     assert (ran.code, "check out again" in ran.err) == (2, True)
 
 
-@pytest.mark.thorough(quick="tests/memory/portable/test_folders.py::test_each_commit_is_a_change")
+@pytest.mark.thorough(quick="memory/portable/test_folders.py::test_each_commit_is_a_change")
 def test_each_commit_of_a_history_is_a_change(call, record, tmp_path):
     """With author and time as claimed, once; an invalid one is told, and left out where asked."""
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/portable/test_harnesses.py::test_each_harness_finds_what_it_looks_for"
+    quick="memory/portable/test_harnesses.py::test_each_harness_finds_what_it_looks_for"
 )
 @pytest.mark.parametrize("harness", Harness)
 def test_deepagents_own_middleware_loads_the_folder(tmp_path, harness):

@@ -185,9 +185,7 @@ def static():
     return Rankers(FileWords(), FileVectors(StaticVectors()))
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/search/test_ranked.py::test_meaning_ranks_by_the_nearest_piece"
-)
+@pytest.mark.thorough(quick="test_meaning_ranks_by_the_nearest_piece")
 def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
     """Paraphrases without common words are found by vectors, and by the fusion of both."""
     lines = Path(__file__).with_name("paraphrases.tsv").read_text().splitlines()
@@ -205,9 +203,7 @@ def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
 
 
 @pytest.mark.real
-@pytest.mark.thorough(
-    quick="tests/memory/search/test_ranked.py::test_meaning_ranks_by_the_nearest_piece"
-)
+@pytest.mark.thorough(quick="test_meaning_ranks_by_the_nearest_piece")
 def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
     """Skills are found best by the fusion, then by words, then by vectors."""
     tree, questions = skills(real_data / "agent-skills" / "dev")

@@ -39,9 +39,7 @@ def test_files_are_found_from_the_command_line(filled, call):
     assert "give one of procedural, semantic" in call(*asked, "tacit").err
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
-)
+@pytest.mark.thorough(quick="test_what_is_written_during_a_compaction_survives")
 def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monkeypatch):
     """Shown first; a function's is judged; what loses a probe changes nothing, --apply or not."""
     shown = call("memory", "compact", "org").out
@@ -60,7 +58,7 @@ def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monk
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/test_shown.py::test_files_changes_refusals_and_policies_are_rows"
+    quick="memory/test_shown.py::test_files_changes_refusals_and_policies_are_rows"
 )
 def test_files_that_no_agent_has_read_are_told(filled, call):
     """Viewed, or as instructions in a prompt; that of the same name in another space is another."""
@@ -122,7 +120,7 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/search/test_ranked.py::test_files_that_a_reader_may_not_see_change_nothing"
+    quick="memory/search/test_ranked.py::test_files_that_a_reader_may_not_see_change_nothing"
 )
 def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
     """A step like another: on record with what it found."""

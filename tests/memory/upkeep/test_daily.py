@@ -90,7 +90,7 @@ def until(holds: Any) -> None:
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/upkeep/test_reflect.py::test_the_next_reflection_ends_one_that_was_cut_as_what_it_is"
+    quick="memory/upkeep/test_reflect.py::test_the_next_reflection_ends_one_that_was_cut_as_what_it_is"
 )
 def test_killed_in_between_each_run_is_reflected_on_once(
     data_dir: Path, workspace: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch

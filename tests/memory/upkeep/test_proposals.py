@@ -74,7 +74,7 @@ def test_what_a_run_has_to_teach_waits_for_a_person(told: Record, call: Call):
 
 
 @pytest.mark.thorough(
-    quick="tests/memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
+    quick="memory/upkeep/test_commands.py::test_what_is_written_during_a_compaction_survives"
 )
 def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Call):
     """Of a reflection and of a compaction: a conflict with both texts, and nothing is written."""
@@ -94,9 +94,7 @@ def test_a_file_that_has_changed_since_is_not_overwritten(told: Record, call: Ca
     assert told.memory().view("AGENTS.md") == FILES["AGENTS.md"].splitlines(keepends=True)[0]
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/upkeep/test_proposals.py::test_what_a_run_has_to_teach_waits_for_a_person"
-)
+@pytest.mark.thorough(quick="test_what_a_run_has_to_teach_waits_for_a_person")
 def test_a_users_command_is_remembered_with_its_message_as_source(record: Record):
     """A user's `/remember` is written once with its message as source; others are refused."""
     record.memory("agent/ada").set_policy("off", by="eve")

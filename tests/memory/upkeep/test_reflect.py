@@ -188,9 +188,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.thorough(
-    quick="tests/memory/upkeep/test_reflect.py::test_the_next_reflection_ends_one_that_was_cut_as_what_it_is"
-)
+@pytest.mark.thorough(quick="test_the_next_reflection_ends_one_that_was_cut_as_what_it_is")
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.thorough)])
 def test_a_killed_reflection_leaves_each_run_reflected_on_once(
     within, data_dir, workspace, kills, evidence

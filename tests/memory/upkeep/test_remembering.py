@@ -49,7 +49,7 @@ def test_a_key_says_what_was_missed_spurious_misplaced_and_too_specific():
     assert judged([], []) == Judged()
 
 
-@pytest.mark.thorough(quick="tests/prompts/test_command.py::test_versions_by_the_command_line")
+@pytest.mark.thorough(quick="prompts/test_command.py::test_versions_by_the_command_line")
 def test_each_version_of_our_prompt_has_its_figures(
     record: Record, call: Call, tmp_path, monkeypatch
 ):

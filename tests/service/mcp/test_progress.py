@@ -36,9 +36,7 @@ class Heard:
         return await self.client.call_tool(tool, arguments, progress_callback=self.note)
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_progress.py::test_who_waits_for_a_person_is_told_what_to_answer"
-)
+@pytest.mark.thorough(quick="test_who_waits_for_a_person_is_told_what_to_answer")
 @pytest.mark.parametrize(
     ("transport", "mode"),
     [

@@ -281,9 +281,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             await each.get("leave_run", run_id=run)
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_serve.py::test_a_server_that_ends_leaves_its_runs_open"
-)
+@pytest.mark.thorough(quick="test_a_server_that_ends_leaves_its_runs_open")
 async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(setup: Setup):
     """Each result names its run, point and whether it replays; refusals do, too."""
     async with sdk(setup, "ada", "auto") as ada:
@@ -406,9 +404,7 @@ async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
         assert await ada.get("board_keys", run_id=run) == []
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_serve.py::test_what_is_wrong_is_said_and_nothing_is_written"
-)
+@pytest.mark.thorough(quick="test_what_is_wrong_is_said_and_nothing_is_written")
 async def test_what_is_asked_wrongly_of_tables_is_said(setup: Setup):
     """SQL that would write, a decision that is none, an experiment that nobody registered."""
     async with sdk(setup, "ada", "auto") as ada:
@@ -547,9 +543,7 @@ def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: py
     assert "pip install 'hansard[mcp]'" in told.err
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
-)
+@pytest.mark.thorough(quick="service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole")
 async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, house: House):
     """Recorded prompts are listed, filled in and recorded; a role that sees none has ours."""
 
@@ -657,10 +651,7 @@ async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setu
         assert told == none["error"]["message"]
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_serve.py::"
-    "test_what_is_typed_is_completed_with_what_the_role_may_see"
-)
+@pytest.mark.thorough(quick="test_what_is_typed_is_completed_with_what_the_role_may_see")
 async def test_of_a_trusted_client_all_that_begins_so_is_offered(setup: Setup, house: House):
     """Runs, keys, tasks, roles, points, decisions, agents."""
     await asyncio.to_thread(_two_runs, house)
@@ -689,7 +680,7 @@ async def test_of_a_trusted_client_all_that_begins_so_is_offered(setup: Setup, h
 
 
 @pytest.mark.thorough(
-    quick="tests/service/mcp/test_context_killed.py::test_a_context_that_is_acknowledged_is_there_once"
+    quick="service/mcp/test_context_killed.py::test_a_context_that_is_acknowledged_is_there_once"
 )
 async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
     """Context is fetched and updated as one change; conflicts and other agents are refused."""
@@ -760,9 +751,7 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
         assert shown.messages[0].content.text.startswith("/remember Be brief.")
 
 
-@pytest.mark.thorough(
-    quick="tests/service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole"
-)
+@pytest.mark.thorough(quick="service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole")
 async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
     """Each version is by the client's agent; what is no cache is refused with its entry."""
     made = msgspec.json.decode(encode(cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))))
@@ -784,7 +773,7 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
 
 
 @pytest.mark.thorough(
-    quick="tests/service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
+    quick="service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
 )
 async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: Setup):
     """Experiences that fit and calls of a run are read; unknown names are refused."""

@@ -163,9 +163,7 @@ async def test_who_watches_is_told_what_another_process_did(
         await rob.silent()
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_updates.py::test_a_restricted_agent_is_told_of_what_it_is_shown"
-)
+@pytest.mark.thorough(quick="test_a_restricted_agent_is_told_of_what_it_is_shown")
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
@@ -202,9 +200,7 @@ async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
         await rob.told(f"run://{ada.run}/trace")
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_updates.py::test_who_watches_is_told_what_another_process_did"
-)
+@pytest.mark.thorough(quick="test_who_watches_is_told_what_another_process_did")
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: str):
     """200 changes are few cues, the last of which comes after the last change."""
@@ -268,9 +264,7 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(
         await rob.told(*uris)
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_updates.py::test_who_watches_is_told_what_another_process_did"
-)
+@pytest.mark.thorough(quick="test_who_watches_is_told_what_another_process_did")
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.thorough)])
 async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: str):
     """What a connection held is free for the next one of the same client."""
@@ -364,9 +358,7 @@ async def frames_until_word(client: Wire) -> list[dict[str, Any]]:
     return told
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_updates.py::test_who_lists_prompts_is_told_when_they_change"
-)
+@pytest.mark.thorough(quick="test_who_lists_prompts_is_told_when_they_change")
 async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup, house: House):
     """Only a client whose role may read prompts is notified, and hidden names stay hidden."""
     await asyncio.to_thread(house.apply, ROLES + EDITORS)
@@ -406,9 +398,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
 
 
-@pytest.mark.thorough(
-    quick="tests/service/mcp/test_updates.py::test_who_lists_prompts_is_told_when_they_change"
-)
+@pytest.mark.thorough(quick="test_who_lists_prompts_is_told_when_they_change")
 async def test_the_server_says_of_which_lists_it_tells(setup: Setup):
     """Both eras declare list changes of prompts and of nothing else."""
     new = {
