@@ -1,5 +1,8 @@
 """`hansard prompt compare`: two texts over a table of cases, as one command."""
 
+import linecache
+import shutil
+import sys
 from collections import Counter
 
 import pytest
@@ -30,6 +33,7 @@ def place(tmp_path, monkeypatch):
     rows = "".join(f'c{number},"what, {number}?",{number * 2}\n' for number in range(20))
     (tmp_path / "cases.csv").write_bytes(f"\ufeffid,question,least\n{rows}".encode())
     (tmp_path / "scorer.py").write_text(SCORER)
+    monkeypatch.delitem(sys.modules, "scorer", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -69,6 +73,44 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     assert call(*command, "--json").lines == call("compare", experiment, "--json").lines
     record.alias_prompt("ask@1", "production", because="the first one")
     assert record.promote("ask@2", "production").verdict == "better"
+
+
+def test_an_edited_scorer_evaluates_again(call, record, place):
+    """Scores of another source are not taken for those of the one that is there now."""
+    (place / "repaired").touch()
+    command = ["prompt", "compare", "short.txt", "long.txt", "--cases", "cases.csv"]
+    command += ["--evaluate", "scorer:score", "--name", "edited"]
+    assert "40 trials run, 0 on record" in call(*command).err
+    assert "40 on record before, scored by the same source of score" in call(*command).err
+    sys.modules.pop("scorer")
+    (place / "scorer.py").write_text(SCORER.replace(" > int", " < int"))
+    shutil.rmtree(place / "__pycache__", ignore_errors=True)
+    linecache.clearcache()
+    again = call(*command)
+    assert "40 trials run, 0 on record" in again.err
+    assert "worse" in again.out
+
+
+def test_a_failed_comparison_does_not_hide_the_one_before(call, record, place):
+    """A newer experiment without a score has no verdict: the alias is moved on the older one."""
+    (place / "repaired").touch()
+    command = ["prompt", "compare", "short.txt", "long.txt", "--cases"]
+    rest = ["--evaluate", "scorer:score", "--name", "kept"]
+    call(*command, "cases.csv", *rest)
+    (place / "bad.csv").write_text("id,question,least\nx,what,NaN!\n")
+    with pytest.raises(ValueError, match="NaN!"):
+        call(*command, "bad.csv", *rest)
+    record.alias_prompt("kept@1", "production", because="the first one")
+    assert call("prompt", "promote", "kept@2").code == 0
+
+
+def test_a_missing_text_is_called_so(call, place):
+    """What is no file and no prompt is refused as both, with what to give."""
+    command = ["prompt", "compare", "short.txt", "gone.txt", "--cases", "cases.csv"]
+    refused = call(*command, "--evaluate", "scorer:score")
+    assert refused.code == 2
+    assert "'gone.txt' is no file in" in refused.err
+    assert "give a text file, or NAME@VERSION" in refused.err
 
 
 @pytest.mark.parametrize(

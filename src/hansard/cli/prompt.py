@@ -15,6 +15,8 @@ import typer
 from hansard.agents.prompts import evolve as evolving
 from hansard.agents.prompts import importing, store
 from hansard.agents.prompts.store import Draft, Move
+from hansard.agents.steps.tools import source_digest
+from hansard.bus.errors import NotFound
 from hansard.bus.os_user import OS_USER
 from hansard.cli import compare as compared
 from hansard.cli import output
@@ -528,7 +530,8 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
 
     Each case is evaluated under both: a pair of runs of an experiment, which is named after the
     prompts, the cases and the function. More is better. The report is that of 'hansard compare'.
-    Run again, only what has no score is evaluated.
+    Run again, only what has no score is evaluated. A function whose source was edited is another
+    function: each case is evaluated with it.
     """
     rows = _cases(cases, column)
     function = named(evaluate, "--evaluate")
@@ -539,7 +542,8 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
         if first == second:
             fact = f"{baseline} and {candidate} are both {first}"
             raise BadValue("compare", fact, "give two different texts")
-        key = digest(canonical([first, second, rows, evaluate, metric]))
+        source = source_digest(function)
+        key = digest(canonical([first, second, rows, evaluate, metric, source]))
         experiment = f"{first} or {second} on {cases.stem} {key[:8]}"
         comparison = Comparison(
             experiment=experiment,
@@ -556,6 +560,8 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
             known = comparison.run(record)
             found = record.compare(experiment, baseline=first)
     run = f"{counted(2 * len(rows) - known, 'trial')} run, {known:,} on record before"
+    if known:
+        run += f", scored by the same source of {evaluate.partition(':')[2]}"
     chosen = [
         f"{baseline} is {first}, the baseline; {candidate} is {second}",
         f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",
@@ -596,7 +602,11 @@ def _version(record: Any, given: str, prompt: str, by: str) -> str:
     """The version that a file or a reference names; a file's text is added where it is new."""
     if Path(given).is_file():
         return f"{prompt}@{record.add_prompt(prompt, _text(Path(given)), by=by)}"
-    return str(record.prompt(given).reference)
+    try:
+        return str(record.prompt(given).reference)
+    except NotFound as error:
+        fact = f"{given!r:.80} is no file in {Path.cwd()}, and no prompt of that name is on record"
+        raise BadValue("compare", fact, "give a text file, or NAME@VERSION") from error
 
 
 @app.command("import")

@@ -57,7 +57,6 @@ JOIN arms AS b ON b.experiment = a.experiment
 JOIN experiments AS e ON e.experiment = a.experiment
 WHERE a.prompt = $1 AND b.prompt = $2 AND ($3 IS NULL OR a.experiment = $3)
 ORDER BY e.registered_position DESC, a.number, b.number
-LIMIT 1
 """
 _VERDICT = """
 SELECT metric, verdict, difference, low, high, tasks
@@ -395,7 +394,8 @@ async def diff(workspace: Workspace, before: str, after: str | None) -> PromptDi
 def evidence(
     reader: Reader, name: str, version: int, standing: int, experiment: str | None
 ) -> PromptEvidence:
-    """What the newest experiment says that has both versions as arms, or the one that is named.
+    """Return the verdict of the newest experiment that has both versions as arms and runs of both
+    judged, or of the one that is named.
 
     Raises Refused where there is none.
     """
@@ -409,15 +409,16 @@ def evidence(
             "does and have runs of it judged, or say because= (--because) why it is moved"
         )
         raise Refused(message)
-    [pair] = found
-    told = reader.rows(_VERDICT, [pair["experiment"], pair["baseline"], pair["arm"]])
-    if not told:
-        message = (
-            f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
-            f"{pair['baseline']!r} yet: have them judged, or say because= (--because)"
-        )
-        raise Refused(message)
-    return PromptEvidence(**pair, **told[0])
+    for pair in found:
+        rows = reader.rows(_VERDICT, [pair["experiment"], pair["baseline"], pair["arm"]])
+        if rows:
+            return PromptEvidence(**pair, **rows[0])
+    pair = found[0]
+    message = (
+        f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
+        f"{pair['baseline']!r} yet: have them judged, or say because= (--because)"
+    )
+    raise Refused(message)
 
 
 def demand_better(found: PromptEvidence) -> None:
