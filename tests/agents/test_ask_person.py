@@ -38,14 +38,14 @@ async def _write(record: Any, files: Files, *, mended: bool = False, **options: 
         if mended:
 
             @session.tool()
-            async def write(text: str) -> str:
+            async def write(text: str) -> Any:
                 files.path = "reports"
                 return await files.put(text)
 
         else:
 
             @session.tool()
-            async def write(text: str) -> str:
+            async def write(text: str) -> Any:
                 return await files.put(text)
 
         return await write("what was found")

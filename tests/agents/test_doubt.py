@@ -1,9 +1,12 @@
 """Doubt: an effect that may have happened is never repeated without somebody's word."""
 
+from typing import Any
+
 import pytest
 
 import hansard
 from hansard import DID_NOT_HAPPEN, Happened, Verdict
+from hansard.errors import ResultMismatch
 from tests.agents.twins import Lab, twins
 
 pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
@@ -36,7 +39,7 @@ async def _send(record, world, effects="once", **options):
     async with record.run(run="r", **options) as session:
 
         @session.tool(effects=effects)
-        async def send(to: str) -> str:
+        async def send(to: str) -> Any:
             return await world.send(to)
 
         return await send("bob")
@@ -144,6 +147,51 @@ async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, e
         with pytest.raises(hansard.BadValue):
             await record.settle("r", "1", "happened", result=object())
         assert await record.commits("r") == before
+
+
+@twins
+async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
+    """The next start stops with fact, value and remedy; another result can be given then, and no
+    more once the agent went on. A policy's answer is checked before it is recorded.
+    """
+
+    async def start(record, run="r", **options) -> int:
+        async with record.run(run=run, **options) as session:
+
+            @session.tool()
+            async def count(of: str) -> int:
+                raise TimeoutError
+
+            @session.tool(effects="pure")
+            async def double(number: int) -> int:
+                return 2 * number
+
+            return await double(await count("invoices"))
+
+    async with lab.connect() as record:
+        with pytest.raises(TimeoutError):
+            await start(record)
+        await record.settle("r", "1", "happened", result="20")
+        for _ in range(2):
+            with pytest.raises(ResultMismatch) as mismatch:
+                await start(record)
+        assert mismatch.value.fact == "Expected `int`, got `str`"
+        assert "hansard" in mismatch.value.remedy
+        assert "run settle r ada#1 --happened RESULT" in mismatch.value.remedy
+        await record.settle("r", "1", "happened", result=20)
+        assert await start(record) == 40
+        with pytest.raises(hansard.errors.Refused, match="went on"):
+            await record.settle("r", "1", "happened", result=30)
+
+        with pytest.raises(TimeoutError):
+            await start(record, "q")
+        commits = len(await record.commits("q"))
+        with pytest.raises(ResultMismatch):
+            await start(record, "q", settle=lambda _: Happened("20"))
+        state = await record.state("q")
+        assert state.agent("ada").steps[1].verdict is None
+        assert len(await record.commits("q")) > commits
+        assert await start(record, "q", settle=lambda _: Happened(20)) == 40
 
 
 @twins

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard.errors import InDoubt
 from tests.cli.support import Call
 from tests.faults import _warm
 
@@ -251,6 +252,44 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert frames(error) == ["fails", "wrong"]
     monkeypatch.setenv("HANSARD_DEBUG", "1")
     assert "execute" in frames(fails(tmp_path))
+
+
+def test_a_doubt_is_settled_before_the_run_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The last line of an error that leaves a call in doubt, and of the InDoubt of the next start,
+    says to settle first.
+    """
+    monkeypatch.setattr(sys, "argv", ["pay.py"])
+
+    @hansard.tool
+    def pay() -> None:
+        raise asyncio.CancelledError if cancelled else LookupError("no such account")
+
+    def start(run: str) -> BaseException:
+        with (
+            pytest.raises((LookupError, InDoubt, asyncio.CancelledError)) as caught,
+            hansard.connect(data_dir=tmp_path) as record,
+            record.run("w", run=run, agent="bob", role="r"),
+        ):
+            pay()
+        return caught.value
+
+    resume = "hansard run resume r1 -- python pay.py"
+    cancelled = False
+    [note] = start("r1").__notes__
+    assert "A call is in doubt; settle it first: hansard " in note
+    settle = "run settle r1 bob#1 --happened RESULT or --did-not-happen"
+    assert note.endswith(f"{settle}\nThen resume it: {resume}")
+    error = start("r1")
+    assert isinstance(error, InDoubt)
+    assert error.__notes__[-1].endswith(f"Settle bob#1 first, as above; then resume it: {resume}")
+    cancelled = True
+    start("r2")
+    error = start("r2")
+    assert isinstance(error, InDoubt)
+    assert "(CancelledError)" in str(error)
+    assert "CancelledError: )" not in str(error)
 
 
 def test_the_current_session_is_found(tmp_path: Path):

@@ -206,7 +206,7 @@ class InDoubt(NeedsSettling):
     """An intent without a known outcome: its effect may or may not have happened."""
 
     def __init__(self, address: RunAddress, step: Step) -> None:
-        why = f" ({step.error.type}: {step.error.message})" if step.error else ""
+        why = f" ({step.error.text})" if step.error else ""
         items = f", after {counted(len(step.items), 'item')}" if step.items else ""
         super().__init__(
             f"step {step.number} ({step.tool}) is {step.status.value}{why}{items}: whether its "
@@ -267,7 +267,8 @@ class ResultNotRecordable(NeedsSettling):
 
 
 class ResultMismatch(NeedsSettling, BadValue):
-    """A recorded result cannot be made again by the classes that there are now; nothing ran.
+    """A recorded result cannot be made again by the classes that there are now, or the one that
+    settles a step does not fit its tool's return type; nothing ran.
 
     Attributes:
         where: The place in the result: `result.lines[0]`.
@@ -276,14 +277,16 @@ class ResultMismatch(NeedsSettling, BadValue):
     """
 
     def __init__(self, address: RunAddress, step: Step, why: BadValue) -> None:
-        super().__init__(
-            f"the recorded result of step {address.agent}#{step.number} ({step.tool}) in run "
-            f"{address.run} cannot be made again by the classes that there are now: {why.where}: "
-            f"{why.fact}; {why.remedy}, or change version= of {step.tool} to run it again",
-            address,
-            step,
+        which = f"step {address.agent}#{step.number} ({step.tool}) in run {address.run}"
+        remedy = f"{why.remedy}, or change version= of {step.tool} to run it again"
+        what = (
+            f"the recorded result of {which} cannot be made again by the classes that there are now"
         )
-        self.where, self.fact, self.remedy = why.where, why.fact, why.remedy
+        if step.verdict == "happened":
+            remedy = f"give one that fits: {address.settle(step.number, '--happened RESULT')}"
+            what = f"the result that settles {which} does not fit the tool's return type"
+        super().__init__(f"{what}: {why.where}: {why.fact}; {remedy}", address, step)
+        self.where, self.fact, self.remedy = why.where, why.fact, remedy
 
 
 def doubt(address: RunAddress, step: Step) -> NeedsSettling:

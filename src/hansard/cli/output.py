@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from hansard.domain.steps import Failure, Step
+    from hansard.domain.steps import Step
     from hansard.inspect.payloads import Payloads
 
 T = TypeVar("T")
@@ -506,15 +506,10 @@ def _fields(record: msgspec.Struct) -> dict[str, Any]:
     return {**tag, **{told: getattr(record, name) for told, name in names}}
 
 
-def failure_text(error: Failure) -> str:
-    """A recorded error in one line."""
-    return f"{error.type}: {error.message}" if error.message else error.type
-
-
 def result_preview(step: Step, result: Any, most: int | None = PREVIEW_CHARACTERS) -> str:
     """What came of a step, in one line."""
     if step.error is not None:
-        why = failure_text(step.error)
+        why = step.error.text
         return cut(f"rule {step.rule!r}: {step.error.message}" if step.rule else why, most)
     if step.status.value != "completed":
         return ""

@@ -59,6 +59,10 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
 
     Filters combine with AND.
 
+    A call is in doubt if nobody knows whether its effect happened: it has no outcome on record (its
+    process was killed, or still works), or an error that leaves this open and that its agent did
+    not handle.
+
     When a run began is the time that its source claims for an imported run, shown with
     (occurred_at), else the log's. Where the source gives no time, none is shown, and --since and
     --until leave the run out.

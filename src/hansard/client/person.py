@@ -142,7 +142,7 @@ def told(step: UnsettledStep) -> list[str]:
     if step.now:
         lines.append(f"  now     {step.now:.{SHOWN_MAX}}")
     if step.error is not None:
-        lines.append(f"  error   {step.error.type}: {step.error.message:.{SHOWN_MAX}}")
+        lines.append(f"  error   {step.error.text:.{SHOWN_MAX}}")
     if step.items:
         lines.append(f"  items   {len(step.items):,} came before that")
     lines.append(f"  source  {_source(step)}")

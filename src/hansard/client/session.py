@@ -46,7 +46,7 @@ from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.board.transaction import TransactedFlows
 from hansard.agents.board.twins import AsyncBoard, Board
 from hansard.agents.callables import is_async_generator_function
-from hansard.agents.errors import NotBegun, SessionEnded, ToolError
+from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.flow import (
     AsyncDrive,
@@ -102,6 +102,7 @@ from hansard.domain.experience.kept import (
 from hansard.domain.label import Label, join
 from hansard.domain.redaction import check_names
 from hansard.domain.snapshot import Snapshot
+from hansard.domain.steps import Effects
 from hansard.domain.values import Secret, recordable
 from hansard.inspect import snapshots
 from hansard.inspect.experience import learned
@@ -196,7 +197,11 @@ class _Session(Brief):
     def _explain(self, error: BaseException | None) -> None:
         """Make the exception that ends the session's block readable."""
         if error is not None and error.__traceback__ is not None and not self.mode.reads_only:
-            explain(error, self.run, self._last_step())
+            explain(error, self.run, self._last_step(), self._settle_first())
+
+    def _settle_first(self) -> str:
+        """Return the command that settles the first call in doubt; empty for none."""
+        return ""
 
     def _last_step(self) -> str:
         """Name the agent's last step for people."""
@@ -1149,6 +1154,16 @@ class Trusted(_Session):
             return super()._last_step()
         number = max(steps)
         return f"{self.agent}#{number} ({steps[number].tool})"
+
+    def _settle_first(self) -> str:
+        steps = (
+            s for s in self.engine.ledger.state.in_doubt if s.effects is not Effects.IDEMPOTENT
+        )
+        first = next(steps, None)
+        if first is None:
+            return ""
+        address: RunAddress = self.engine.outcomes.address
+        return address.settle(first.number, "--happened RESULT", "--did-not-happen")
 
     @property
     def saved(self) -> Saved:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hansard.agents.errors import NeedsSettling, ResultMismatch
 from hansard.client.options import INTERACTIVE, program_name
 from hansard.domain.errors import HansardError
 
@@ -29,17 +30,25 @@ def show_own_frames(*, shown: bool) -> None:
     _shown = shown
 
 
-def explain(error: BaseException, run: str, step: str) -> None:
-    """Add a note to an exception that ends a session: the run, its last step, and the command that
-    resumes it. Hide the frames of this package, unless the exception is a fault of it.
+def explain(error: BaseException, run: str, step: str, settle: str = "") -> None:
+    """Add a note to an exception that ends a session: the run, its last step, what to settle first,
+    and the command that resumes it. Hide the frames of this package, unless the exception is a
+    fault of it.
 
     Args:
         error: The exception.
         run: The run's id.
         step: The agent's last step, as a person reads it (`bob#8, pay`).
+        settle: The command that settles the first call in doubt; empty for none.
     """
     resume = f"hansard run resume {shlex.quote(run)} -- {_command()}"
-    note = f"this ended run {run} after {step}. Resume it: {resume}"
+    if isinstance(error, NeedsSettling) and not isinstance(error, ResultMismatch):
+        how = f"Settle {error.agent}#{error.step.number} first, as above; then resume it: {resume}"
+    elif settle:
+        how = f"A call is in doubt; settle it first: {settle}\nThen resume it: {resume}"
+    else:
+        how = f"Resume it: {resume}"
+    note = f"this ended run {run} after {step}. {how}"
     if not any(each.startswith(_NOTE) for each in getattr(error, "__notes__", ())):
         error.add_note(f"{_NOTE}{note}")
     _hide(error)

@@ -32,9 +32,11 @@ from hansard.domain.steps import (
     StepInDoubt,
     StepRequested,
     StepSettled,
+    StepStatus,
     StepWithheld,
     StepYielded,
     ToolDeclared,
+    Verdict,
 )
 
 
@@ -345,6 +347,36 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
         """Intents without a known outcome."""
         return [step for step in self.steps.values() if step.is_open]
 
+    @property
+    def in_doubt(self) -> list[Step]:
+        """Calls whose effect may or may not have happened, which a resumed session may not repeat
+        unless they are idempotent. A failed call after which the agent went on is none: its error
+        was its result.
+        """
+        found = [step for step in self.steps.values() if step.is_in_doubt]
+        if all(step.is_open for step in found):
+            return found
+        followed = self._followed()
+        return [step for step in found if step.is_open or step.number not in followed]
+
+    def _followed(self) -> set[int]:
+        """Return the numbers of the steps after which the agent went on."""
+        found = {number for step in self.steps.values() for number in step.after}
+        for noted in self.facts:
+            found.update(getattr(noted.fact, "after", ()))
+            if isinstance(noted.fact, MessageAdded) and noted.fact.step is not None:
+                found.add(noted.fact.step)
+        return found
+
+    def check_correction(self, step: Step) -> None:
+        """Raise Refused where the agent went on from a settled result, which then stays."""
+        if step.number in self._followed():
+            message = (
+                f"step {step.number} ({step.tool}) is settled, and the agent went on from its "
+                "result: fork the run before that to give another"
+            )
+            raise Refused(message)
+
 
 def window_of(facts: Iterable[StatedFact]) -> list[StatedFact]:
     """The context window that an agent's facts come to: its messages, and the summaries that stand
@@ -521,7 +553,16 @@ def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
     match command:
         case Tell():
             current = state.steps.get(command.event.step)
-            return (command.event,) if steps.check(current, command.event) else ()
+            if not steps.check(current, command.event):
+                return ()
+            if (
+                isinstance(command.event, StepSettled)
+                and command.event.verdict is Verdict.HAPPENED
+                and current is not None
+                and current.status is StepStatus.COMPLETED
+            ):
+                state.check_correction(current)
+            return (command.event,)
         case Note():
             return () if command.fact.fingerprint in state.known else (command.fact,)
         case Declare():

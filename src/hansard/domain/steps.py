@@ -54,6 +54,10 @@ class Withheld(StrEnum):
     REFUSED = "refused"
 
 
+ANSWERS = frozenset({"ToolErrorResult", "ErrorAnswer", "NotCalled"})
+"""Names of the errors of `hansard.integrations.mcp` that carry a server's answer."""
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """An exception as it is recorded: its class's name, its text, its arguments and attributes.
 
@@ -78,6 +82,16 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     exceptions: tuple[Failure, ...] = ()
     cause: Failure | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The class's name and the text, where there is one."""
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a remote tool answered with this error, so that the call had its outcome."""
+        return self.type in ANSWERS and self.module.startswith("hansard.")
 
 
 @event("tool.declared.v1")
@@ -447,11 +461,25 @@ class Step(Brief, msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.status in (StepStatus.REQUESTED, StepStatus.IN_DOUBT)
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether its effect may or may not have happened.
+
+        An error that does not exclude the effect leaves it open too, unless the remote tool
+        answered with that error, or the agent went on after it (`AgentState.in_doubt`).
+        """
+        if not self.is_of_world or self.withheld is not None:
+            return False
+        if self.status is StepStatus.FAILED:  # an idempotent call that failed simply runs again
+            is_answer = self.error is not None and self.error.is_answer
+            return not self.safe and not is_answer and self.effects is not Effects.IDEMPOTENT
+        return self.is_open
+
+    @property
     def may_have_happened(self) -> bool:
         """Whether its effect happened in this run, or nobody knows that it did not."""
         if not self.is_of_world or self.withheld is not None or self.reused_from is not None:
             return False
-        if self.status is StepStatus.FAILED:  # an idempotent call that failed simply runs again
+        if self.status is StepStatus.FAILED:
             return not self.safe and self.effects is not Effects.IDEMPOTENT
         return self.is_open or self.status is StepStatus.COMPLETED
 
@@ -655,7 +683,10 @@ def _check_settlement(step: Step, event: StepSettled) -> bool:
     doubtful = event.verdict in (Verdict.HAPPENED, Verdict.DID_NOT_HAPPEN)
     if step.verdict is event.verdict and step.digest == (event.digest or step.digest):
         return False
-    if doubtful and not (step.is_open or (step.status is StepStatus.FAILED and not step.safe)):
+    corrects = step.verdict is Verdict.HAPPENED and event.verdict is Verdict.HAPPENED
+    if doubtful and not (
+        corrects or step.is_open or (step.status is StepStatus.FAILED and not step.safe)
+    ):
         message = (
             f"step {step.number} ({step.tool}) is {step.status}, not in doubt: "
             "only --reuse or --run-again can be said of it"

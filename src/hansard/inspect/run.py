@@ -17,7 +17,7 @@ from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.run import RunAssigned, RunForked, RunScored
 from hansard.domain.snapshot import Snapshot
-from hansard.domain.steps import Failure
+from hansard.domain.steps import Failure, Step
 from hansard.inspect import snapshots
 from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
@@ -228,6 +228,12 @@ def _run(view: RunView, history: list[Stored]) -> RunState:
     )
 
 
+def _open(state: AgentState) -> list[Step]:
+    """Return the steps without a known outcome: intents alone, and calls in doubt."""
+    in_doubt = {step.number for step in state.in_doubt}
+    return [step for step in state.steps.values() if step.is_open or step.number in in_doubt]
+
+
 def _agent(run: str, name: str, state: AgentState) -> RunAgent:
     return RunAgent(
         run=run,
@@ -247,7 +253,7 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
                 arguments=step.arguments,
                 error=step.error,
             )
-            for step in state.open_steps
+            for step in _open(state)
         ],
         checkpoints={name: saved.data for name, saved in state.checkpoints.items()},
         decisions=state.decisions,

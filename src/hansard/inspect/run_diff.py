@@ -288,7 +288,7 @@ def _cost(name: str, side: Side) -> ComparedRun:
         run=side.run,
         forked_from=forked.parent if forked is not None else None,
         status=side.life.status.value,
-        error=f"{error.type}: {error.message}" if error is not None else None,
+        error=error.text if error is not None else None,
         scores=side.life.scores,
         steps=len(steps),
         statuses=dict(Counter(step.status.value for step in steps)),

@@ -23,10 +23,12 @@ AT_ONCE_MAX = 10
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """A run in short. What its agents did is None where that could not be read, and `problem` says
-    why. `began` and `last` are as in `hansard run show`: a time and its clock, null where the
-    source of an import gives no time. `gone` are those at work whose process has
-    ended, as far as that is known.
+    """A run in short.
+
+    A call with effects is in doubt until its outcome is on record, also while it is under way.
+    What its agents did is None where that could not be read, and `problem` says why. `began` and
+    `last` are as in `hansard run show`: a time and its clock, null where the source of an import
+    gives no time. `gone` are those at work whose process has ended, as far as that is known.
     """
 
     run: str
@@ -123,18 +125,14 @@ async def _run(workspace: Workspace, life: RunLife) -> Run:
     )
     try:
         commits = await workspace.states.history(life.run)
-        steps = [
-            step
-            for agent in commits_by_agent(commits).values()
-            for step in fold_agent(agent).steps.values()
-        ]
+        states = [fold_agent(agent) for agent in commits_by_agent(commits).values()]
     except HansardError as error:
         made.problem = life.problem or str(error)
         return made
-    made.steps = len(steps)
-    statuses = Counter(step.status for step in steps)
-    made.open_steps = sum(step.is_open for step in steps)
-    made.in_doubt_steps = statuses[StepStatus.IN_DOUBT]
+    statuses = Counter(step.status for state in states for step in state.steps.values())
+    made.steps = statuses.total()
+    made.open_steps = sum(len(state.open_steps) for state in states)
+    made.in_doubt_steps = sum(len(state.in_doubt) for state in states)
     made.failed_steps = statuses[StepStatus.FAILED]
     made.last, made.position = last(own(life.run, commits)).time, commits[-1].position
     return made

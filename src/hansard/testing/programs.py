@@ -407,7 +407,7 @@ def _call(memory: Memory, agent: str, step: Step, version: int) -> Call:
         return values.revive(run_fetch(unpack(raw), memory.blobs.at_hand))
 
     before = step.outcome_version is not None and step.outcome_version <= version
-    error = f"{step.error.type}: {step.error.message}" if step.error is not None else None
+    error = step.error.text if step.error is not None else None
     if step.status is StepStatus.BLOCKED:
         error = step.rule
     return Call(

@@ -340,7 +340,7 @@ class JointSteps:
                 return engine.ledger.state.steps[call.number]
             return None
         call.step = step = yield from self._ended(step)
-        stands = step.status is StepStatus.COMPLETED or engine.raises_again(step, call.spec)
+        stands = step.status is StepStatus.COMPLETED or engine.raises_again(step)
         if stands or engine.settings.mode.reads_only:
             return (yield from engine.plan(call))
         call.take_up(step)

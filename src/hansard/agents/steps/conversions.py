@@ -124,6 +124,36 @@ def of_returns(annotation: Any) -> Any:
     return simple
 
 
+def of_plain(annotation: Any) -> Any:
+    """Return what a settled result of a tool without records must be; None where nothing tells."""
+    simple = simplified(annotation)
+    if simple is Any or is_rich(simple):
+        return None
+    try:
+        msgspec.json.Decoder(simple, dec_hook=_made)
+    except (TypeError, ValueError, NameError):
+        return None
+    return simple
+
+
+def check_settled(value: Any, annotation: Any) -> None:
+    """Raise BadValue for a settled result that is none of its tool's annotation."""
+    try:
+        msgspec.convert(value, annotation, dec_hook=_instance)
+    except TypeError:  # a class that isinstance() does not take
+        return
+    except msgspec.ValidationError as error:
+        fact, _, path = str(error).partition(" - at `$")
+        raise BadValue(f"result{path.rstrip('`')}", fact, "give another") from error
+
+
+def _instance(kind: type, value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
+    message = f"Expected `{kind.__name__}`, got `{type(value).__name__}`"
+    raise msgspec.ValidationError(message)
+
+
 def check(tool: str, where: str, annotation: Any) -> None:
     """Raise ToolError for an annotation of what can never be recorded."""
     why = _cannot(annotation, result=where == "result", seen=())

@@ -16,12 +16,14 @@ from hansard.agents.errors import (
     EARLIER_STEP_CHANGED,
     Diverged,
     NeedsSettling,
+    ResultMismatch,
     ShadowedEffect,
     doubt,
 )
 from hansard.agents.flow import Body, Flow
 from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
+from hansard.agents.steps.conversions import check_settled
 from hansard.agents.steps.failures import failure, failure_digest
 from hansard.agents.steps.recorder import UNTOUCHED, Call, StepRecorder, UnsettledStep
 from hansard.agents.steps.scope import Scope
@@ -30,7 +32,7 @@ from hansard.agents.steps.tools import DidNotHappen, Happened
 from hansard.bus.errors import NotFound
 from hansard.domain import values
 from hansard.domain.agent import Tell, initial
-from hansard.domain.errors import Corrupt
+from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload.parts import MARK
 from hansard.domain.refusal import Refuse
@@ -108,7 +110,8 @@ class DoubtSettler:
         """A policy's word on a doubt, or the error that asks a person."""
         step = yield from self._whole(step)
         said, why = yield from self._policy(call, step)
-        return (yield from self._believe(step, said, _named("policy", self.settings.settle), why))
+        by = _named("policy", self.settings.settle)
+        return (yield from self._believe(call, step, said, by, why))
 
     def _policy(self, call: Call, step: Step, now: str = "") -> Flow[tuple[Any, str]]:
         """What the session's policy says of a step, if it has one; it is not asked where the role
@@ -150,9 +153,12 @@ class DoubtSettler:
             defined=call.spec.defined,
         )
 
-    def _believe(self, step: Step, said: Any, by: str, why: str = "") -> Flow[Step | None]:
+    def _believe(
+        self, call: Call, step: Step, said: Any, by: str, why: str = ""
+    ) -> Flow[Step | None]:
         match said:
             case Happened(result):
+                self._check(call, step, result)
                 yield from self._settled(step, Verdict.HAPPENED, by, result)
                 return self.ledger.state.steps[step.number]
             case DidNotHappen():
@@ -160,6 +166,15 @@ class DoubtSettler:
                 return None
             case _:
                 raise _because(doubt(self.outcomes.address, step), why)
+
+    def _check(self, call: Call, step: Step, result: Any) -> None:
+        """Raise ResultMismatch for a result that is not of the tool's return type."""
+        if call.spec.settles is not None:
+            try:
+                check_settled(result, call.spec.settles)
+            except BadValue as error:
+                settled = msgspec.structs.replace(step, verdict=Verdict.HAPPENED)
+                raise ResultMismatch(self.outcomes.address, settled, error) from error
 
     def ask_world(self, call: Call, step: Step) -> Flow[Step | None]:
         """Let a reconciling tool look; an error of its own leaves the step in doubt."""
@@ -176,7 +191,7 @@ class DoubtSettler:
             unknown = doubt(self.outcomes.address, step)
             unknown.add_note(f"asking the world raised {type(error).__name__}: {error}")
             raise unknown from error
-        return (yield from self._believe(step, said, _named("reconcile", ask)))
+        return (yield from self._believe(call, step, said, _named("reconcile", ask)))
 
     def adopt(self, call: Call, old: Step) -> Flow[None]:
         """Put an outcome that is on record elsewhere on record here."""

@@ -24,7 +24,7 @@ from hansard.agents.errors import (
 from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
-from hansard.agents.steps.conversions import from_plain
+from hansard.agents.steps.conversions import check_settled, from_plain
 from hansard.agents.steps.doubt import DoubtSettler
 from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.failures import raised
@@ -46,7 +46,7 @@ from hansard.domain.label import parse
 from hansard.domain.payload import references
 from hansard.domain.payload.parts import MARK, Away, at_hand
 from hansard.domain.prompt import texts_in, uses
-from hansard.domain.steps import Effects, Step, StepStatus, ToolDeclared, Withheld
+from hansard.domain.steps import Effects, Step, StepStatus, ToolDeclared, Verdict, Withheld
 
 
 class StepEngine(Gated):
@@ -187,7 +187,7 @@ class StepEngine(Gated):
         """
         step = call.step
         if step is None or step.status is not StepStatus.COMPLETED:
-            if step is not None and self.raises_again(step, call.spec):
+            if step is not None and self.raises_again(step):
                 self.ledger.advance(call.place.scope, step)
                 raise raised(step, call.spec)
             return False, None
@@ -203,7 +203,12 @@ class StepEngine(Gated):
             return False, None
         else:
             plain = values.decode(raw)
-        is_as_it_was = call.spec.returns is None and not step.inexact and b'"$' not in raw
+        is_as_it_was = (
+            call.spec.returns is None
+            and not step.inexact
+            and b'"$' not in raw
+            and step.verdict is not Verdict.HAPPENED
+        )
         try:
             value = plain if is_as_it_was else self._made_again(call.spec, step, plain)
         except ResultMismatch:
@@ -212,14 +217,14 @@ class StepEngine(Gated):
         self.ledger.advance(call.place.scope, step)
         return True, self._given(call.spec, value)
 
-    def raises_again(self, step: Step, spec: ToolSpec) -> bool:
+    def raises_again(self, step: Step) -> bool:
         """Return whether a recorded refusal or failure is raised again, and nothing runs."""
         if step.status is StepStatus.BLOCKED:
             return self.settings.mode.reads_only
         return step.status is StepStatus.FAILED and (
             self.settings.mode.reads_only
             or self.ledger.went_on(step)
-            or (step.error is not None and step.error.type in spec.final_errors)
+            or (step.error is not None and step.error.is_answer)
         )
 
     def _made_again(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
@@ -230,11 +235,14 @@ class StepEngine(Gated):
     def result_of(self, spec: ToolSpec, step: Step, plain: values.Plain) -> Any:
         """A recorded result, or item of one, as its caller is given it. Raises ResultMismatch."""
         try:
-            return from_plain(plain, spec.returns)
+            value = from_plain(plain, spec.returns)
+            if step.verdict is Verdict.HAPPENED and spec.settles is not None:
+                check_settled(value, spec.settles)
         except BadValue as error:
             if step.inexact:  # it was never what the annotation says
                 return values.revive(plain)
             raise ResultMismatch(self.outcomes.address, step, error) from error
+        return value
 
     def _given(self, spec: ToolSpec, value: Any) -> Any:
         if spec.gives:
@@ -307,7 +315,7 @@ class StepEngine(Gated):
             if step.version <= self.ledger.inherited:
                 yield from self.ask_rules(call)
             return step
-        if self.raises_again(step, call.spec):
+        if self.raises_again(step):
             return step
         if self.settings.mode.reads_only:
             if step.is_open:
@@ -323,7 +331,7 @@ class StepEngine(Gated):
             return self.ledger.state.steps[call.number]
         call.take_up(step)
         settled: Step | None = None
-        if step.is_open or (step.status is StepStatus.FAILED and not step.safe):
+        if step.is_in_doubt:
             if call.effects is Effects.RECONCILE:
                 settled = yield from self.doubts.ask_world(call, step)
             elif call.effects is Effects.ONCE:

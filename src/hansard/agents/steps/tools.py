@@ -64,8 +64,6 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         safe_errors: Say that the effect surely did not happen.
         doubtful_errors: Leave open whether it did.
         raises: Classes that recorded errors are made of, where their modules do not tell.
-        final_errors: Names of classes whose recorded errors were passed on at once, so that they
-            are raised again even where nothing follows them on record.
         reconcile: Asks the world whether a call happened.
         shadow: Stands in for the tool in a fork.
         key_argument: The parameter that gets the idempotency key.
@@ -76,6 +74,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         signature: The function's parameters.
         defaults: The declared defaults, as they would be recorded, by the parameter's name.
         returns: What results are converted to; None for as they are.
+        settles: The type of a settled result that is not converted; None where nothing tells.
         prompts: Versions of prompts that its caller says it is given, besides those in sight.
         reuse: Which answers of earlier runs its calls may be given; None for none.
     """
@@ -92,7 +91,6 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     safe_errors: tuple[type[BaseException], ...] = ()
     doubtful_errors: tuple[type[BaseException], ...] = ()
     raises: tuple[type[BaseException], ...] = ()
-    final_errors: tuple[str, ...] = ()
     reconcile: Callable[..., Any] | None = None
     shadow: Callable[..., Any] | None = None
     key_argument: str | None = None
@@ -105,6 +103,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     signature: inspect.Signature
     defaults: Mapping[str, Any] = {}
     returns: Any = None
+    settles: Any = None
     prompts: tuple[PromptUse, ...] = ()
     reuse: Reuse | None = None
 
@@ -317,7 +316,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
             message = f"{field}={options[field]!r} of {name}: give a text"
             raise ToolError(message)
     signature = callables.signature(function, name)
-    returns = _annotated(function, name, signature, options.get("key_argument"))
+    returns, settles = _annotated(function, name, signature, options.get("key_argument"))
     declared = ToolSpec(
         function=function,
         name=name,
@@ -329,6 +328,7 @@ def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> To
         signature=signature,
         defaults=_defaults(signature),
         returns=returns,
+        settles=settles,
         placeholders=hides,
         **options,
     )
@@ -406,9 +406,9 @@ def _by_its_flow() -> None:
 
 def _annotated(
     function: Any, name: str, signature: inspect.Signature, key_argument: str | None
-) -> Any:
-    """What results (of a stream, items) are converted to, None for as they are. Raises ToolError
-    for annotations of what can never be recorded.
+) -> tuple[Any, Any]:
+    """Return what results (of a stream, items) are converted to, None for as they are, and the type
+    of a settled result. Raises ToolError for annotations of what can never be recorded.
     """
     hints = callables.hints(function, callables.around())
     returns = conversions.result_of(hints.pop("return", Any))
@@ -417,7 +417,8 @@ def _annotated(
     hints.pop(key_argument or "", None)
     conversions.check_parameters(name, signature, hints)
     conversions.check(name, "result", returns)
-    return conversions.of_returns(returns)
+    settles = None if callables.is_stream(function) else conversions.of_plain(returns)
+    return conversions.of_returns(returns), settles
 
 
 def _gives(text: str, where: str) -> str:

@@ -401,7 +401,7 @@ def told_task(
         "given": msgspec.json.decode(task.given),
         "because": task.because,
         "result": msgspec.json.decode(task.result),
-        "error": f"{task.error.type}: {task.error.message}" if task.error else "",
+        "error": task.error.text if task.error else "",
     }
 
 

@@ -17,7 +17,7 @@ from hansard.cli.opening import reading_run
 from hansard.client.person import result_from
 from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus
-from hansard.domain.steps import Step, Verdict
+from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect.acknowledgements import Ended, Forked, Reopened, Settled
 
 app = noun()
@@ -211,10 +211,10 @@ async def _end(
 
 
 def _unsettled(view: RunView) -> Iterator[tuple[str, Step]]:
-    """The open steps that somebody may have to settle, each with its agent."""
+    """Yield the steps in doubt that do not simply run again, each with its agent."""
     for agent, state in view.agents.items():
-        for step in state.open_steps:
-            if step.effects.value in ("once", "reconcile"):
+        for step in state.in_doubt:
+            if step.effects is not Effects.IDEMPOTENT:
                 yield agent, step
 
 

@@ -79,7 +79,7 @@ def _people(found: Shown) -> Iterator[Part]:
         ("workflow", run.workflow),
         ("status", output.status_cell(run.status)),
         ("at work", _at_work(run)),
-        ("error", output.failure_text(run.error) if run.error is not None else None),
+        ("error", run.error.text if run.error is not None else None),
         ("program", run.program),
         ("conversation", run.conversation),
         ("assigned", _assigned(run)),
@@ -174,7 +174,7 @@ def _context(agent: RunAgent) -> str:
 
 
 def _why(step: OpenStep) -> str:
-    return output.failure_text(step.error) if step.error is not None else ""
+    return step.error.text if step.error is not None else ""
 
 
 AGENTS = (

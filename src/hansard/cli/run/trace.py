@@ -145,7 +145,7 @@ def _attempt_rows(
     for tried, version in told.attempts(agent.name, step):
         guides = row.under + ("│  " if row.holds else "   ")
         event = agent.events[version]
-        why = output.cut(output.failure_text(tried.error))
+        why = output.cut(tried.error.text)
         again = f", again after {output.duration(tried.retry_in_ms)}" if tried.retry_in_ms else ""
         yield _row(
             clock=event.time.clock.value,
@@ -220,9 +220,7 @@ def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
     yield ""
     yield indent + "  ".join(part for part in head if part)
     parts = [("arguments", output.preview(told.arguments, None))]
-    parts += [
-        (f"attempt {tried.attempt}", output.failure_text(tried.error)) for tried in step.attempts
-    ]
+    parts += [(f"attempt {tried.attempt}", tried.error.text) for tried in step.attempts]
     parts.append(("would do", plain_text(step.would)))
     parts.append(("result", output.result_preview(step, told.result, None)))
     for name, text in parts:

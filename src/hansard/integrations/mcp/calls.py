@@ -150,7 +150,6 @@ def forwarded(
         timeout_s=timeout_s,
         safe_errors=(NotCalled,),
         raises=(ToolErrorResult, ErrorAnswer, NotCalled, HttpRefused),
-        final_errors=("ToolErrorResult", "ErrorAnswer", "NotCalled"),
         signature=ANY_ARGUMENTS,
     )
 

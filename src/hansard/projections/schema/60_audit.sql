@@ -22,13 +22,38 @@ WHERE r.experiment <> ''
     AND (r.parent IS NULL OR r.run IN (SELECT a.run FROM assignments AS a));
 COMMENT ON VIEW trials IS 'One row per trial with its experiment''s plan.';
 
+-- In doubt as in `AgentState.in_doubt`: an open call, and a failed one whose error does not exclude its effect,
+-- is no remote tool's answer, and after which the agent did not go on.
 CREATE VIEW orphan_intents AS
+WITH failed AS (
+    SELECT s.*, o.run AS owner, o.stream, l.vector
+    FROM steps AS s
+    JOIN events AS o ON o.position = s.outcome_position AND o.version = s.outcome_version
+    LEFT JOIN lineage AS l ON l.run = s.run AND s.inherited
+    WHERE s.status = 'failed' AND s.effects IN ('once', 'reconcile') AND s.withheld IS NULL
+        AND coalesce(coalesce(o.lifted, o.data)->>'safe', 'false') = 'false'
+        AND NOT (s.error_type IN ('ToolErrorResult', 'ErrorAnswer', 'NotCalled')
+            AND starts_with(coalesce(coalesce(o.lifted, o.data)->>'$.error.module', ''), 'hansard.'))
+), doubtful AS (
+    SELECT f.* EXCLUDE (owner, stream, vector)
+    FROM failed AS f
+    WHERE NOT EXISTS (
+            FROM steps AS n WHERE n.run = f.run AND n.agent = f.agent AND list_contains(n.after, f.step))
+        AND NOT EXISTS (
+            FROM events AS e
+            WHERE e.agent = f.agent AND (e.run = f.run OR (e.run = f.owner AND e.stream = f.stream
+                    AND e.version <= (f.vector->>f.stream)::BIGINT))
+                AND e.known_as NOT LIKE 'step.%' AND e.position >= f.outcome_position
+                AND (list_contains(from_json(coalesce(e.lifted, e.data)->'after', '["BIGINT"]'), f.step)
+                    OR (e.known_as = 'message.added.v1'
+                        AND (coalesce(e.lifted, e.data)->>'step')::BIGINT = f.step)))
+)
 SELECT
     kind, run, agent, step, address_of(position, event_index) AS address,
     concat(steps_text(tool, agent, step), ', ', effects, ', was requested at ',
         moment_of(requested_at), CASE kind
-            WHEN 'in doubt' THEN concat(' and ended without telling whether it happened (',
-                concat_ws(': ', error_type, nullif(shown(error, 100), '')), '); nobody has settled it')
+            WHEN 'in doubt' THEN concat(if(status = 'failed', ' and failed, which leaves open whether it happened (',
+                ' and ended without telling whether it happened ('), concat_ws(': ', error_type, nullif(shown(error, 100), '')), '); nobody has settled it')
             WHEN 'ended' THEN concat(' and has no outcome, though ', if(run_status <> 'open',
                 concat('the run is ', run_status), concat('the agent left (', left_as, ')')))
             WHEN 'passed over' THEN concat(' in epoch ', asked_epoch, ' and has no outcome, though the agent went on in epoch ', epoch)
@@ -40,18 +65,19 @@ FROM (
         s.* EXCLUDE (kind), r.status AS run_status, a.outcome AS left_as, a.epoch,
         e.epoch AS asked_epoch, e.position, e.event_index, p.logged_at AS newest_at,
         CASE
-            WHEN s.status = 'in_doubt' THEN 'in doubt'
+            WHEN s.status <> 'requested' THEN 'in doubt'
             WHEN r.status <> 'open' OR a.outcome IS NOT NULL THEN 'ended'
             WHEN a.epoch > e.epoch THEN 'passed over'
             ELSE 'waiting'
         END AS kind
-    FROM steps AS s
+    FROM (
+        FROM steps WHERE status IN ('requested', 'in_doubt') UNION ALL FROM doubtful
+    ) AS s
     LEFT JOIN runs AS r ON r.run = s.run
     LEFT JOIN agents AS a ON a.run = s.run AND a.agent = s.agent AND a.role = s.role
     JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
     CROSS JOIN progress AS p
-    WHERE s.status IN ('requested', 'in_doubt')
-        AND NOT EXISTS (FROM lone_writes AS w WHERE w.cause = e.id)
+    WHERE NOT EXISTS (FROM lone_writes AS w WHERE w.cause = e.id)
 );
 COMMENT ON VIEW orphan_intents IS 'One row per intent without a known outcome: its effect may have happened.';
 

@@ -488,7 +488,7 @@ async def _resume(sessions: Sessions, asked: Resume) -> Answer:
         told["agents"] = {
             name: {
                 "steps": len(state.steps),
-                "in_doubt": [step.number for step in state.steps.values() if step.is_open],
+                "in_doubt": [step.number for step in state.in_doubt],
             }
             for name, state in view.agents.items()
         }
