@@ -145,12 +145,6 @@ def test_the_next_start_stops_at_the_same_calls(doubts: Audited):
             try:
                 with record.run("w", run=fork, agent="a") as session:
                     body(session)
-            except (
-                ValueError,
-                LookupError,
-                RuntimeError,
-                OSError,
-                hansard.errors.HansardError,
-            ) as raised:
+            except (*RAISED, HansardError) as raised:
                 error = raised
             assert isinstance(error, InDoubt) == is_in_doubt, (run, error)
