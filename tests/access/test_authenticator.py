@@ -100,8 +100,7 @@ async def test_a_valid_token_says_who_and_in_which_role(workspace):
         "writer",
         ada.id,
     )
-    assert who.actor_chain == ("ada",)
-    assert who.inbox == f"_INBOX_{ada.id}"
+    assert (who.actor_chain, who.inbox) == (("ada",), f"_INBOX_{ada.id}")
     left = who.expires - workspace.clock.now()
     assert timedelta(seconds=30) < left <= timedelta(seconds=60)
 

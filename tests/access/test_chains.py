@@ -59,8 +59,7 @@ async def test_a_token_says_for_whom(workspace: Workspace):
     ada, plain = await _issue(workspace, *CHAIN), await _issue(workspace)
     async with await Authenticator.open(workspace) as keeper:
         who = keeper.check(ada.token, "ada", "writer")
-        assert who.on_behalf_of == CHAIN
-        assert who.actor_chain == ("ada", "alice", "lead")
+        assert (who.on_behalf_of, who.actor_chain) == (CHAIN, ("ada", "alice", "lead"))
         assert (who.actor.agent, who.actor.on_behalf_of) == ("ada", who.actor_chain)
         assert keeper.check(plain.token, "ada", "writer").actor_chain == ("ada",)
         assert keeper.admits(who)
@@ -296,8 +295,7 @@ def test_the_tables_tell_for_whom(desk: Desk):
     )
     assert len(rows) == len(made)
     told = {row["principal"]: row for row in rows}
-    assert told["bob"]["on_behalf_of"] == ["lead", "alice"]
-    assert told["dan"]["on_behalf_of"] == []
+    assert (told["bob"]["on_behalf_of"], told["dan"]["on_behalf_of"]) == (["lead", "alice"], [])
     assert {name for name, row in told.items() if row["standing"] == "revoked"} == {
         "ada",
         "alice",

@@ -20,7 +20,7 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.server.lease import find_binary
 from hansard.client.credentials import Wanted, make
 from hansard.domain.roles import file as role_file
-from tests.access.support import ROLES, Lab, called, credentials, eventually, let_in
+from tests.access.support import ROLES, Lab, called, eventually, let_in
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats.conf"
 START_S_MAX = 60.0
@@ -106,17 +106,3 @@ async def test_our_own_client_logs_in_with_the_file(lab: Lab):
         assert lab.ada.nkey_seed not in repr(broker.options)
     finally:
         await broker.close()
-
-
-@pytest.mark.thorough(
-    quick="tests/access/test_credentials.py::test_a_revoked_login_is_put_out_and_stays_out"
-)
-async def test_our_own_client_says_at_once_that_it_is_not_let_in(lab: Lab):
-    """A revoked login is the caller's to mend: no retry, no long wait."""
-    gone = await credentials(lab.data_dir, lab.folder, "gone")
-    called("--workspace", "lab", "--data-dir", lab.data_dir, "principals", "revoke", "gone")
-    begin = time.monotonic()
-    with pytest.raises(BrokerError, match=r"(?i)auth") as refused:
-        await Broker.open(gone.options())
-    assert time.monotonic() - begin < 5
-    assert gone.nkey_seed not in str(refused.value)

@@ -201,21 +201,6 @@ def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, da
     assert not let_in(holder(lease, gone))
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_reload.py::test_a_server_that_its_supervisor_restarts_knows_them_still"
-)
-def test_a_server_that_is_started_another_day_knows_them_still(data_dir: Path):
-    """They outlive the server, its supervisor and all of its users."""
-    ada = user("ada")
-    with join(data_dir):
-        asyncio.run(tell(data_dir, ada[0]))
-    until = time.monotonic() + BACK_S_MAX
-    while (data_dir / "state.json").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    with join(data_dir) as again:
-        assert let_in(holder(again, ada))
-
-
 @pytest.mark.slow
 async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_end(
     data_dir: Path,

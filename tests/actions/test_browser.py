@@ -438,9 +438,6 @@ async def test_a_banner_that_comes_late_is_left_once(page, site):
     assert await page.inner_text("#count") == "1"
 
 
-TICKS = "<script>setInterval(() => { p.textContent = Math.random() }, 5)</script>"
-
-
 async def clicked(chromium, url, timeout_s=10.0):
     """What a click of the one button on a page comes to, within a minute."""
     context = await chromium.new_context()
@@ -454,25 +451,6 @@ async def clicked(chromium, url, timeout_s=10.0):
         done = await browser.act("go", at="button")
     await context.close()
     return done
-
-
-@pytest.mark.thorough(
-    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
-)
-@pytest.mark.parametrize(
-    "body",
-    [
-        "<button onclick='alert(1)'>Go</button>",
-        "<button onclick='window.open(location.href)'>Go</button>",
-        "<button onclick='link.click()'>Go</button><a id=link href='data:,x' download=x></a>",
-        f"<button>Go</button><p id=p></p>{TICKS}",
-    ],
-)
-async def test_a_dialog_a_popup_a_download_and_a_page_that_never_settles_are_bounded(
-    chromium, site, body
-):
-    """The click is done."""
-    assert (await clicked(chromium, site(body))).success
 
 
 @pytest.mark.thorough(

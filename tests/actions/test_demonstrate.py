@@ -152,8 +152,7 @@ async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
         assert [each.method or each.action_type for each in cache.actions] == [
             "goToUrl", "dblclick", "fill", "press", "goToUrl", "click",
         ]  # fmt: skip
-        assert cache.actions[3].arguments == ["Enter"]
-        assert cache.actions[4].arguments == [page_]
+        assert (cache.actions[3].arguments, cache.actions[4].arguments) == (["Enter"], [page_])
         assert cache.actions[5].changed == "address"
 
 

@@ -9,10 +9,9 @@ import asyncio
 
 import pytest
 
-import hansard
 from hansard import testing
 from hansard.client.browser import elements
-from hansard.domain.actions.cache import ElementTargets, encode
+from hansard.domain.actions.cache import ElementTargets
 from hansard.integrations.browser import chromium as browsers
 from tests.actions.test_cache import cache, entry
 
@@ -112,23 +111,3 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     assert "reload the page" in told.error
     assert opened is not None
     assert not opened.is_connected()
-
-
-@pytest.mark.thorough(
-    quick="tests/actions/test_cache.py::test_a_bad_file_is_refused_with_the_fact_and_the_remedy"
-)
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        ({"method": "explode"}, "use one of"),
-        ({"xpath": "/a" * 500_000}, "name the element by its targets"),
-        ({"action_type": "teleport"}, "use one of"),
-    ],
-)
-async def test_a_bad_file_is_refused_before_anything_is_done(page, site, tmp_path, broken, said):
-    """Also where what is bad comes last."""
-    file = tmp_path / "actions.json"
-    file.write_bytes(encode(clicks(site(COUNTS.format("")), **broken)))
-    with pytest.raises(hansard.BadValue, match=said):
-        await replayed(page, file)
-    assert page.url == "about:blank"

@@ -13,6 +13,8 @@ from hansard.domain.steps import StepSettled
 from tests.agents.terminal import Terminal
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 STOP = "s  stop here"
 
 
@@ -27,8 +29,7 @@ class Files:
         """Write, or find no folder."""
         self.begun += 1
         if self.path != "reports":
-            message = f"[Errno 2] No such file or directory: {self.path!r}"
-            raise FileNotFoundError(message)
+            raise FileNotFoundError(f"[Errno 2] No such file or directory: {self.path!r}")
         return f"{len(text)} letters"
 
 
@@ -57,6 +58,7 @@ async def _failed(lab: Lab, files: Files) -> None:
             await _write(record, files)
 
 
+@pytest.mark.slow(cases=1)
 @twins
 async def test_one_key_says_that_nothing_happened(lab: Lab):
     """The doubt is shown, and one key runs the call again as another attempt of that person."""
@@ -84,8 +86,6 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
     assert "Did it do anything?" in shown
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     """A result is JSON, or a text; keys that say nothing are passed over."""
@@ -101,8 +101,6 @@ async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     assert "what else changed is not on record" in shown
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_stopping_leaves_it_as_it_is(lab: Lab):
     """The error has the command, as where nobody was asked; so it is where there is no terminal."""
@@ -120,8 +118,6 @@ async def test_stopping_leaves_it_as_it_is(lab: Lab):
         assert "step.settled.v1" not in await record.tags("r")
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_divergence_is_asked_about(lab: Lab):
     """An earlier step changed: what is on record is used, or it runs again, as the key says."""
@@ -154,8 +150,6 @@ async def test_a_divergence_is_asked_about(lab: Lab):
             assert await program(record, 3) == "sent 2"
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """The setting serves programs without a policy; a program's own policy comes first."""
@@ -183,8 +177,6 @@ async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch)
             pass
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
     """An error that `safe_errors` names leaves no doubt; any other error does."""

@@ -32,8 +32,7 @@ async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
         found = await record.sql(
             "SELECT message_role, tokens FROM messages WHERE message_role = ?", "user"
         )
-        assert found.columns == ["message_role", "tokens"]
-        assert found.rows == [("user", 2)]
+        assert (found.columns, found.rows) == (["message_role", "tokens"], [("user", 2)])
         assert found.dicts() == [{"message_role": "user", "tokens": 2}]
         await session.message("assistant", "hi")
         later = await record.sql("SELECT count(*) FROM messages")

@@ -31,8 +31,7 @@ async def test_every_attempt_is_recorded(lab: Lab, effects):
                 async def flaky() -> str:
                     ran.append(1)
                     if len(ran) < 3:
-                        message = f"down {len(ran)}"
-                        raise ConnectionError(message)
+                        raise ConnectionError(f"down {len(ran)}")
                     return "up"
 
                 assert await flaky() == "up"

@@ -1,6 +1,5 @@
 """Budgets that several processes share: refusals are exact, and a call costs the same each time."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,6 @@ from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget
 from hansard.bus.log import Stored
 from hansard.bus.states.replay import States
-from hansard.domain.budget import key_of
-from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
 
 TOKENS = hansard.budget("t", 10, unit="tokens", reserve=6)
@@ -95,20 +92,3 @@ async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab
         assert not await record.io(bob.reserve(few, "bob#1"))
         await record.io(ada.spend(rule, "ada#0", 1.0))
         assert await record.io(bob.reserve(few, "bob#1"))
-
-
-@twins
-async def test_calls_side_by_side_count_each_once(lab: Lab):
-    """Concurrent calls of one session count once each, and the limit holds."""
-    rule = Budget(name="b", limit=5)
-    async with lab.connect() as record, record.run(run="r"):
-        place = record.raw.workspace
-        budgets = LogBudgets(place.log, place.states, "r", "ada", place.clock)
-
-        async def side_by_side() -> list[bool]:
-            calls = [budgets.reserve(rule, f"c{n}") for n in range(8)]
-            return list(await asyncio.gather(*calls))
-
-        assert sum(await record.io(side_by_side())) == 5
-        commits = await record.io(place.log.read(KeyStream("r", key_of("b"))))
-        assert len(commits) == 5

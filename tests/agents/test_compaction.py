@@ -12,6 +12,8 @@ from tests.agents.twins import Lab, TwinRecord, TwinSession, twins
 from tests.cli.support import environment
 from tests.faults._warm import run
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 Forms = list[dict[str, Any]]
 
 
@@ -33,14 +35,7 @@ def _full(*texts: str) -> list[str]:
     return [f"{text}, please, at length" for text in texts]
 
 
-async def _event(record: TwinRecord, run: str) -> Any:
-    view = await record.state(run)
-    [found] = [
-        each.fact for each in view.agent("ada").facts if isinstance(each.fact, ContextCompacted)
-    ]
-    return found
-
-
+@pytest.mark.slow(cases=1)
 @twins
 async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
     """The window is summary and newest messages; the record says what the summary replaces."""
@@ -83,8 +78,6 @@ async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
         assert tools == ["brief", "brief"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
     """A later run's window begins with the summary; a fork has the window of its parent."""
@@ -117,8 +110,6 @@ async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
             assert [step.tool for step in session.state.steps.values()] == ["brief"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
     """The function is called once; a resume restates the window, a strict replay writes nothing."""
@@ -148,8 +139,6 @@ async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
     assert calls == [2]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_compacted_is_refused(lab: Lab):
     """A compaction without effect or with a bad summary is refused, and may be tried again."""
@@ -184,8 +173,6 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
             await session.compact(brief, keep=0)
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
     """The second agent gets an error that names the first; its own messages it may compact."""
@@ -203,8 +190,6 @@ async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
         assert _said(found.window) == ["2 earlier", *_full("c")]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_an_answer_stays_with_its_call(lab: Lab):
     """No window begins with the answer to a call that was dropped: no provider takes that."""
@@ -216,8 +201,6 @@ async def test_an_answer_stays_with_its_call(lab: Lab):
         assert [message["role"] for message in made.window] == ["system", "assistant", "tool"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_session_has_the_labels_of_what_its_window_holds(lab: Lab):
     """A session writes under the labels of the messages that its window holds."""
@@ -261,6 +244,7 @@ with hansard.connect() as record, record.run("w", run="r", conversation="c") as 
 """
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("where", ["before", "in the function", "after", "on its way"])
 def test_killed_at_any_point_the_window_is_one_or_the_other(
@@ -291,6 +275,7 @@ def test_killed_at_any_point_the_window_is_one_or_the_other(
     assert [step.tool for step in steps] == ["brief"]
 
 
+@pytest.mark.fast(cases=0)
 @pytest.mark.slow
 def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, workspace: str):
     """`knew` has the window at each decision, and all messages are still in the tables."""

@@ -55,8 +55,7 @@ async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
         assert [state.turns_before for state in states] == [0, 1, 2]
         assert {state.conversation_id for state in states} == {"c"}
         async with record.run(run=runs[1]) as session:
-            assert session.state.turns_before == 1
-            assert session.state.conversation_id == "c"
+            assert (session.state.turns_before, session.state.conversation_id) == (1, "c")
 
 
 @twins

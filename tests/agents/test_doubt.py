@@ -214,8 +214,7 @@ async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
     async def ask(to: str):
         asked.append(to)
         if answer == "raises":
-            message = "no such mailbox"
-            raise LookupError(message)
+            raise LookupError("no such mailbox")
         if answer == "unknown":
             return None
         return Happened("found") if answer == "happened" else DID_NOT_HAPPEN
@@ -340,32 +339,21 @@ async def test_a_settlement_fences_a_session_at_work(lab: Lab):
             assert await send() == "settled"
 
 
-@twins
-@pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
-async def test_a_result_that_cannot_be_recorded_completes_its_step(lab: Lab, effects):
-    """The call is not made again: its caller has the result, a resume what was recorded of it."""
-    given = [object(), {1: [2, object()]}, (1, iter("x"))]
-    found: list[object] = []
-    async with lab.connect() as record:
-        ran = []
-        for again in (False, True):
-            async with record.run(run="r") as session:
+async def _edited(record, world, before, effects="once", **options):
+    """Make an effect after an earlier step that may be edited."""
+    async with record.run(run="r", **options) as session:
 
-                @session.tool(effects=effects)
-                async def send(which: int) -> object:
-                    ran.append(which)
-                    return given[which]
+        @session.tool(effects="pure")
+        async def earlier(text: str) -> str:
+            return text
 
-                found.clear()
-                for which in range(len(given)):
-                    with pytest.warns(hansard.errors.ResultInexact, match="cannot be recorded"):
-                        found.append(await send(which))
-                if not again:
-                    assert all(one is other for one, other in zip(found, given, strict=True))
-        assert found[0] == "<object object>"
-        assert found[1] == {1: [2, "<builtins.object>"]}
-        assert ran == [0, 1, 2]
-        assert {step.status for step in await record.steps("r")} == {"completed"}
+        @session.tool(effects=effects)
+        async def send(to: str) -> int:
+            await world.send(to)
+            return len(world.effects)
+
+        await earlier(before)
+        return await send("bob")
 
 
 @twins
@@ -374,98 +362,39 @@ async def test_divergence_stops_before_an_effect(lab: Lab, effects):
     """An effect after an edited step stops with both sides shown; `reuse` answers it."""
     policy = hansard.reconcile(lambda to: DID_NOT_HAPPEN) if effects == "reconcile" else effects
     world = World(losses=0)
-
-    async def work(record, before, **options):
-        async with record.run(run="r", **options) as session:
-
-            @session.tool(effects="pure")
-            async def earlier(text: str) -> str:
-                return text
-
-            @session.tool(effects=policy)
-            async def send(to: str) -> str:
-                return f"{await world.send(to)} ({len(world.effects)})"
-
-            await earlier(before)
-            return await send("bob")
-
     async with lab.connect() as record:
-        assert await work(record, "a") == "sent to bob (1)"
+        assert await _edited(record, world, "a", policy) == 1
         with pytest.raises(hansard.Diverged) as stop:
-            await work(record, "edited")
+            await _edited(record, world, "edited", policy)
         assert stop.value.step.number == 2
         assert 'send {"to":"bob"} after [1] -> completed' in str(stop.value)
         assert 'now:       send {"to":"bob"} after [3]' in str(stop.value)
         assert "--reuse or --run-again" in str(stop.value)
         await record.settle("r", "2", "reuse")
-        assert await work(record, "edited") == "sent to bob (1)"
-        assert len(world.effects) == 1
-        assert await work(record, "edited", mode="strict") == "sent to bob (1)"
+        for mode in (None, "strict"):
+            assert await _edited(record, world, "edited", policy, mode=mode) == 1
         with pytest.raises(hansard.Diverged):
-            await work(record, "edited twice")
-    assert len(world.effects) == 1
+            await _edited(record, world, "edited twice", policy)
+    assert world.effects == ["bob"]
 
 
 @twins
-async def test_divergence_may_be_told_to_run_again(lab: Lab):
-    """`run_again`, by a person or a policy, repeats the effect knowingly, once."""
+async def test_a_diverged_effect_may_run_again(lab: Lab):
+    """`run_again`, by a person or a policy, repeats the effect once, for one divergence."""
     world = World(losses=0)
-
-    async def work(record, before, **options):
-        async with record.run(run="r", **options) as session:
-
-            @session.tool(effects="pure")
-            async def earlier(text: str) -> str:
-                return text
-
-            @session.tool(effects="once")
-            async def send(to: str) -> int:
-                await world.send(to)
-                return len(world.effects)
-
-            await earlier(before)
-            return await send("bob")
-
     async with lab.connect() as record:
-        assert await work(record, "a") == 1
+        assert await _edited(record, world, "a") == 1
         with pytest.raises(hansard.Diverged):
-            await work(record, "b", settle=lambda step: None)
+            await _edited(record, world, "b", settle=lambda step: None)
         await record.settle("r", "2", "run_again")
-        assert await work(record, "b") == 2
-        assert await work(record, "b") == 2
-        assert await work(record, "c", settle=lambda step: Verdict.RUN_AGAIN) == 3
-        assert await work(record, "d", settle=lambda step: Verdict.REUSE) == 3
-        assert await work(record, "d") == 3
+        assert await _edited(record, world, "b") == 2
+        assert await _edited(record, world, "b") == 2
+        with pytest.raises(hansard.Diverged):  # the settlement is used up
+            await _edited(record, world, "c")
+        assert await _edited(record, world, "c", settle=lambda step: Verdict.RUN_AGAIN) == 3
+        assert await _edited(record, world, "d", settle=lambda step: Verdict.REUSE) == 3
+        assert await _edited(record, world, "d") == 3
     assert len(world.effects) == 3
-
-
-@twins
-async def test_a_run_again_settlement_is_used_once(lab: Lab):
-    """A settlement speaks of one divergence: once the effect ran again, the next edit asks."""
-    world = World(losses=0)
-
-    async def work(record, before):
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="pure")
-            async def earlier(text: str) -> str:
-                return text
-
-            @session.tool(effects="once")
-            async def send(to: str) -> int:
-                await world.send(to)
-                return len(world.effects)
-
-            await earlier(before)
-            return await send("bob")
-
-    async with lab.connect() as record:
-        await work(record, "a")
-        await record.settle("r", "2", "run_again")
-        assert await work(record, "b") == 2
-        with pytest.raises(hansard.Diverged):
-            await work(record, "c")
-    assert len(world.effects) == 2
 
 
 @twins
@@ -535,8 +464,7 @@ async def test_a_failed_effect_is_not_simply_run_again(lab: Lab):
                 async def send() -> str:
                     ran.append(1)
                     if len(ran) == 1:
-                        message = "half done"
-                        raise ValueError(message)
+                        raise ValueError("half done")
                     return "sent"
 
                 return await send()

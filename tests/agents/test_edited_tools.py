@@ -318,14 +318,8 @@ def test_a_policy_is_shown_both_calls(record: Record):
     assert world.effects == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "outcome", "effects"),
-    [({"name": "send"}, ANSWERED, 1), ({"aliases": ["send"]}, ANSWERED, 1)],
-    ids=["name", "aliases"],
-)
-def test_a_declaration_says_that_it_is_the_same_tool(
-    record: Record, options: dict[str, Any], outcome: str, effects: int
-):
+@pytest.mark.parametrize("options", [{"name": "send"}, {"aliases": ["send"]}], ids=str)
+def test_a_declaration_says_that_it_is_the_same_tool(record: Record, options: dict[str, Any]):
     """A renamed tool that says its recorded name is answered, whatever its policy."""
     for policy in POLICIES:
         world, run = World(), f"{next(iter(options))}-{policy}"
@@ -333,8 +327,8 @@ def test_a_declaration_says_that_it_is_the_same_tool(
             recorded(session, policy, world)
         program = partial(tool_renamed, policy=policy, world=world, **options)
         for run_id in (run, record.fork(run)):
-            assert _outcome(world, _session(record, run_id, program)) == outcome
-        assert world.effects == effects
+            assert _outcome(world, _session(record, run_id, program)) == ANSWERED
+        assert world.effects == 1
 
 
 def test_an_alias_keeps_the_key(record: Record, call: Call):

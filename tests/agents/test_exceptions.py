@@ -87,8 +87,7 @@ class Quiet(Exception):
     """An error whose text cannot be had."""
 
     def __str__(self) -> str:
-        message = "no text"
-        raise RuntimeError(message)
+        raise RuntimeError("no text")
 
 
 @dataclasses.dataclass

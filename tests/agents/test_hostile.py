@@ -6,57 +6,15 @@ import hansard
 from tests.agents.twins import Lab, twins
 
 CARRIED = [
-    "a",
-    "a.b",
-    "*",
-    ">",
-    "a.>",
-    "$SYS",
-    "../../etc/passwd",
-    "a/b",
-    "a%2Fb",
-    "==" + "0" * 64,
-    "=2E",
-    " ",
-    " lead and trail ",
-    "été",
-    "e\u0301te\u0301",
-    "\U0001f4a5\u200d",
-    "\u202egnp.exe",
-    "\ufeffbom",
-    "name with 'quotes\" and \\",
-    "'; DROP TABLE runs; --",
-    "${jndi:ldap://x}",
-    "{{7*7}}",
-    "<script>",
-    "null",
-    "true",
-    "0",
-    "-1",
-    "life",
-    "agent",
-    "run",
-    "$secret",
-    "CON",
-    "x" * 128,
-    "x" * 129,
-    "é" * 300,
-    "x" * 1_000,
-]
+    "a", "a.b", "*", ">", "a.>", "$SYS", "../../etc/passwd", "a/b", "a%2Fb", "==" + "0" * 64, "=2E",
+    " ", " lead and trail ", "été", "e\u0301te\u0301", "\U0001f4a5\u200d", "\u202egnp.exe",
+    "\ufeffbom", "name with 'quotes\" and \\", "'; DROP TABLE runs; --", "${jndi:ldap://x}",
+    "{{7*7}}", "<script>", "null", "true", "0", "-1", "life", "agent", "run", "$secret", "CON",
+    "x" * 128, "x" * 129, "é" * 300, "x" * 1_000,
+]  # fmt: skip
 REFUSED = [
-    "",
-    "\0",
-    "a\nb",
-    "\t",
-    "\x1b[2J",
-    "\x7f",
-    "\ud800",
-    "x\udfff",
-    "x" * 1_001,
-    5,
-    None,
-    b"a",
-]
+    "", "\0", "a\nb", "\t", "\x1b[2J", "\x7f", "\ud800", "x\udfff", "x" * 1_001, 5, None, b"a",
+]  # fmt: skip
 
 
 @pytest.mark.fast(cases=8)
@@ -154,45 +112,15 @@ async def test_agents_and_roles_with_slashes_are_told_apart(lab: Lab):
 
 
 NAUGHTY = [
-    "",
-    "\0",
-    "\x01\x02\x1f\x7f",
-    "\r\n",
-    "\u2028\u2029",
-    "\ufeff",
-    "\ufffe\uffff",
-    "\U0010ffff",
-    "\u202e\u2066",
-    "e\u0301",
-    "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!͖̬̰̙̗̿̋ͥͥ̂ͣ̐́́͜͞",
-    "👩‍👩‍👧‍👦 🏳️‍🌈 🇺🇸",
-    "田中さんにあげて下さい",
-    "الكل في المجمو عة",
-    "\\",
-    '"',
-    "\\u0000",
-    "\\ud800",
-    '{"$secret":"x"}',
-    "<secret:key>",
-    "1E400",
-    "-0",
-    "0x1F",
-    "NaN",
-    "Infinity",
-    "null",
-    "undefined",
-    "${HOME}",
-    "`id`",
-    "$(id)",
-    "%s%s%s%n",
-    "' OR 1=1 --",
-    "<img src=x onerror=alert(1)>",
-    "../../../../etc/passwd\0.png",
-    "http://a/%%30%30",
-    "\x1b[31mred\x1b[0m",
-    "a" * 70_000,
-    "\u0000" * 70_000,
-]
+    "", "\0", "\x01\x02\x1f\x7f", "\r\n", "\u2028\u2029", "\ufeff", "\ufffe\uffff", "\U0010ffff",
+    "\u202e\u2066", "e\u0301",
+    "Z͑ͫ̓ͪ̂ͫ̽͏̴̙̤̞͉͚̯̞̠͍A̴̵̜̰͔ͫ͗͢L̠ͨͧͩ͘G̴̻͈͍͔̹̑͗̎̅͛́Ǫ̵̹̻̝̳͂̌̌͘!͖̬̰̙̗̿̋ͥͥ̂ͣ̐́́͜͞", "👩‍👩‍👧‍👦 🏳️‍🌈 🇺🇸",
+    "田中さんにあげて下さい", "الكل في المجمو عة", "\\", '"', "\\u0000", "\\ud800",
+    '{"$secret":"x"}', "<secret:key>", "1E400", "-0", "0x1F", "NaN", "Infinity", "null",
+    "undefined", "${HOME}", "`id`", "$(id)", "%s%s%s%n", "' OR 1=1 --",
+    "<img src=x onerror=alert(1)>", "../../../../etc/passwd\0.png", "http://a/%%30%30",
+    "\x1b[31mred\x1b[0m", "a" * 70_000, "\u0000" * 70_000,
+]  # fmt: skip
 
 
 @pytest.mark.thorough(quick="tests/domain/test_values.py::test_a_value_comes_back_exactly")
@@ -263,9 +191,17 @@ async def test_bad_options_are_named(lab: Lab):
             {"redact": {"": "secret!!"}},
             {"traceparent": 5},
             {"on_behalf_of": (5,)},
+            {"on_behalf_of": "eve"},
+            {"program": 5},
             {"labels": "x"},
+            *({"labels": labels} for labels in ({"a": 5}, {"a": "\ud800"}, {5: "a"}, {"a": None})),
         ):
             with pytest.raises(hansard.HansardError):
                 async with record.run(run="r", **options):
                     raise AssertionError
         assert await record.runs() == []
+        async with record.run(run="r"):
+            pass
+        with pytest.raises(hansard.BadValue):
+            await record.fork("r", labels={"label": 5})
+        assert len(await record.runs()) == 1

@@ -9,6 +9,8 @@ from hansard.bus.codec import revive_all
 from hansard.domain.agent import AgentLeft
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 
 async def _three(session, ran, edits=()):
     """Three chained calls; `edits` changes an argument of some."""
@@ -22,6 +24,7 @@ async def _three(session, ran, edits=()):
     return [await step(name) for name in names]
 
 
+@pytest.mark.slow(cases=1)
 @twins
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
@@ -41,8 +44,6 @@ async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
     assert [stored.body for stored in after] == [stored.body for stored in before]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_a_miss_shows_both_sides(lab: Lab, mode):
@@ -63,8 +64,6 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     assert '\n  = step 1: step {"name":"a"} -> completed\n' in str(miss.value)
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_miss_past_the_end_says_so(lab: Lab):
     """One call too many is a miss against nothing; caught, the strict replay fails at its end."""
@@ -91,8 +90,6 @@ async def test_a_miss_past_the_end_says_so(lab: Lab):
         assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     """Ending early or leaving a call out fails with both sides shown; offline permits it."""
@@ -138,8 +135,6 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     assert [each for each in ran if not each.startswith("None")] == []
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
     """A strict replay is compared with what the newest session did, its answers included."""
@@ -174,7 +169,6 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
     """Skipped items, calls in answered composites and a fork's own answers all count."""
@@ -219,8 +213,6 @@ async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered
             await go(fork, "strict", compose=False)
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     """After an edit only the edited step and what follows it run."""
@@ -233,22 +225,6 @@ async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     assert ran == ["a", "b", "c", "b!", "c"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
-@twins
-async def test_an_equal_result_cuts_a_change_off(lab: Lab):
-    """What follows an edited step is answered from the record if its result is what it was."""
-    ran: list[str] = []
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            await _three(session, ran, edits=("same",))
-        async with record.run(run="r") as session:
-            assert await _three(session, ran, edits=("b", "same")) == ["A", "B", "C"]
-    assert ran == ["a", "b", "c", "b!"]
-
-
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
     """The calls before the crash replay, the one that crashed and those after it run."""
@@ -273,8 +249,6 @@ async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
         assert (life.status, life.epochs) == ("completed", {"ada": 2})
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
     """A resume raises a caught failure again, but runs the last failed call of a chain again."""
@@ -302,30 +276,30 @@ async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
         assert last == "bad 2"
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
-    """A checkpoint or decision after a failure says that the agent went on, too."""
+    """A checkpoint, message or hand-off after a failure shows that the agent went on."""
     async with lab.connect() as record:
-        ran: list[int] = []
-        for _ in range(2):
-            async with record.run(run="r") as session:
+        for run, effects, note in (
+            ("checkpoint", "pure", lambda s: s.checkpoint("gave up")),
+            ("message", "once", lambda s: s.message("tool", "it failed")),
+            ("hand-off", "once", lambda s: s.hand_off("bob", because="it failed")),
+        ):
+            ran: list[int] = []
+            for _ in range(2):
+                async with record.run(run=run) as session:
 
-                @session.tool(effects="pure")
-                async def step() -> None:
-                    ran.append(1)
-                    message = "bad"
-                    raise ValueError(message)
+                    @session.tool(effects=effects)
+                    async def step() -> None:
+                        ran.append(1)
+                        raise ValueError("bad")
 
-                with pytest.raises(ValueError, match="bad"):
-                    await step()
-                await session.checkpoint("gave up")
-        assert ran == [1]
+                    with pytest.raises(ValueError, match="bad"):
+                        await step()
+                    await note(session)
+            assert ran == [1]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_what_cannot_be_opened_says_why(lab: Lab):
     """An unknown run, mode, workflow or option is a clear error, and nothing is written."""
@@ -351,8 +325,6 @@ async def test_what_cannot_be_opened_says_why(lab: Lab):
         )
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_run_id_may_be_given(lab: Lab):
     """A caller's id is the run's id; a run without one gets a UUID version 7; both are listed."""
@@ -371,8 +343,6 @@ async def test_a_run_id_may_be_given(lab: Lab):
         assert found[1][1].labels == {"team": "a"}
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
     """A resume warns of an answer that another source of the tool than the present one gave."""
@@ -406,18 +376,13 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
                 ) as told:
                     assert await tool(session, factor)(1) == 2
                 assert len(told) == 1
-        async with record.run(run="r") as session:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                assert await tool(session, 3, version="2")(1) == 3
-        async with record.run(run="r") as session:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                assert await tool(session, 3, version="2")(1) == 3
+        for _ in range(2):
+            async with record.run(run="r") as session:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    assert await tool(session, 3, version="2")(1) == 3
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_changed_tool_is_told_of(lab: Lab):
     """It warns once on resume, is a miss in strict, and passes offline."""

@@ -28,17 +28,8 @@ from tests.conftest import THOROUGH
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 ADA = AgentStream("r", "writer", "ada")
 WORDS = [
-    "ask",
-    "the",
-    "same",
-    "question",
-    "again",
-    "über",
-    "日本",
-    "\U0001f600",
-    '"quoted"',
-    "a\\b\n",
-]
+    "ask", "the", "same", "question", "again", "über", "日本", "\U0001f600", '"quoted"', "a\\b\n",
+]  # fmt: skip
 
 VALUE_CHARACTERS_MAX = 8_000
 """Of a value that others are made of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -145,34 +146,25 @@ async def test_the_value_is_swapped_in_the_answer_and_nothing_else(alone: Lab):
         assert await program.run(record, run=child, mode="strict") == "approve"  # as any run
 
 
-async def test_the_recorded_value_decides_as_on_record(alone: Lab):
-    """In the fork with the value that stood on record the program decides again as it did."""
-    program = Program()
-    async with alone.connect() as record:
-        await program.run(record, run="r")
-        child = await _forked(record, "r", "female")
-        assert await program.run(record, run=child) == "decline"
-
-
-async def test_every_call_with_these_arguments_gives_the_swapped_value(alone: Lab):
-    """A program that looks the value up again is given the same one; it does not see both."""
-    program = Program(look_twice=True)
-    async with alone.connect() as record:
-        await program.run(record, run="r")
-        program.ran.clear()
-        child = await _forked(record, "r", "male")
-        assert await program.run(record, run=child) == "approve"
-        assert program.ran == ["limit"]
-
-
-async def test_a_model_is_answered_where_it_is_asked_the_same(alone: Lab):
-    """A model call with recorded arguments is answered, though the value before it changed."""
-    program = Program(model="Is {name} fine?")
+@pytest.mark.parametrize(
+    ("options", "value", "decided"),
+    [
+        pytest.param({}, "female", "decline", id="the recorded value decides as on record"),
+        pytest.param({"look_twice": True}, "male", "approve", id="no call sees both values"),
+        pytest.param({"model": "Is {name} fine?"}, "male", "approve", id="the same prompt"),
+        pytest.param({"mails": True}, "male", "approve", id="effects are shadowed"),
+    ],
+)
+async def test_the_fork_decides_by_the_swapped_value_alone(
+    alone: Lab, options: dict[str, Any], value: str, decided: str
+):
+    """Recorded calls are answered, however often they are made; pure ones after it run."""
+    program = Program(**options)
     async with alone.connect() as record:
         await program.run(record, run="r")
         program.ran.clear()
-        child = await _forked(record, "r", "male")
-        assert await program.run(record, run=child) == "approve"
+        child = await _forked(record, "r", value)
+        assert await program.run(record, run=child) == decided
         assert program.ran == ["limit"]
 
 
@@ -210,17 +202,6 @@ async def test_the_full_chain_answers_a_model_by_its_fingerprint(alone: Lab, cha
         else:
             with pytest.raises(hansard.errors.NotAnswered):
                 await program.run(record, run=other)
-
-
-async def test_effects_are_shadowed(alone: Lab):
-    """A call with an effect that is on record is answered by what came of it then."""
-    program = Program(mails=True)
-    async with alone.connect() as record:
-        await program.run(record, run="r")
-        program.ran.clear()
-        child = await _forked(record, "r", "male")
-        assert await program.run(record, run=child) == "approve"
-        assert "mail" not in program.ran
 
 
 async def test_a_fork_of_a_probe_s_fork_is_the_probe_s(alone: Lab):

@@ -1,11 +1,12 @@
 """A program that is started again: which run it resumes, and what its failure says."""
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,18 +54,30 @@ def start(tmp_path: Path) -> Start:
     (tmp_path / "pay.py").write_text(PROGRAM)
 
     def started(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return _warm.run(
-            ["pay.py", *arguments],
-            cwd=tmp_path,
-            env={
-                "HANSARD_DATA_DIR": str(tmp_path / "record"),
-                "PATH": "/usr/bin:/bin",
-                **variables,
-            },
-            timeout=60,
-        )
+        env = environment(tmp_path) | variables
+        return _warm.run(["pay.py", *arguments], cwd=tmp_path, env=env, timeout=60)
 
     return started
+
+
+@contextlib.contextmanager
+def waiting(folder: Path) -> Iterator[str]:
+    """A process of the program that waits inside its run, killed at the end; the run's id."""
+    alive = subprocess.Popen(
+        [sys.executable, "pay.py"],
+        cwd=folder,
+        env=environment(folder) | {"AT": "a1", "END": "wait"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert alive.stdout is not None
+        run = alive.stdout.readline().strip()
+        assert alive.stdout.readline().strip() == "waiting"
+        yield run
+    finally:
+        alive.send_signal(signal.SIGKILL)
+        alive.communicate()
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -124,24 +137,10 @@ def test_a_new_run_names_the_one_that_stays_open(start: Start):
 @pytest.mark.slow
 def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Call):
     """After a kill the commands say that no process works on the run, and how to end it."""
-    (tmp_path / "pay.py").write_text(PROGRAM)
-    alive = subprocess.Popen(
-        [sys.executable, "pay.py"],
-        cwd=tmp_path,
-        env=environment(tmp_path) | {"AT": "a1", "END": "wait"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
     at = ("--data-dir", tmp_path / "record", "-w", "default")
-    try:
-        assert alive.stdout is not None
-        run = alive.stdout.readline().strip()
-        assert alive.stdout.readline().strip() == "waiting"
+    with waiting(tmp_path) as run:
         assert call(*at, "runs", "--json").lines[0]["gone"] == []
         assert "no process" not in call(*at, "run", "show", run).out
-    finally:
-        alive.send_signal(signal.SIGKILL)
-        alive.communicate()
     [listed] = call(*at, "runs", "--json").lines
     assert listed["gone"] == listed["at_work"] == ["agent"]
     assert "agent (gone)" in call(*at, "runs").out
@@ -162,22 +161,8 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
 @pytest.mark.slow
 def test_the_run_of_a_live_process_is_left_alone(start: Start, tmp_path: Path):
     """A second process of the same program begins a run of its own while the first one lives."""
-    (tmp_path / "pay.py").write_text(PROGRAM)
-    alive = subprocess.Popen(
-        [sys.executable, "pay.py"],
-        cwd=tmp_path,
-        env=environment(tmp_path) | {"AT": "a1", "END": "wait"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert alive.stdout is not None
-        run = alive.stdout.readline().strip()
-        assert alive.stdout.readline().strip() == "waiting"
+    with waiting(tmp_path) as run:
         assert start().stdout.strip() != run
-    finally:
-        alive.send_signal(signal.SIGKILL)
-        alive.communicate()
     assert start().stdout.strip() == run
 
 

@@ -301,11 +301,7 @@ def test_a_class_that_changed_is_an_error_that_says_what(make, fields, what):
     assert "change version= of buy" in said
     assert (caught.value.run, caught.value.step.number) == ("r", 1)
     with pytest.raises(hansard.errors.ResultMismatch):
-        _replayed(
-            types.GenericAlias(list, (before,)),
-            [given],
-            types.GenericAlias(list, (make(**fields),)),
-        )
+        _replayed(_list_of(before), [given], _list_of(make(**fields)))
 
 
 @pytest.mark.parametrize("make", [_dataclass, _model, _struct])

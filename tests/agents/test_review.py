@@ -12,7 +12,6 @@ from tenacity import wait_none
 import hansard
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from hansard.agents.steps.shared import Learned, Shared
-from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, twins
 
 pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
@@ -170,36 +169,6 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     assert ran == []
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
-@twins
-@pytest.mark.parametrize(
-    "fact",
-    [
-        lambda s: s.message("user", "x", tokens=1.5),
-        lambda s: s.message("user", "x", tokens=True),
-        lambda s: s.message("user", "x", tokens="many"),
-        lambda s: s.message(5, "x"),
-        lambda s: s.resource("file:///a", operation=5),
-        lambda s: s.hand_off("bob", because=5),
-        lambda s: s.decide("q", selected="a", because="x" * COMMIT_BYTES_MAX),
-        lambda s: s.hand_off("bob", because="x" * COMMIT_BYTES_MAX),
-        lambda s: s.resource("x" * COMMIT_BYTES_MAX),
-        lambda s: s.message("x" * COMMIT_BYTES_MAX, "x"),
-    ],
-)
-async def test_a_fact_that_could_not_be_read_back_is_refused(lab: Lab, fact):
-    """A fact of a wrong type or size is refused; nothing is written, and the session continues."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            with pytest.raises((hansard.BadValue, hansard.errors.TooLarge)):
-                await fact(session)
-            await session.checkpoint("after")
-        assert (await record.tags("r"))[1:] == ["checkpoint.saved.v1", "agent.left.v1"]
-        view = await record.state("r")
-        assert view.agent("ada").version == 3
-
-
 @twins
 async def test_a_tool_s_kind_is_recordable(lab: Lab):
     """What cannot be encoded is an error of the call's, no wait for ever."""
@@ -214,82 +183,6 @@ async def test_a_tool_s_kind_is_recordable(lab: Lab):
                 await odd()
             await session.checkpoint("after")
         await record.state("r")
-
-
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
-@twins
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"labels": {"n": 1}},
-        {"labels": "abc"},
-        {"correlation": 5},
-        {"traceparent": 5},
-        {"on_behalf_of": "eve"},
-        {"on_behalf_of": (5,)},
-        {"program": 5},
-    ],
-)
-async def test_a_run_s_options_are_what_they_should_be(lab: Lab, options):
-    """An option of a wrong type is refused: it would make the list of runs unreadable."""
-    async with lab.connect() as record:
-        with pytest.raises((hansard.BadValue, hansard.errors.BadName, hansard.errors.AgentError)):
-            async with record.run(run="r", **options):
-                raise AssertionError
-        assert await record.runs() == []
-        async with record.run(run="r"):
-            pass
-        with pytest.raises(hansard.BadValue):
-            await record.fork("r", labels={"label": 5})
-        assert len(await record.runs()) == 1
-
-
-@twins
-async def test_secrets_stay_out_of_every_fact(lab: Lab):
-    """Redaction reaches every text that is recorded, not only the payloads."""
-    text = f"a {SECRET} b"
-    async with lab.connect(redact={"key": SECRET}) as record:
-        async with record.run(run="r", labels={"l": text}, program=text) as session:
-
-            @session.tool(effects="pure")
-            async def fail(length: int) -> None:
-                raise ValueError("secret" + "x" * length + SECRET)
-
-            for length in (0, 7_984):
-                with pytest.raises(ValueError, match="secret"):
-                    await fail(length)
-            await session.resource(text, text)
-            await session.resource(SECRET, SECRET)
-            await session.message(text, text, fields={"name": text})
-            for because in (text, SECRET):
-                await session.hand_off("bob", {"note": text}, because=because)
-                await session.decide("q", selected="a", because=because)
-            with pytest.raises(hansard.BadValue, match="holds a secret"):
-                await session.hand_off(text)
-            await session.checkpoint(text, data=text)
-            assert set(await session.checkpoint_data(text)) == {"data"}
-
-            @session.tool(effects="once", name=SECRET)
-            async def named() -> None:
-                raise AssertionError
-
-            with pytest.raises(hansard.BadValue):
-                await named()
-
-            @session.tool(effects="once")
-            async def doubt() -> None:
-                raise ConnectionResetError
-
-            with pytest.raises(ConnectionError):
-                await doubt()
-        await record.settle("r", "ada#3", "happened", result=text, because=text)
-        await record.fork("r", labels={"note": text})
-        bodies = await _bodies(record)
-        for run, _ in await record.runs():
-            bodies += await _bodies(record, run)
-    assert SECRET.encode() not in bodies
-    assert SECRET[:8].encode() not in bodies
 
 
 def test_of_secrets_inside_secrets_the_longest_goes_first(record):
@@ -423,50 +316,6 @@ async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
                     await send()
         [step] = await record.steps("r")
         assert (step.status, step.attempt) == ("blocked", 3)
-
-
-@twins
-async def test_a_message_or_hand_off_after_a_failure_is_going_on(lab: Lab):
-    """An agent that told its context of a failure, or handed the work over, went on after it."""
-    for how in ("message", "hand_off"):
-        ran: list[int] = []
-        async with lab.connect() as record:
-            for _ in range(2):
-                async with record.run(run=how) as session:
-
-                    @session.tool(effects="once")
-                    async def send() -> None:
-                        ran.append(1)
-                        raise ValueError("no")
-
-                    with pytest.raises(ValueError, match="no"):
-                        await send()
-                    if how == "message":
-                        await session.message("tool", "it failed")
-                    else:
-                        await session.hand_off("bob", because="it failed")
-        assert ran == [1]
-
-
-@twins
-async def test_a_strict_replay_goes_through_a_resumable_loop(lab: Lab):
-    """Skipping is for a resume: a replay returns every item, and what was recorded of it."""
-    async with lab.connect() as record:
-        for mode in (None, "strict", "offline"):
-            async with record.run(run="r", mode=mode) as session:
-
-                @session.tool(effects="pure")
-                async def double(n: int) -> int:
-                    assert mode is None
-                    return 2 * n
-
-                @session.tool(effects="once")
-                async def total(found: list[int]) -> int:
-                    assert mode is None
-                    return sum(found)
-
-                found = [await double(n) async for n in session.resumable(range(5), every=2)]
-                assert await total(found) == 20
 
 
 @twins

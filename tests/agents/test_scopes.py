@@ -128,8 +128,7 @@ def test_a_thread_s_error_is_raised_where_its_result_is_asked_for(record):
     with record.run("w") as session:
 
         def fail() -> None:
-            message = "in the thread"
-            raise ValueError(message)
+            raise ValueError("in the thread")
 
         thread = session.thread(fail)
         with pytest.raises(ValueError, match="in the thread"):
@@ -223,29 +222,6 @@ def test_a_call_from_nowhere_is_refused_while_others_are_open(record):
         go_on.set()
         assert thread.result() == "slow"
         assert [step.tool for step in _steps(session)] == ["quick", "slow"]
-
-
-@twins
-async def test_scopes_nest(lab: Lab):
-    """A gather inside a branch of a gather has its own places; all of it replays."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            ran: list[str] = []
-            async with record.run(run="r", mode=mode) as session:
-
-                @session.tool(effects="pure")
-                async def work(name: str) -> str:
-                    ran.append(name)
-                    return name
-
-                async def pair(name: str) -> list[str]:
-                    return await session.gather(lambda: work(name), lambda: work(name))
-
-                found = await session.gather(lambda: pair("a"), lambda: pair("a"))
-                assert found == [["a", "a"], ["a", "a"]]
-            assert len(ran) == (4 if mode is None else 0)
-        scopes = sorted(step.scope for step in await record.steps("r"))
-        assert scopes == ["/0.0/0.0", "/0.0/0.1", "/0.1/0.0", "/0.1/0.1"]
 
 
 @twins

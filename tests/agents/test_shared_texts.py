@@ -10,6 +10,8 @@ from hansard.bus.blobs import BLOB_BYTES_MIN
 from hansard.domain.ids import AgentStream
 from tests.agents.twins import Lab, twins
 
+pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+
 RATIO_MAX = 2.0
 """Of what is stored, event and all, to the text that was told."""
 
@@ -116,7 +118,6 @@ def _blobs(value) -> dict[str, int]:
 
 
 @pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("form", FORMS)
 async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
@@ -139,7 +140,6 @@ async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
 
 
 @pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
 @twins
 @pytest.mark.parametrize("form", ["a list", "messages in a dict", "a string that grows"])
 async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
@@ -159,8 +159,6 @@ async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
         assert stored <= RATIO_MAX * _distinct(form)
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
     """Prompts over 64 KiB, and what is added over 64 KiB at once, are stored once as blobs."""
@@ -183,8 +181,6 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
             assert await arguments_of(record, "r", number) == {"prompt": prompt}
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
     """Whether a step lies in the chunk that a state begins with, or came after it."""
@@ -207,8 +203,6 @@ async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
                 assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
     """What a tool gave and is then part of a prompt refers to the result."""
@@ -226,8 +220,6 @@ async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
         assert stored <= 1.25 * 16 * 3_000
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
 @twins
 async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
     """A fork in the middle of a growing prompt goes on sharing; both read back."""

@@ -115,5 +115,4 @@ async def test_from_an_older_snapshot_a_fork_goes_on(lab: Lab):
         assert [made.snapshot_id for made in forked[:3]] == [
             made.snapshot_id for made in before[:3]
         ]
-        assert forked[3].parent_snapshot == before[2].snapshot_id
-        assert forked[3].run == fork
+        assert (forked[3].parent_snapshot, forked[3].run) == (before[2].snapshot_id, fork)

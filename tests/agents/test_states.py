@@ -1,24 +1,18 @@
 """State: at every point of a real run it is a fresh fold; snapshots chain around its calls."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import hansard
 from hansard.bus.codec import revive
 from hansard.bus.commits import whole_at
 from hansard.bus.log import AtPosition
-from hansard.bus.states import _chunks
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
 from tests.agents.twins import Lab, twins
-from tests.domain import strategies
 
 STREAM = AgentStream("r", "writer", "ada")
 
@@ -107,23 +101,6 @@ async def test_what_no_point_is_found_at_says_why(lab: Lab):
             await record.state("never")
 
 
-@given(strategies.agent_histories, st.integers(1, 4))
-def test_with_and_without_snapshots_a_state_is_the_same(events, chunks):
-    """Put together from stored chunks, a state equals the fold, wherever the chunks are cut."""
-    cuts = sorted({len(events) * i // chunks for i in range(chunks + 1)})
-    state = agents.initial()
-    for begin, end in pairwise(cuts):
-        after = agents.fold(state, events[begin:end])
-        chunk = _chunks.read(_chunks.make(state, after, 1, events[begin:end]))
-        assert chunk is not None
-        rebuilt = state.copy()
-        _chunks.apply(rebuilt, chunk)
-        assert _chunks.finish(rebuilt, chunk)
-        assert rebuilt == after
-        state = rebuilt
-    assert state == agents.fold(agents.initial(), events)
-
-
 def test_two_agents_of_one_run_work_in_one_process(record):
     """Each has a stream, a role and a state of its own; the first to join owns the run's end."""
 
@@ -152,48 +129,12 @@ def test_two_agents_of_one_run_work_in_one_process(record):
 @pytest.mark.fast(cases=99)
 @pytest.mark.slow(cases=0)
 @twins
-async def test_a_second_role_for_an_agent_is_refused(lab: Lab):
-    """Another role is another agent: refused whichever connection asks, with nothing written."""
-    async with lab.connect() as record, lab.connect() as other, record.run(run="r") as session:
-        before = await record.commits("r")
-        with pytest.raises(
-            hansard.errors.Refused, match="has role 'writer' in this run, not 'reader'"
-        ):
-            async with other.run(run="r", role="reader"):
-                raise AssertionError
-        assert await record.commits("r") == before
-        await session.checkpoint("still here")
-
-
-@pytest.mark.slow
-def test_agents_that_join_at_once_all_get_in(data_dir, workspace):
-    """Many agents joining one run side by side lose no one and share one life."""
-
-    async def main() -> dict[str, str]:
-        async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-
-            async def join(i: int) -> None:
-                async with record.run("w", run="r", agent=f"a{i}", role=f"r{i % 2}") as session:
-                    await session.checkpoint("in")
-
-            await asyncio.gather(*(join(i) for i in range(8)))
-            view = await record.state("r")
-            assert len(view.agents) == 8
-            return view.life.roster
-
-    assert asyncio.run(main()) == {f"a{i}": f"r{i % 2}" for i in range(8)}
-
-
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
-@twins
 async def test_a_run_that_failed_says_so(lab: Lab):
     """An error that leaves the block fails the run with that error; a resume opens it again."""
     async with lab.connect() as record:
         with pytest.raises(ValueError, match="enough"):
             async with record.run(run="r"):
-                message = "enough"
-                raise ValueError(message)
+                raise ValueError("enough")
         life = (await record.state("r")).life
         assert (life.status, life.error.type, life.error.message) == (
             "failed",

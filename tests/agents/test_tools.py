@@ -1,15 +1,11 @@
 """Tools: whatever kind of function, it is recorded once and answered from the record after that."""
 
 import asyncio
-import dataclasses
-import enum
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import pytest
 
 import hansard
-from hansard.agents.errors import RecordedFailure
 from tests.agents.twins import Lab, twins
 
 
@@ -34,27 +30,6 @@ async def test_a_recorded_call_is_answered_without_running(lab: Lab):
         tags = await record.tags(run)
     assert tags.count("step.completed.v1") == 3
     assert tags.count("agent.session_began.v1") == 4
-
-
-@twins
-async def test_equal_calls_are_told_apart_by_their_place(lab: Lab):
-    """The second of two equal calls has an answer of its own."""
-    answers = iter(range(10))
-    async with lab.connect() as record:
-        async with record.run() as session:
-
-            @session.tool(effects="pure")
-            async def draw() -> int:
-                return next(answers)
-
-            first = [await draw(), await draw(), await draw()]
-        async with record.run(run=session.run) as session:
-
-            @session.tool(effects="pure")
-            async def draw() -> int:
-                return next(answers)
-
-            assert [await draw(), await draw(), await draw()] == first == [0, 1, 2]
 
 
 class Mailer:
@@ -139,181 +114,18 @@ def test_both_clients_take_both_kinds_of_function(data_dir, workspace):
     assert asyncio.run(replay()) == (2, 3)
 
 
-class Colour(enum.Enum):
-    RED = "red"
-
-
-@dataclasses.dataclass
-class Paper:
-    """A result with fields of every kind."""
-
-    title: str
-    tags: frozenset[str] = frozenset()
-    size: tuple[int, int] = (0, 0)
-
-
-class Found(msgspec.Struct):
-    papers: list[Paper]
-    best: Paper | None = None
-
-
-class Pair(NamedTuple):
-    a: int
-    b: str
-
-
-RICH: list[tuple[Any, Any]] = [
-    (Paper, Paper("t", frozenset("ab"), (1, 2))),
-    (Found, Found([Paper("x")], Paper("y"))),
-    (list[Paper], [Paper("x"), Paper("y")]),
-    (dict[str, Paper], {"a": Paper("x")}),
-    (Paper | None, None),
-    (Colour, Colour.RED),
-    (Pair, Pair(1, "x")),
-]
-
-
-@pytest.mark.fast(cases=7)
-@pytest.mark.slow(cases=0)
-@pytest.mark.parametrize(("annotation", "value"), RICH, ids=lambda item: repr(item)[:20])
-@pytest.mark.parametrize("reply", ["resume", "strict"])
-def test_annotated_records_come_back_as_records(record, annotation, value, reply):
-    """A result that the annotation names comes back as that type, equal to what ran returned."""
-
-    def find() -> Any:
-        return value
-
-    find.__annotations__["return"] = annotation
-    with record.run("w") as session:
-        assert session.tool(effects="pure")(find)() == value
-    with record.run(run=session.run, mode=reply) as session:
-        back = session.tool(effects="pure")(find)()
-    assert back == value
-    assert type(back) is type(value)
-
-
-def test_a_record_without_its_annotation_comes_back_by_its_name(record):
-    """Without the annotation its class is found by its name, and nothing runs again."""
-    ran = []
-    for _ in range(2):
-        with record.run("w", run="r") as session:
-
-            @session.tool(effects="pure")
-            def find():
-                ran.append(1)
-                return Paper("t")
-
-            assert find() == Paper("t")
-    assert ran == [1]
-
-
-@twins
-async def test_exceptions_come_back_as_they_were(lab: Lab):
-    """Replays raise a recorded error with its class, arguments and text."""
-    errors: list[Exception] = [
-        ValueError("no"),
-        KeyError("k"),
-        FileNotFoundError(2, "No such file", "x.txt"),
-        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
-        Custom(7),
-        ZeroDivisionError(),
-        RuntimeError("a", {"b": (1, 2)}),
-        hansard.errors.NotDone("nothing sent"),
-    ]
-    async with lab.connect() as record:
-        run = None
-        for mode in (None, "strict", "offline", "resume"):
-            async with record.run(run=run, mode=mode) as session:
-
-                @session.tool(effects="once", raises=(Custom,))
-                async def fail(which: int) -> None:
-                    assert mode is None
-                    raise errors[which]
-
-                for which, error in enumerate(errors):
-                    with pytest.raises(type(error)) as caught:
-                        await fail(which)
-                    assert type(caught.value) is type(error)
-                    assert str(caught.value) == str(error)
-                    assert caught.value.args == error.args
-
-                @session.tool(effects="pure")
-                async def after() -> int:
-                    return 1
-
-                assert await after() == 1
-                run = session.run
-
-
-class Custom(Exception):
-    """An error with a constructor of its own."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"code {code}")
-        self.code = code
-
-
-def test_an_os_error_keeps_its_number_and_its_file(record):
-    """A replayed OSError can be asked for errno and filename like the one that was raised."""
-    for options in ({}, {"mode": "strict"}):
-        with record.run(None if options else "w", run="r", **options) as session:
-
-            @session.tool(effects="pure")
-            def read() -> None:
-                raise FileNotFoundError(2, "No such file", "x.txt")
-
-            with pytest.raises(FileNotFoundError) as caught:
-                read()
-            assert (caught.value.errno, caught.value.filename) == (2, "x.txt")
-
-
-class Hidden(Exception):
-    """A class that the tools below do not name."""
-
-
-def _hidden() -> type[Exception]:
-    class Local(Exception):
-        """A class that nobody can find again."""
-
-    return Local
-
-
-class Broken(Exception):
-    """An error whose text cannot be had."""
-
-    def __str__(self) -> str:
-        message = "no text"
-        raise RuntimeError(message)
-
-
-@pytest.mark.parametrize(
-    ("make", "back"),
-    [
-        (lambda: Hidden("x"), Hidden),
-        (lambda: _hidden()("x"), RecordedFailure),
-        (lambda: ExceptionGroup("several", [ValueError("x")]), ExceptionGroup),
-        (Broken, Broken),
-        (lambda: ValueError(object()), ValueError),
-        (lambda: ValueError("\ud800"), ValueError),
-        (lambda: ValueError("x" * 100_000), ValueError),
-    ],
-    ids=["module", "local", "group", "broken", "object", "surrogate", "long"],
-)
-def test_errors_that_are_hard_to_record(record, make, back):
-    """Every error is raised again, as its class or as a RecordedFailure with its name."""
+@pytest.mark.parametrize("text", ["\ud800", "x" * 100_000], ids=["surrogate", "long"])
+def test_an_error_of_any_text_is_recorded(record, text):
+    """It is raised again as its class, and its stored message is bounded."""
     for options in ({}, {"mode": "strict"}):
         with record.run(None if options else "w", run="r", **options) as session:
 
             @session.tool(effects="pure")
             def fail() -> None:
-                raise make()
+                raise LookupError(text)
 
-            expected = back if options else type(make())
-            with pytest.raises((expected, Exception)) as caught:
+            with pytest.raises(LookupError):
                 fail()
-            if options:
-                whole = type(caught.value) is back
-                assert whole or {back, RecordedFailure} <= set(type(caught.value).__mro__)
     [step] = record.state("r").agents["agent"].steps.values()
     assert step.status == "failed"
     assert len(step.error.message) < 10_000

@@ -30,8 +30,7 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as stop:
         return stop.value
     work.close()
-    message = "a scenario waited for something that is not the client's"
-    raise AssertionError(message)
+    raise AssertionError("a scenario waited for something that is not the client's")
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

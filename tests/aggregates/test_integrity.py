@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import encode
 from hansard.client.record import Record
@@ -71,23 +70,3 @@ def test_what_nobody_may_have_written_counts_nowhere(
     told = call("check")
     assert told.code == 1
     assert why in told.out
-
-
-@pytest.mark.thorough(
-    quick="tests/aggregates/test_applications.py::test_a_single_threaded_runner_follows_the_same_log"
-)
-def test_what_sessions_wrote_is_clean(record: Record, call: Call):
-    """The recheck of the log finds nothing, and the tables made again are equal."""
-    with record.run("w", run="r", agent="ada", role="writer") as session:
-        account = Account("ada")
-        session.save(account)
-        account.credit(Decimal(1))
-        session.save(account)
-        late = session.get(Account, account.id, version=1)
-        late.credit(Decimal(1))
-        with pytest.raises(hansard.errors.AggregateConflict):
-            session.save(late)
-    done = call("check")
-    assert done.code == 0, done.out
-    assert record.sql("SELECT count(*) FROM domain_events").rows
-    assert call("rebuild", "--verify").code == 0

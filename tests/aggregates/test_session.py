@@ -90,8 +90,7 @@ async def test_a_save_and_its_step_are_one_transaction(lab: Lab):
             assert whole is not None
             assert tx.id == whole.id
             assert commit.commit.causation == outcome[1].id
-            assert commit.commit.correlation == "order 7"
-            assert commit.commit.actor.agent == "ada"
+            assert (commit.commit.correlation, commit.commit.actor.agent) == ("order 7", "ada")
             assert b"tests" not in commit.body
             assert b"book" not in commit.body
             assert b"Order" not in commit.body

@@ -13,7 +13,6 @@ import hansard
 from hansard.agents.policy.approvals import stream_of
 from hansard.bus import waiting
 from hansard.domain import access
-from hansard.domain.approval import ApprovalStatus
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles import file as role_file
 from tests.agents.twins import Lab, TwinSession, twins
@@ -53,53 +52,6 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
 
     asyncio.run(main())
     assert sent == ["bob"]
-
-
-@pytest.mark.thorough(quick="tests/agents/test_lost_races.py::test_a_question_is_answered_once")
-def test_a_grant_and_a_denial_at_once_are_one_verdict(record, data_dir, workspace):
-    """Of many who answer at the same time one is heard; the others are told who was."""
-    stopped: list[str] = []
-
-    def ask() -> None:
-        try:
-            with record.run("w", run="r", agent="ada", role="writer", gate=ASK) as session:
-                sender(TwinSession(session, is_async=False), stopped).raw("bob")
-        except hansard.Blocked as error:
-            stopped.append(str(error))
-
-    agent = threading.Thread(target=ask)
-    agent.start()
-    deadline = time.monotonic() + 20
-    while not (found := record.approvals()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    [question] = found
-    told: list[str] = []
-    go = threading.Barrier(6)
-
-    def answer(number: int) -> None:
-        with hansard.connect(workspace, data_dir=data_dir) as mine:
-            go.wait()
-            try:
-                deed = mine.approve if number % 2 else mine.deny
-                deed(question.approval.id, by=f"p{number}")
-                told.append("heard")
-            except hansard.errors.Refused as error:
-                told.append(str(error))
-
-    people = [threading.Thread(target=answer, args=(number,)) for number in range(6)]
-    for each in people:
-        each.start()
-    for each in (*people, agent):
-        each.join()
-    assert told.count("heard") == 1
-    assert all("already: it is answered once" in each for each in told if each != "heard")
-    [question] = record.approvals(answered=True)
-    assert question.approval.by
-    granted = question.standing is ApprovalStatus.GRANTED
-    assert stopped == (["bob"] if granted else [each for each in stopped if "denied it" in each])
-    stored = record._portal.run(record.workspace.log.read(stream_of("r")))
-    assert sum(len(each.commit.events) for each in stored) == 2
 
 
 ROLES = {

@@ -93,8 +93,7 @@ def _storm(record: hansard.Record, *, honest: bool) -> str:
         @session.tool(effects="idempotent", attempts=6, wait=wait_none())
         def fetch(url: str) -> str:
             if next(fails, None) is not None:
-                message = "503 Service Unavailable"
-                raise ConnectionRefusedError(message)
+                raise ConnectionRefusedError("503 Service Unavailable")
             return url
 
         fetch("https://example.org/a")

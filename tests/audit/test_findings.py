@@ -291,8 +291,7 @@ def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None
         @session.tool(effects="pure")
         def look(x: str) -> str:
             if next(numbers) != good:
-                message = "gone"
-                raise LookupError(message)
+                raise LookupError("gone")
             return x
 
         for _ in range(5):

@@ -124,8 +124,7 @@ def test_the_tables_say_what_the_session_knew(home: Path):
 
     play(home, "given", whole)
     assert told(Audited(home, "given"), "r") == known
-    assert known["before all"] == []
-    assert known["two in a row"] == [1, 2]
+    assert (known["before all"], known["two in a row"]) == ([], [1, 2])
     assert set(known["left"]) < set(known["joined"])
     assert len(known["left"]) == len(known["right"]) == 3
     assert len(known["the end"]) > 20

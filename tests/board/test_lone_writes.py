@@ -23,14 +23,9 @@ TOLD = [1, 3, 1, 1, 1, 7, True]
 """What the program is told, however often it was killed."""
 
 WRITES = [
-    "hits board.added.v1",
-    "hits board.added.v1",
-    "log board.appended.v1",
-    "most board.merged.v1",
-    "names board.included.v1",
-    "value board.put.v1",
-    "value board.removed.v1",
-]
+    "hits board.added.v1", "hits board.added.v1", "log board.appended.v1", "most board.merged.v1",
+    "names board.included.v1", "value board.put.v1", "value board.removed.v1",
+]  # fmt: skip
 """What stands in the keys' streams then, sorted."""
 
 STREAM = AgentStream("r1", "clerk", "m")

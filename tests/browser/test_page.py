@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import random
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -515,21 +514,6 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     await seen.move(await seen.at() - 1)
     assert await seen.page.locator("#now .agent [data-field=messages]").count() == 1
     assert await tokens.count() == 0
-
-
-@pytest.mark.thorough(
-    quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
-)
-async def test_random_points_in_any_order(view: Open, pages: Pages, runs: Runs):
-    """What is shown at a point does not depend on the way there."""
-    seen = await view(await pages.of(runs.team))
-    points = ends(await pages.data(runs.team))
-    letters = random.Random(4)
-    for number, position in letters.choices(points, k=12):
-        await seen.move(letters.randrange(points[-1][0]))
-        await seen.move(number)
-        wanted = expected(await pages.workspace.states.run(runs.team, AtPosition(position)))
-        assert await seen.shown() == wanted
 
 
 async def test_a_compacted_window_is_shown_as_it_stood(

@@ -15,23 +15,13 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
-    "README.md",
-    "README.zh-CN.md",
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs",
+    "README.md", "README.zh-CN.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs",
     "examples",
-)
+)  # fmt: skip
 NARROW = 400  # pixels: a telephone
 LOOKED_AT = (
-    "index",
-    "docs/sql",
-    "docs/cli",
-    "docs/team",
-    "docs/reference/errors",
-    "docs/reference/team",
-)
+    "index", "docs/sql", "docs/cli", "docs/team", "docs/reference/errors", "docs/reference/team",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

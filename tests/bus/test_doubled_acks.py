@@ -17,7 +17,6 @@ from tests.bus.brokers import Nats, append, running, until
 pytestmark = pytest.mark.slow
 
 LOG, BLOBS, SNAPSHOTS = "hansard.lab.", "hansard_blob.lab.", "hansard_snap.lab."
-RECORDERS = "hansard_recorder."
 ALICE = AgentStream("r1", "researcher", "alice")
 ANSWER_S = 0.4
 """How long a publish waits for its answer here: one answer is lost in each test."""

@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import revive
-from hansard.bus.log import AtPosition, AtTime, EventLog, Stored
+from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.states import _chunks
 from hansard.bus.states.replay import States, fold_agent
 from hansard.client.record import AsyncRecord
@@ -165,23 +165,6 @@ async def test_a_vector_is_what_the_states_of_that_point_say(told):
             up_to = AtPosition(_whole_at(stored))
             view = await states.run(run, up_to)
             assert await told.states().vector(run, up_to) == (view.life, view.vector)
-
-
-async def test_the_same_point_said_in_every_way_is_the_same_state(told):
-    """A version, a position, a time, an address, the ids of commit and event of a commit agree."""
-    run = told.runs[0]
-    stored = [s for s in await told.log.read_run(run) if str(s.stream) == "agent/r/a"][40]
-    points = [
-        f"a@{stored.commit.version}",
-        stored.position,
-        str(stored.position),
-        f"{stored.position}.0",
-        stored.commit.id,
-        stored.commit.events[0].id,
-        AtTime(stored.stamp),
-    ]
-    views = [await told.record.state(run, point) for point in points]
-    assert {view.agents["a"].version for view in views} == {stored.commit.last_version}
 
 
 async def test_chunks_thrown_away_cost_nothing_but_time(world):

@@ -64,8 +64,7 @@ class Refusing:
             raise self.refusal
         if self.stores:
             await send(*sent)
-        lost = "the answer was lost"
-        raise NoAnswer(lost)
+        raise NoAnswer("the answer was lost")
 
 
 @pytest.fixture
@@ -131,55 +130,32 @@ async def test_a_refusal_after_a_thread_sent_it_is_no_proof(
 
 
 @REFUSALS
+@pytest.mark.parametrize("way", ["append_all", "append_bulk"])
 async def test_a_refused_batch_after_a_lost_answer_is_no_proof(
-    nats: Nats, broker: Refusing, refusal: BusError
+    nats: Nats, broker: Refusing, refusal: BusError, way: str
 ):
-    """As of one commit: all of them are there, or one of them is another's, or it is unknown."""
+    """All of a batch or copy is there, or one commit is another's, or it is unknown."""
     broker.refusal = refusal
     log = await nats.log()
+    send = getattr(log, way)
     broker.lose()
-    both = await log.append_all([append(key, 1) for key in KEYS[:2]])
-    assert [each.position for each in both] == [1, 2]
+    both = await send([append(key, 1) for key in KEYS[:2]])
+    assert (both if way == "append_bulk" else both[-1].position) == await log.head() == 2
 
     broker.stores = False
     broker.lose()
+    several = [append(KEYS[1], 1), append(KEYS[2], 1)]
     with pytest.raises(Conflict) as lost:
-        await log.append_all([append(KEYS[2], 1), append(KEYS[1], 1)])
+        await send(several if way == "append_bulk" else several[::-1])
     assert lost.value.stream == KEYS[1]
 
     broker.lose()
     with pytest.raises(AppendUnknown):
-        await log.append_all([append(key, 2) for key in KEYS])
+        await send([append(key, 2) for key in KEYS])
 
     broker.answers = ["refused"]
     with pytest.raises(BrokerError):
-        await log.append_all([append(key, 2) for key in KEYS])
-    assert await log.head() == 2
-    await log.close()
-
-
-@REFUSALS
-async def test_what_is_copied_in_bulk_and_refused_after_a_lost_answer_is_no_proof(
-    nats: Nats, broker: Refusing, refusal: BusError
-):
-    """As of a batch; commits that stand there already are no conflict."""
-    broker.refusal = refusal
-    log = await nats.log()
-    broker.lose()
-    assert await log.append_bulk([append(key, 1) for key in KEYS[:2]]) == 2
-
-    broker.stores = False
-    broker.lose()
-    with pytest.raises(Conflict):
-        await log.append_bulk([append(KEYS[1], 1), append(KEYS[2], 1)])
-
-    broker.lose()
-    with pytest.raises(AppendUnknown):
-        await log.append_bulk([append(key, 2) for key in KEYS])
-
-    broker.answers = ["refused"]
-    with pytest.raises(BrokerError):
-        await log.append_bulk([append(key, 2) for key in KEYS])
+        await send([append(key, 2) for key in KEYS])
     assert await log.head() == 2
     await log.close()
 

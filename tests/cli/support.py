@@ -134,8 +134,7 @@ def team(record: hansard.Record) -> str:
         @session.tool(effects="idempotent", attempts=3, wait=wait_none())
         def flaky(x: str) -> Any:
             if next(tries) < 1:
-                message = "not \x1b[31myet"
-                raise ValueError(message)
+                raise ValueError("not \x1b[31myet")
             return (x, {1, 2})
 
         @session.tool(effects="composite")

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.later
 Planted = list[tuple[StreamId, Commit]]
 A = AgentStream("r1", "r", "a")
 RAW = msgspec.Raw(b"{}")
+ODD = msgspec.Raw(b'{"step":"one"}')
 SUMMARY = ContextCompacted(
     role="system",
     summary=msgspec.Raw(b'"s"'),
@@ -45,7 +46,7 @@ def begun() -> Planted:
     return [(RunStream("r1"), life), (A, commit(1, BEGAN))]
 
 
-def requested(step: int, **fields: Any) -> StepRequested:
+def requested(step: int, arguments: bytes = b"{}", **fields: Any) -> StepRequested:
     """An intent."""
     return StepRequested(
         step=step,
@@ -53,8 +54,15 @@ def requested(step: int, **fields: Any) -> StepRequested:
         effects=Effects.PURE,
         call="c",
         fingerprint="f",
-        **{"arguments": RAW, **fields},
+        arguments=msgspec.Raw(arguments),
+        **fields,
     )
+
+
+def extends(step: int, to: int, count: int, **fields: Any) -> StepRequested:
+    """An intent whose argument adds an item to the list of an earlier step."""
+    items = b'{"m":{"$append":{"to":%d,"count":%d,"digest":"","items":[3]}}}' % (to, count)
+    return requested(step, items, **fields)
 
 
 @pytest.fixture
@@ -106,9 +114,7 @@ def test_what_the_log_was_not_compared_with_is_named(home: Path, workspace: str,
 
 def test_what_is_planted_in_these_tests_is_sound_to_begin_with(findings):
     """The smallest run has no finding, nor has one with a step that extends a list."""
-    first = requested(1, arguments=msgspec.Raw(b'{"m":[1,2]}'))
-    told = b'{"m":{"$append":{"to":1,"count":2,"digest":"","items":[3]}}}'
-    second = requested(2, after=(1,), arguments=msgspec.Raw(told))
+    first, second = requested(1, b'{"m":[1,2]}'), extends(2, to=1, count=2, after=(1,))
     assert findings((A, commit(2, first)), (A, commit(3, second))) == []
 
 
@@ -119,12 +125,65 @@ def test_a_hole_in_the_versions_is_found(findings):
     assert "versions 2 to 4 are missing" in hole["fact"]
 
 
-def test_a_version_that_is_written_again_is_found(findings):
-    """Two commits that overlap, which subjects alone do not prevent."""
-    one, two = requested(1), requested(2)
-    found = findings((A, commit(2, one, two)), (A, commit(3, requested(3))))
-    assert [finding["finding"] for finding in found] == ["version"]
-    assert "version 3 is written again" in found[0]["fact"]
+WHOLE = tx(0, 3)
+TOLD = commit(2, requested(1))
+
+
+@pytest.mark.parametrize(
+    ("planted", "kinds", "said"),
+    [
+        pytest.param(
+            [(A, commit(2, requested(1), requested(2))), (A, commit(3, requested(3)))],
+            ["version"],
+            "version 3 is written again",
+            id="two commits overlap, which subjects alone do not prevent",
+        ),
+        pytest.param(
+            [(A, commit(2, Recorded("step.completed.v1", str(uuid4()), ODD)))],
+            ["event"],
+            "",
+            id="a known type has fields that are not its own",
+        ),
+        pytest.param(
+            [
+                (A, commit(2, requested(1), tx=WHOLE)),
+                (
+                    RunStream("r1"),
+                    commit(
+                        3,
+                        AgentJoined(agent="b", role="r"),
+                        epoch=0,
+                        tx=msgspec.structs.replace(WHOLE, index=1),
+                    ),
+                ),
+                (A, commit(3, requested(2))),
+            ],
+            ["transaction"],
+            "has 2 of its 3 commits",
+            id="two of three commits of a transaction, followed by another",
+        ),
+        pytest.param(
+            [
+                (A, commit(2, msgspec.structs.replace(BEGAN, epoch=2), epoch=2)),
+                (A, commit(3, requested(1), epoch=1)),
+            ],
+            ["quarantine", "epoch"],
+            "",
+            id="a commit of an epoch that was over",
+        ),
+        pytest.param(
+            [(A, TOLD), (A, msgspec.structs.replace(TOLD, version=3))],
+            ["duplicate"],
+            "",
+            id="one id under two versions",
+        ),
+    ],
+)
+def test_what_is_wrong_with_commits_is_found(findings, planted: Planted, kinds, said):
+    """Each is a finding of its kind, and nothing else is."""
+    found = findings(*planted)
+    assert [finding["finding"] for finding in found] == kinds
+    assert any(said in finding["fact"] for finding in found)
 
 
 def test_a_body_that_its_subject_denies_is_found(findings, home: Path, workspace: str):
@@ -181,13 +240,6 @@ def test_an_event_of_a_newer_version_is_told_and_no_error(findings):
     assert (note["finding"], note["wrong"]) == ("unknown_event", False)
 
 
-def test_data_that_is_not_its_events_is_found(findings):
-    """A known type with fields that are not its own."""
-    bad = Recorded("step.completed.v1", str(uuid4()), msgspec.Raw(b'{"step":"one"}'))
-    [finding] = findings((A, commit(2, bad)))
-    assert finding["finding"] == "event"
-
-
 @pytest.mark.parametrize(
     ("planted", "said"),
     [
@@ -195,39 +247,9 @@ def test_data_that_is_not_its_events_is_found(findings):
         ([(A, commit(2, requested(1, after=(8,))))], "step 1 follows step 8"),
         ([(A, commit(2, SUMMARY))], "a summary of versions 1 to 7, which are not before it"),
         ([(A, commit(2, StepCompleted(step=4, result=RAW, digest="")))], "was never requested"),
+        ([(A, commit(2, extends(1, to=5, count=1)))], "extends step 5, which is not on record"),
         (
-            [
-                (
-                    A,
-                    commit(
-                        2,
-                        requested(
-                            1,
-                            arguments=msgspec.Raw(
-                                b'{"m":{"$append":{"to":5,"count":1,"digest":"","items":[]}}}'
-                            ),
-                        ),
-                    ),
-                )
-            ],
-            "extends step 5, which is not on record",
-        ),
-        (
-            [
-                (
-                    A,
-                    commit(
-                        2,
-                        requested(1, arguments=msgspec.Raw(b'{"m":[1]}')),
-                        requested(
-                            2,
-                            arguments=msgspec.Raw(
-                                b'{"m":{"$append":{"to":1,"count":3,"digest":"","items":[]}}}'
-                            ),
-                        ),
-                    ),
-                )
-            ],
+            [(A, commit(2, requested(1, b'{"m":[1]}'), extends(2, to=1, count=3)))],
             "extends 3 of step 1's 1 items",
         ),
         (
@@ -261,41 +283,13 @@ def test_a_reference_that_leads_nowhere_is_found(findings, planted: Planted, sai
     assert any(said in finding["fact"] for finding in found)
 
 
-def test_a_transaction_that_is_not_whole_is_found(findings):
-    """Two of three commits, followed by another."""
-    whole = tx(0, 3)
-    second = msgspec.structs.replace(whole, index=1)
-    found = findings(
-        (A, commit(2, requested(1), tx=whole)),
-        (RunStream("r1"), commit(3, AgentJoined(agent="b", role="r"), epoch=0, tx=second)),
-        (A, commit(3, requested(2))),
-    )
-    assert [finding["finding"] for finding in found] == ["transaction"]
-    assert "has 2 of its 3 commits" in found[0]["fact"]
-
-
-def test_a_fenced_writer_that_got_through_is_found(findings):
-    """A commit of an epoch that was over."""
-    again = msgspec.structs.replace(BEGAN, epoch=2)
-    found = findings((A, commit(2, again, epoch=2)), (A, commit(3, requested(1), epoch=1)))
-    assert [finding["finding"] for finding in found] == ["quarantine", "epoch"]
-
-
-def test_a_commit_that_stands_twice_is_found(findings):
-    """One id under two versions: something was sent again as new."""
-    told = commit(2, requested(1))
-    twice = msgspec.structs.replace(told, version=3)
-    found = findings((A, told), (A, twice))
-    assert "duplicate" in {finding["finding"] for finding in found}
-
-
 @pytest.mark.parametrize(
     "arguments",
     [b'{"m":{"$append":5}}', b'{"m":{"$blob":{"sha256":1}}}', b"[1]", b'{"m":{"$append":{}}}'],
 )
 def test_payloads_that_hansard_does_not_write_stop_nothing(findings, arguments: bytes):
     """Planted nonsense is a finding, and what follows it is still looked at."""
-    planted = commit(2, requested(1, arguments=msgspec.Raw(arguments)))
+    planted = commit(2, requested(1, arguments))
     found = findings((A, planted), (A, commit(9, requested(2))))
     assert [finding["finding"] for finding in found] == ["event", "version"]
 

@@ -193,8 +193,7 @@ def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Run
     told = shell("run", "resume", runs.team, "--", python(), "-c", code)
     assert told.code == 7
     given = dict(line.split(" ", 1) for line in told.out.splitlines())
-    assert given["HANSARD_RUN"] == runs.team
-    assert given["HANSARD_MODE"] == "resume"
+    assert (given["HANSARD_RUN"], given["HANSARD_MODE"]) == (runs.team, "resume")
     assert given["HANSARD_WORKSPACE"] == "lab"
     assert given["HANSARD_DATA_DIR"] == str(home)
     kill = "import os;os.kill(os.getpid(),9)"

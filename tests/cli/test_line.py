@@ -33,6 +33,24 @@ def _reference() -> str:
     return reference()
 
 
+def _modules(env: dict[str, str], code: str) -> tuple[str, set[str]]:
+    """Run code in a process; return its output and the modules that it loaded."""
+    at_exit = "import atexit, sys\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", at_exit + code],
+        env=env,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout, set(done.stderr.split())
+
+
+def _of_command(env: dict[str, str], asked: list[str]) -> tuple[str, set[str]]:
+    code = f"from hansard.cli import main\nsys.argv = ['hansard', *{asked}]\nmain()"
+    return _modules(env, code)
+
+
 @pytest.mark.slow
 def test_the_reference_is_up_to_date():
     """docs/cli.md is what the commands say of themselves."""
@@ -65,27 +83,11 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]):
 @pytest.mark.parametrize("asked", [["--help"], ["run", "--help"], ["roles", "--help"]])
 def test_help_is_quick(tmp_path: Path, asked: list[str]):
     """The help of a group imports no broker, no tables, nothing that draws, and no command."""
-    code = (
-        "import atexit, sys\n"
-        "from hansard.cli import main\n"
-        f"sys.argv = ['hansard', *{asked}]\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(tmp_path),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.startswith("Usage: hansard")
-    loaded = set(done.stderr.split())
+    shown, loaded = _of_command(environment(tmp_path), asked)
+    assert shown.startswith("Usage: hansard")
     assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & loaded
-    assert {each.removeprefix("hansard.cli.") for each in loaded if "hansard.cli." in each} == {
-        "common",
-        "exit_codes",
-    }
+    own = {each.removeprefix("hansard.cli.") for each in loaded if "hansard.cli." in each}
+    assert own == {"common", "exit_codes"}
 
 
 @pytest.mark.slow
@@ -128,65 +130,35 @@ def _help(path: str) -> str:
 @pytest.mark.slow
 def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
     """Reading a workspace imports no log renderer, no cryptography and no unused tables."""
-    code = (
-        "import sys, hansard.cli.runs, hansard.cli.run.show, hansard.logging;"
-        "hansard.logging.setup(); print(*sys.modules)"
-    )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(tmp_path),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    code = "import hansard.cli.runs, hansard.cli.run.show, hansard.logging; hansard.logging.setup()"
+    _, loaded = _modules(environment(tmp_path), code)
     assert "nats" in loaded
-    assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & set(loaded)
+    assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & loaded
 
 
 @pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
 def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
     """A first `connect` without a warning imports no log renderer, half of its time."""
     code = (
-        "import sys, hansard\n"
+        "import hansard\n"
         "with hansard.connect() as record, record.run('w') as session:\n"
         "    session.message('user', 'x')\n"
-        "print(*sys.modules)"
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(data_dir, HANSARD_WORKSPACE=workspace),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    _, loaded = _modules(environment(data_dir, HANSARD_WORKSPACE=workspace), code)
     assert "nats" in loaded
-    assert not {"structlog", "rich", "pygments", "duckdb"} & set(loaded)
+    assert not {"structlog", "rich", "pygments", "duckdb"} & loaded
 
 
 @pytest.mark.slow
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     """What answers in SQL imports pyarrow for Arrow and Parquet alone."""
-    code = "import sys, hansard.cli.sql; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(tmp_path),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
+    _, loaded = _modules(environment(tmp_path), "import hansard.cli.sql")
     assert "hansard.projections.sql_sandbox.files" in loaded
-    assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & set(loaded)
+    assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & loaded
 
 
 @pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
-@pytest.mark.parametrize(
-    "asked",
-    [
-        pytest.param(["runs"], marks=pytest.mark.thorough),
-        pytest.param(["sql", "SELECT 1"], marks=pytest.mark.thorough),
-        ["compare", "e"],
-    ],
-)
+@pytest.mark.parametrize("asked", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
 def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
     data_dir: Path, workspace: str, asked: list[str]
 ):
@@ -195,23 +167,9 @@ def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
         for arm in "ab":
             with record.run("w", experiment="e", task="t", arm=arm):
                 pass
-        record.sql("SELECT 1")  # the tables stand: who makes them loads more
-    code = (
-        "import atexit, sys\n"
-        "from hansard.cli import main\n"
-        f"sys.argv = ['hansard', *{asked}]\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(data_dir, HANSARD_WORKSPACE=workspace),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout
-    loaded = set(done.stderr.split())
+        record.sql("SELECT 1")  # the tables exist: a command that makes them loads more
+    shown, loaded = _of_command(environment(data_dir, HANSARD_WORKSPACE=workspace), asked)
+    assert shown
     assert "nats.aio.client" in loaded
     assert ("_duckdb" in loaded) == (asked[0] == "compare")
     assert not {"rich.text", "rich.console", "duckdb"} & loaded
@@ -245,8 +203,7 @@ def test_a_wrong_option_is_told(call: Call):
     """Exit code 2 and the usage, as everywhere."""
     for arguments in (["runs", "--no-such"], ["runs", "--status", "odd"], ["nothing"]):
         told = call(*arguments)
-        assert told.code == 2
-        assert told.out == ""
+        assert (told.code, told.out) == (2, "")
         assert "Usage: hansard" in told.err
 
 

@@ -66,25 +66,6 @@ def assert_not_begun(shown: Ran) -> None:
     assert "at an early point it may not have begun" in shown.err
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_states.py::test_an_agent_at_every_version_is_a_fold_of_its_first_events"
-)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_position(call: Call, run: str, lines: list[Line]):
-    """At each position the state is that of the prefix; inside a transaction all of it or none."""
-    positions = sorted({line.position for line in lines} | {lines[-1].counts_from})
-    seen = 0
-    for position in positions:
-        shown = call("run", "show", run, "--at", str(position), "--json")
-        before = at_position(lines, position)
-        if not began(lines, before):
-            assert_not_begun(shown)
-            continue
-        seen += 1
-        assert told(shown.lines) == folded(before), position
-    assert seen
-
-
 @pytest.mark.fast(cases=1)
 @pytest.mark.slow(cases=0)
 @pytest.mark.parametrize("name", NAMES)

@@ -24,8 +24,7 @@ def tree(record: hansard.Record) -> str:
         @session.tool(effects="idempotent", attempts=3, wait=wait_none())
         def shaky(n: int) -> int:
             if next(tries) < 2:
-                message = f"not yet, {n}"
-                raise ValueError(message)
+                raise ValueError(f"not yet, {n}")
             return n
 
         @session.tool(effects="composite")

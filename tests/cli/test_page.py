@@ -39,8 +39,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_page_is_written_where_one_stands(call: Call, runs: Runs, tmp_path: Path):
     """Without -o it is RUN.html in the working directory; its path is what is printed."""
     told = call("run", "html", runs.team)
-    assert told.code == 0
-    assert told.out == f"{runs.team}.html\n"
+    assert (told.code, told.out) == (0, f"{runs.team}.html\n")
     assert [path.name for path in tmp_path.iterdir()] == [f"{runs.team}.html"]
     page = data_of((tmp_path / f"{runs.team}.html").read_bytes())
     assert page["run"] == runs.team
@@ -101,8 +100,7 @@ def test_a_fork_holds_its_parents_prefix(call: Call, runs: Runs, tmp_path: Path)
     call("run", "html", runs.forked, "-o", "page.html")
     page = data_of((tmp_path / "page.html").read_bytes())
     owners = [page["runs"][page["streams"][s]["run"]] for s in page["commits"]["stream"]]
-    assert owners[0] == runs.team
-    assert owners[-1] == runs.forked
+    assert (owners[0], owners[-1]) == (runs.team, runs.forked)
     assert owners == sorted(owners, key=[runs.team, runs.forked].index)
 
 

@@ -30,11 +30,9 @@ def test_runs_lists_the_newest_first(call: Call, runs: Runs):
     lines = call("runs", "--json", "--limit", "0").lines
     by_id = {line["run"]: line for line in lines}
     team = by_id[runs.team]
-    assert team["workflow"] == "paper-pipeline"
-    assert team["status"] == "completed"
+    assert (team["workflow"], team["status"]) == ("paper-pipeline", "completed")
     assert team["agents"] == {"researcher_1": "researcher", "writer": "writer"}
-    assert team["steps"] == 14
-    assert team["labels"] == {"kind": "test"}
+    assert (team["steps"], team["labels"]) == (14, {"kind": "test"})
     assert team["conversation"] == "talk"
     assert team["began"]["at"] < team["last"]["at"]
     assert team["began"]["clock"] == "log"
@@ -149,23 +147,6 @@ def test_show_tells_the_state_of_every_agent(call: Call, runs: Runs):
         assert fact in text
 
 
-def test_show_tells_the_state_at_a_point(call: Call, runs: Runs):
-    """Position, agent@version, time, and the id of a commit, event or snapshot are points."""
-    steps = call("run", "trace", runs.team, "--json").lines
-    position = steps[1]["position"]
-    time = steps[1]["time"]
-    at_position = call("run", "show", runs.team, "--at", str(position), "--json").lines
-    assert at_position[0]["status"] == "open"
-    assert at_position[1]["open_steps"][0]["tool"] == "both"
-    assert len(at_position) == 2
-    chain = call("run", "show", runs.team, "--snapshots", "--agent", "researcher_1", "--json").lines
-    began = call("run", "show", runs.team, "--at", "life@1", "--json").lines
-    assert [line["kind"] for line in began] == ["run", "agent"]
-    named = [chain[3]["snapshot_id"], time, f"researcher_1@{at_position[1]['version']}"]
-    for point in named:
-        assert call("run", "show", runs.team, "--at", point, "--json").lines[1:] == at_position[1:]
-
-
 def test_an_open_step_comes_with_the_command_that_settles_it(call: Call, runs: Runs):
     """Doubt is shown with what to do about it."""
     told = call("run", "show", runs.doubt)
@@ -270,15 +251,6 @@ def test_trace_can_be_whole(call: Call, runs: Runs):
     assert "x" * BIG in call("run", "trace", runs.team, "--full").out
 
 
-def test_trace_stops_at_the_point(call: Call, runs: Runs):
-    """What came later is not there."""
-    steps = call("run", "trace", runs.team, "--json").lines
-    position = next(s["position"] for s in steps if s["tool"] == "flaky")
-    cut = call("run", "trace", runs.team, "--at", str(position), "--json").lines
-    assert cut[-1]["tool"] == "flaky"
-    assert cut[-1]["status"] == "requested"
-
-
 def test_a_settled_step_says_by_whom(call: Call, runs: Runs):
     """The verdict stands in the trace."""
     [step] = call("run", "trace", runs.settled, "--json").lines
@@ -311,8 +283,7 @@ def test_a_wrong_point_is_told_with_what_would_be_one(
 ):
     """Exit code 2, one message, no traceback."""
     told = call("run", "show", runs.team, "--at", point)
-    assert told.code == 2
-    assert told.out == ""
+    assert (told.code, told.out) == (2, "")
     assert said in told.err
     assert "Traceback" not in told.err
 

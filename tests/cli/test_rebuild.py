@@ -40,8 +40,7 @@ def test_rebuild_makes_the_tables_and_compares_them(
     with duckdb.connect(place.path) as con:
         con.execute("DELETE FROM steps WHERE run = $1 AND step = 1", [runs.team])
     compared = call("rebuild", "--verify", "--json")
-    assert compared.code == 1
-    assert compared.lines[-1]["differing"] == ["steps"]
+    assert (compared.code, compared.lines[-1]["differing"]) == (1, ["steps"])
     assert {line["table"] for line in compared.lines[:-1] if not line["equal"]} == {"steps"}
     assert "differ from the log: steps" in call("rebuild", "--verify").out
     place.path.write_bytes(b"damaged" * 1_000)
@@ -145,8 +144,7 @@ def _reaches(place: TableFiles, pid: int, position: int) -> None:
         if standing is not None and standing.pid == pid and standing.position >= position:
             return
         time.sleep(0.02)
-    message = f"process {pid} did not project position {position}: {place.standing()}"
-    raise AssertionError(message)
+    raise AssertionError(f"process {pid} did not project position {position}: {place.standing()}")
 
 
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):

@@ -38,8 +38,7 @@ def made(record: hansard.Record, **how: Any) -> str:
         @session.tool(effects="idempotent", attempts=5, wait=wait_none())
         def read(name: str, page: int = 1) -> str:
             if next(tries, None) is not None:
-                message = "not yet"
-                raise ValueError(message)
+                raise ValueError("not yet")
             session.usage(input_tokens=how.get("tokens", 10), cost=0.5)
             return name.upper()
 
@@ -160,8 +159,7 @@ def test_a_fork_shows_what_it_shares(call: Call, record: hansard.Record):
     assert [move["what"] for move in moves[:3]] == ["same", "same", "arguments"]
     assert [move["shared"] for move in moves[:3]] == [True, True, False]
     assert (last["shared"], told.lines[1]["forked_from"]) == (2, parent)
-    assert moves[2]["b"]["recorded_in"] == fork
-    assert moves[0]["b"]["recorded_in"] == parent
+    assert (moves[2]["b"]["recorded_in"], moves[0]["b"]["recorded_in"]) == (fork, parent)
     assert told.lines[1]["usage"] == {"cost": 1.0, "input_tokens": 11.0}
     assert told.lines[1]["own_usage"] == {"cost": 0.5, "input_tokens": 1.0}
     text = call("run", "diff", parent, fork).out

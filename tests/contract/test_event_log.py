@@ -46,24 +46,9 @@ LIFE = RunStream("r1")
 OTHER = WorkspaceStream("prompt", "p1")
 
 HOSTILE = [
-    "a b",
-    "a.b",
-    "*",
-    ">",
-    "a.*.>",
-    "$JS.API",
-    "==",
-    "=2E",
-    "naïve café",
-    "日本語",
-    "\u202eabc",
-    "life",
-    "run",
-    " ",
-    "x" * 129,
-    "é" * 200,
-    "y" * 1_000,
-]
+    "a b", "a.b", "*", ">", "a.*.>", "$JS.API", "==", "=2E", "naïve café", "日本語", "\u202eabc",
+    "life", "run", " ", "x" * 129, "é" * 200, "y" * 1_000,
+]  # fmt: skip
 
 
 def versions(commits: list[Stored]) -> list[int]:

@@ -175,8 +175,7 @@ def test_an_attempt_opens_a_step_that_did_not_complete(before):
         [began, requested, StepYielded(step=1, index=0, items=(ONE,)), before, attempted],
     )
     assert state.steps[1].status is StepStatus.REQUESTED
-    assert state.steps[1].items == ()
-    assert state.steps[1].attempt == 2
+    assert (state.steps[1].items, state.steps[1].attempt) == ((), 2)
 
 
 @pytest.mark.parametrize(

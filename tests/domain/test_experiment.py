@@ -270,23 +270,3 @@ def test_a_price_is_stated_once_and_can_be_put_right():
     a_price().given(stated, other).when(stated).then(stated)
     later = msgspec.structs.replace(stated, since=datetime(2025, 1, 1, tzinfo=UTC))
     a_price().given(stated, later).when(stated).then()
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("usage", ""),
-        ("amount", -1.0),
-        ("amount", float("inf")),
-        ("since", DAY.replace(tzinfo=None)),
-        ("currency", "usd"),
-        ("currency", "DOLLAR"),
-        ("source", "\ud800"),
-    ],
-)
-def test_what_is_no_price_is_refused(field, value):
-    """An amount that is no amount, a day without a zone, a currency that is none."""
-    wrong = msgspec.structs.replace(stated, **{field: value})
-    with pytest.raises((BadValue, BadName)) as refusal:
-        price.decide(price.initial(), wrong)
-    assert {"amount": "price of"}.get(field, field) in str(refusal.value)

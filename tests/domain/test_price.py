@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hansard.domain.errors import BadName, BadValue
-from hansard.domain.price import PriceStated, decide, fold, initial
+from hansard.domain.price import PriceStated, decide, initial
 
 SINCE = datetime.fromisoformat("2024-10-01T00:00:00+00:00")
 STATED = PriceStated(usage="input_tokens", amount=2.5, since=SINCE)
@@ -23,6 +23,7 @@ STATED = PriceStated(usage="input_tokens", amount=2.5, since=SINCE)
         ({"currency": "usd"}, "currency: 'usd'; give its three capital letters: USD"),
         ({"currency": "US"}, "currency: 'US'; give its three capital letters: USD"),
         ({"currency": "ÄÖÜ"}, "currency: 'ÄÖÜ'; give its three capital letters: USD"),
+        ({"source": "\ud800"}, "source"),
     ],
 )
 def test_a_price_that_is_none_is_refused(other, says):
@@ -35,16 +36,3 @@ def test_a_use_may_be_free():
     """Nothing is a price."""
     free = msgspec.structs.replace(STATED, amount=0.0)
     assert list(decide(initial(), free)) == [free]
-
-
-def test_what_stands_is_not_stated_again():
-    """A price is of a usage from a day on: stated again it is no news, and another one is."""
-    stands = fold(initial(), [STATED])
-    assert list(decide(stands, STATED)) == []
-    for other in ({"amount": 3.0}, {"usage": "output_tokens"}, {"source": "a list"}):
-        news = msgspec.structs.replace(STATED, **other)
-        assert list(decide(stands, news)) == [news]
-        after = fold(stands, [news])
-        assert after.stated[news.usage, SINCE] == news
-        assert after.version == stands.version + 1
-    assert stands.stated == {(STATED.usage, SINCE): STATED}

@@ -168,13 +168,8 @@ def test_the_chain_has_every_intent_and_outcome_once(events):
         *(made.snapshot_id for made in chain[:-1]),
     ][: len(chain)]
     calls = (
-        "step.requested",
-        "step.completed",
-        "step.failed",
-        "step.blocked",
-        "step.in_doubt",
-        "step.settled",
-        "agent.left",
-    )
+        "step.requested", "step.completed", "step.failed", "step.blocked", "step.in_doubt",
+        "step.settled", "agent.left",
+    )  # fmt: skip
     assert len(chain) == bool(events) + sum(event.tag.startswith(calls) for event in events)
     assert len({made.snapshot_id for made in chain}) == len(chain)

@@ -26,21 +26,9 @@ from tests.importers.support import call as tool_call
 from tests.schemas import check_commit, validator
 
 KINDS = [
-    "team",
-    "failed",
-    "doubt",
-    "settled",
-    "forked",
-    "fork of a fork",
-    "bounded",
-    "redacted",
-    "long",
-    "open",
-    "talk 1",
-    "talk 3",
-    "retried",
-    "unknown",
-]
+    "team", "failed", "doubt", "settled", "forked", "fork of a fork", "bounded", "redacted", "long",
+    "open", "talk 1", "talk 3", "retried", "unknown",
+]  # fmt: skip
 
 
 @pytest.mark.fast(cases=4)

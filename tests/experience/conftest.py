@@ -15,13 +15,8 @@ from tests.experience.parties import FORM, learned
 from tests.projections.asked_once import tables_stay_open
 
 __all__ = [
-    "chromium",
-    "page",
-    "processes_are_forked",
-    "seldom_looked_at",
-    "site",
-    "tables_stay_open",
-]
+    "chromium", "page", "processes_are_forked", "seldom_looked_at", "site", "tables_stay_open",
+]  # fmt: skip
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

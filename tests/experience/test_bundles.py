@@ -41,7 +41,6 @@ pytestmark = pytest.mark.later
 
 WAIT_S = 120
 PLANTS = 100 if THOROUGH else 40
-SIGNATURE_BYTES = 64
 
 
 def keys(folder: Path, name: str = "key") -> tuple[Path, Path]:

@@ -111,16 +111,9 @@ def twice_there(tries: list[Try], dice: random.Random, at: int) -> list[Try]:
 
 Mutation = Callable[[list[Try], random.Random, int], list[Try]]
 MUTATIONS: tuple[Mutation, ...] = (
-    other_element,
-    other_argument,
-    skipped,
-    added,
-    swapped,
-    other_host,
-    other_frame,
-    stale,
+    other_element, other_argument, skipped, added, swapped, other_host, other_frame, stale,
     twice_there,
-)
+)  # fmt: skip
 
 
 def _on(told: Try, move: Move) -> Try:

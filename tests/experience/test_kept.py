@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
-from hansard import testing
 from hansard.agents.actions import kept_experiences as store
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
@@ -279,21 +278,6 @@ def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirme
     assert record.sql(ODD).rows == told
 
 
-@pytest.mark.thorough(
-    quick="tests/experience/test_kept.py::test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed"
-)
-def test_the_audit_says_how_much_it_looked_at(record: Record, call: Call, tmp_path: Path):
-    """One replay, and nothing is odd; then the two questions that found something."""
-    invite(record)
-    replays(record, 2, (1, True))
-    assert record.sql("FROM odd_experiences").rows == []
-    assert call("audit").out.count("experience: 1 replay") == 1
-    assert len(_said_by_another(record, tmp_path)) == 2
-    audited = call("audit").out
-    assert "Was every experience done under check functions?" in audited
-    assert "Was nothing from a bundle done before a person confirmed it?" in audited
-
-
 def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
     """Calls of models and tools that were made, with what they were given; a message is none."""
 
@@ -397,41 +381,6 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
         assert [event.type for each in stored for event in each.commit.events].count(
             "experience.replayed.v1"
         ) == 1
-
-
-@pytest.mark.thorough(
-    quick="tests/experience/test_kept.py::test_what_is_done_by_name_is_on_record_of_it_once"
-)
-@pytest.mark.asyncio(loop_scope="session")
-async def test_what_is_done_by_name_is_on_record_of_the_experience(page, site, tmp_path):
-    """Each run records its end once, resumed or not; the unconfirmed is refused first."""
-    address = site(PAGE)
-    async with testing.record_async() as record:
-        runs = []
-        for guest in ("Ada", "Alan"):
-            await page.goto(address)
-            async with record.run("invite", run=guest, agent="host", role="host") as session:
-                await session.message("user", f'Invite "{guest}" now.')
-                browser = session.browser(page)
-                await browser.act("the guest", at="#guest", method="fill", arguments=[guest])
-                await browser.act("invite", at="text=Invite", effects="idempotent")
-                runs.append(session.run)
-        learnt = await record.experience("invite", runs)
-        await record.keep_experience(learnt)
-
-        async def again(run, guest):
-            await page.goto(address)
-            async with record.run("again", run=run, agent="host", role="host") as session:
-                session.browser(page, timeout_s=2.0)
-                return await session.run_experience("invite", task=f'Invite "{guest}" now.')
-
-        with pytest.raises(Refused, match="may guide, not act"):
-            await again("a", "Eve")
-        assert await record.confirm_experience("invite") == 2
-        assert (await again("b", "Eve")).success
-        assert await page.inner_text("p") == "Eve"
-        state, _ = await store.read(record.workspace, "invite")
-        assert state.replays == {("b", "host", 2)}
 
 
 PAGE = """<form onsubmit="event.preventDefault();

@@ -102,8 +102,7 @@ async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(da
     """Of three tasks."""
     told = await figures(data_dir, SURE[:3], 12)
     assert (told["duplicates_found"], told["false_merges"]) == (told["duplicates"], 0)
-    assert told["found_at_5"] == told["experiences"]
-    assert told["task_at_1"] == told["tasks"]
+    assert (told["found_at_5"], told["task_at_1"]) == (told["experiences"], told["tasks"])
 
 
 @pytest.mark.thorough(

@@ -226,17 +226,6 @@ def test_imported_runs_form_an_experiment(call, file, tmp_path):
     }
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
-)
-def test_a_plan_that_says_it_is_exploratory_is(call, file):
-    """Whoever has seen the data elsewhere says so."""
-    file.write_text("exploratory = true\n" + PLAN)
-    assert call("experiment", "register", file).code == 0
-    about, *_ = call("experiment", "show", "greeting", "--json").lines
-    assert about["standing"] == "exploratory: as its plan says"
-
-
 def test_a_run_is_scored_by_hand(call, record):
     """By a prefix of its id or `last`; the same again is no news; what is no number is refused."""
     with record.run("w") as session:

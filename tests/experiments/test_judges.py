@@ -38,8 +38,7 @@ async def test_a_score_is_on_record_once(lab: Lab):
             ("grader@2", {"reward": 0.0}, "looked again"),
             ("grader@2", {"reward": 1.0, "cost": 0.25}, ""),
         ]
-        assert life.scores == {"reward": 1.0, "cost": 0.25}
-        assert life.status == "completed"
+        assert (life.scores, life.status) == ({"reward": 1.0, "cost": 0.25}, "completed")
 
 
 @pytest.mark.fast(cases=99)
@@ -101,8 +100,7 @@ async def test_an_evaluator_judges_runs(lab: Lab):
             count = len(view.agent("ada").messages)
             asked.append(view.run)
             if count == 1:
-                message = "no idea"
-                raise KeyError(message)
+                raise KeyError("no idea")
             return {"messages": count, "because": "counted"} if count < 3 else {"messages": "3"}
 
         made = await record.evaluate([*runs, runs[0]], judge, by="counter@1")
