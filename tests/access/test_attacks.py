@@ -177,8 +177,7 @@ async def test_a_message_that_only_a_trusted_login_may_send(lab: Lab, attack: At
         assert _state(before.data) == _state(after.data)
 
 
-@pytest.mark.fast(cases=20)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=20, slow=0)
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 async def test_the_same_message_from_a_trusted_login_goes_through(lab: Lab, attack: Attack):
     """What is refused above is a message that the server takes from somebody else."""

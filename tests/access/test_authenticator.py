@@ -265,8 +265,7 @@ async def test_an_expiry_that_is_no_time_is_over(workspace):
         assert "expired" in await _denied(keeper, token)
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize(
     "name", ["", "a\x00b", "\ud800", "x" * 129, "ü" * 60, "stranger", "0" * 32]
 )

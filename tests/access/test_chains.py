@@ -97,8 +97,7 @@ async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
             await _issue(workspace, *other, token=token)
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
     ("chain", "why"),
     [
@@ -142,9 +141,7 @@ async def test_who_cannot_be_read_is_acted_for_by_nobody(workspace: Workspace):
 # ---------------------------------------------------------------- the commands
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_chains.py::test_credentials_of_other_terms_are_never_kept_in_silence"
-)
+@pytest.mark.thorough(quick="test_credentials_of_other_terms_are_never_kept_in_silence")
 def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     """Repeatable, the nearest first; what is printed and the list say the chain."""
     for name in CHAIN:
@@ -167,9 +164,7 @@ def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     assert "alice, lead" in desk.run(HANSARD, "principals").stdout
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_chains.py::test_credentials_of_other_terms_are_never_kept_in_silence"
-)
+@pytest.mark.thorough(quick="test_credentials_of_other_terms_are_never_kept_in_silence")
 def test_registering_is_said_once_and_never_changes(desk: Desk):
     """Again changes nothing; as another kind it is refused; a login may follow."""
     line = "principals register alice --kind person --about"

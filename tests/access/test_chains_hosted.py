@@ -325,9 +325,7 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
     assert stored[-1].commit.actor.on_behalf_of == ("ada",)
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_chains_hosted.py::test_what_is_done_outside_of_a_session_names_it_too"
-)
+@pytest.mark.thorough(quick="test_what_is_done_outside_of_a_session_names_it_too")
 @pytest.mark.long
 def test_what_was_answered_in_sql_names_it(workspace: str, tmp_path: Path):
     """An answer of `hansard up`, on a broker of its own, is recorded with the whole chain."""

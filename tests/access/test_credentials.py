@@ -73,8 +73,7 @@ async def test_what_is_printed_holds_no_secret(desk: Desk):
     assert found.nkey_seed not in hidden
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("which", ["ada", "token"])
 async def test_a_revoked_login_is_put_out_and_stays_out(desk: Desk, which: str):
     """Its connection ends; the broker does not let it in again; other connections stay."""
@@ -186,9 +185,7 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
     assert not desk.opens(found)
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_chains.py::test_what_a_kill_left_for_others_is_revoked"
-)
+@pytest.mark.thorough(quick="access/test_chains.py::test_what_a_kill_left_for_others_is_revoked")
 async def test_what_a_kill_left_for_another_is_revoked(desk: Desk):
     """A begun file of another role is not gone on with, and its token is worth nothing."""
     killed = desk.run([str(PROGRAM), "before finish"], MAKE)
@@ -217,9 +214,7 @@ async def test_many_at_once_are_all_let_in(desk: Desk):
     assert len({each.inbox for each in found}) == 6
 
 
-@pytest.mark.thorough(
-    quick="tests/access/test_credentials.py::test_the_file_lets_its_holder_in_and_is_private"
-)
+@pytest.mark.thorough(quick="test_the_file_lets_its_holder_in_and_is_private")
 async def test_the_same_at_once_is_one_login(desk: Desk):
     """Two processes that make the same file: one of them is told to wait, or finds it there."""
     done = await asyncio.gather(

@@ -171,9 +171,7 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
         assert await page.title() == ("BUTTON" if strategy else "t")
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_demonstrate.py::test_what_a_person_does_is_done_again"
-)
+@pytest.mark.thorough(quick="actions/test_demonstrate.py::test_what_a_person_does_is_done_again")
 async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
     """An element in a shadow root has a path of tags; a frame is the recorded one, or none."""
     shadow = """<to-do></to-do><script>customElements.define("to-do", class extends HTMLElement {
@@ -464,7 +462,7 @@ async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
         await clicked(chromium, site("<button onclick='while (true);'>Go</button>"), 1.0)
 
 
-@pytest.mark.thorough(quick="tests/experience/test_doing.py::test_a_page_that_is_gone_ends_a_doing")
+@pytest.mark.thorough(quick="experience/test_doing.py::test_a_page_that_is_gone_ends_a_doing")
 async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
     """And nothing of the cache is done."""
     page = await chromium.new_page()

@@ -345,9 +345,7 @@ async def kills(told: Any) -> None:
     told[0].kill()
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_demonstrate.py::test_what_a_person_does_is_done_again"
-)
+@pytest.mark.thorough(quick="test_what_a_person_does_is_done_again")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "ends",

@@ -71,9 +71,7 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
     assert ended(tmp_path, "made.py", "--who", "Eve").returncode != 0
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_exported.py::test_a_script_is_green_and_red_where_what_it_checks_is_not_so"
-)
+@pytest.mark.thorough(quick="test_a_script_is_green_and_red_where_what_it_checks_is_not_so")
 def test_a_test_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
     """Its slots are variables, as its secrets are."""
     page = tmp_path / "page.html"
@@ -176,9 +174,7 @@ def ran(command: list[str], where: Path, **variables: str) -> subprocess.Complet
     )
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_exported.py::test_a_script_is_green_and_red_where_what_it_checks_is_not_so"
-)
+@pytest.mark.thorough(quick="test_a_script_is_green_and_red_where_what_it_checks_is_not_so")
 @pytest.mark.timeout(900)
 def test_scripts_of_each_workflow_end_equal_in_a_fresh_environment(
     workflows: list[Workflow], python: Path, here: str, folder: Path, reports: list[str], tmp_path
@@ -205,7 +201,7 @@ def test_scripts_of_each_workflow_end_equal_in_a_fresh_environment(
         assert "1 failed" in broken.stdout
 
 
-@pytest.mark.thorough(quick="tests/actions/test_scripts.py::test_equal_caches_are_equal_bytes")
+@pytest.mark.thorough(quick="actions/test_scripts.py::test_equal_caches_are_equal_bytes")
 @pytest.mark.timeout(900)
 def test_scripts_in_typescript_are_compiled_and_end_equal(
     workflows: list[Workflow], here: str, reports: list[str], tmp_path: Path

@@ -65,9 +65,7 @@ async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
     assert await page.title() != "true"
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_hostile_pages.py::test_a_replay_clicks_once_whatever_the_page_opens"
-)
+@pytest.mark.thorough(quick="test_a_replay_clicks_once_whatever_the_page_opens")
 async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
     """And the replay goes on."""
     told = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))

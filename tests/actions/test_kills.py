@@ -177,9 +177,7 @@ def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
     assert killed_and_resumed(job, form, file) in DOUBT
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
-)
+@pytest.mark.thorough(quick="test_a_kill_while_the_form_is_sent_leaves_it_in_doubt")
 @pytest.mark.timeout(1_800)
 def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     browser, form, data_dir, workspace, tmp_path, evidence

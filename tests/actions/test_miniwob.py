@@ -324,9 +324,7 @@ async def test_no_other_row_of_social_media_is_acted_on(page, pages, evidence):
     assert told["done"] >= 15
 
 
-@pytest.mark.thorough(
-    quick="tests/actions/test_rows.py::test_a_slot_that_changes_nothing_is_refused"
-)
+@pytest.mark.thorough(quick="actions/test_rows.py::test_a_slot_that_changes_nothing_is_refused")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "slots", "at"),

@@ -9,7 +9,7 @@ import hansard
 from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def glance(session):
@@ -210,8 +210,7 @@ BAD_FACTS = [
 ]
 
 
-@pytest.mark.fast(cases=10)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=10, slow=0)
 @twins
 @pytest.mark.parametrize(("kind", "args", "fields"), BAD_FACTS)
 async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, fields):

@@ -13,7 +13,7 @@ from hansard.domain.steps import StepSettled
 from tests.agents.terminal import Terminal
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 STOP = "s  stop here"
 

@@ -22,8 +22,7 @@ kinds = ["message.*"]
 """
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @twins
 async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
     """Rows, the columns' names, and the position of the log that all of it has been read to."""
@@ -70,8 +69,7 @@ async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
         assert (await record.sql("SELECT 1 AS one")).rows == [(1,)]
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @twins
 async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
     """An answer that was cut says so."""
@@ -118,9 +116,7 @@ async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
     assert "1 row, as of position" in said.getvalue()
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_asked_of_a_record.py::test_an_answer_is_given_as_analysts_have_tables"
-)
+@pytest.mark.thorough(quick="test_an_answer_is_given_as_analysts_have_tables")
 @twins
 async def test_an_empty_answer_has_its_columns(lab: Lab):
     """In every form."""

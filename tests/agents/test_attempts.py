@@ -9,7 +9,7 @@ from tenacity import wait_fixed
 import hansard
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 AT_ONCE = wait_fixed(0)
 

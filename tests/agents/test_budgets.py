@@ -64,9 +64,7 @@ async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
         assert found == ["blocked", "completed"]
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_budgets.py::test_what_another_process_gave_back_is_there_at_once"
-)
+@pytest.mark.thorough(quick="test_what_another_process_gave_back_is_there_at_once")
 @twins
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
     """A lone session reads nothing again; one beside others reads only what they wrote since."""

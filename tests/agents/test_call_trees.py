@@ -171,7 +171,7 @@ def test_replay_of_chosen_trees(lab: Lab, tree):
     assert lab.data_dir.is_dir()
 
 
-@pytest.mark.thorough(quick="tests/agents/test_call_trees.py::test_replay_of_chosen_trees")
+@pytest.mark.thorough(quick="test_replay_of_chosen_trees")
 @settings(max_examples=TREES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_replay_of_generated_trees(lab: Lab, tree):

@@ -110,8 +110,7 @@ async def come(result: Any) -> Any:
     return await result if asyncio.iscoroutine(result) else result
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "none")
 @twins
 async def test_every_callable_is_a_tool(lab: Lab, options):
@@ -271,8 +270,7 @@ class LaterRule:
         return False
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_a_policy_may_be_anything_that_is_called(lab: Lab):
     """What settles doubt may be a coroutine function, an object, or give something to await."""

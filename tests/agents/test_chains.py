@@ -7,7 +7,7 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):

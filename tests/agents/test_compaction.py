@@ -12,7 +12,7 @@ from tests.agents.twins import Lab, TwinRecord, TwinSession, twins
 from tests.cli.support import environment
 from tests.faults._warm import run
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 Forms = list[dict[str, Any]]
 
@@ -244,8 +244,7 @@ with hansard.connect() as record, record.run("w", run="r", conversation="c") as 
 """
 
 
-@pytest.mark.fast(cases=0)
-@pytest.mark.slow(cases=3)
+@pytest.mark.fast(cases=0, slow=3)
 @pytest.mark.parametrize("where", ["before", "in the function", "after", "on its way"])
 def test_killed_at_any_point_the_window_is_one_or_the_other(
     data_dir: Path, tmp_path: Path, where: str
@@ -276,7 +275,6 @@ def test_killed_at_any_point_the_window_is_one_or_the_other(
 
 
 @pytest.mark.fast(cases=0)
-@pytest.mark.slow
 def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, workspace: str):
     """`knew` has the window at each decision, and all messages are still in the tables."""
     with hansard.connect(workspace, data_dir=data_dir) as record:

@@ -9,7 +9,7 @@ from hansard import DID_NOT_HAPPEN, Happened, Verdict
 from hansard.errors import ResultMismatch
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 
@@ -115,8 +115,7 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
     assert world.effects == ["bob", "bob"]
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @twins
 @pytest.mark.parametrize(
     ("step", "verdict", "error"),

@@ -5,7 +5,7 @@ import pytest
 import hansard
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 

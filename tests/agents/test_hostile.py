@@ -17,8 +17,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.fast(cases=8)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=8, slow=0)
 @twins
 @pytest.mark.parametrize("name", CARRIED)
 async def test_a_name_is_carried_exactly(lab: Lab, name):
@@ -51,8 +50,7 @@ async def test_a_name_is_carried_exactly(lab: Lab, name):
         assert (await record.state(child)).life.forked.parent == name
 
 
-@pytest.mark.fast(cases=12)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=12, slow=0)
 @twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 @pytest.mark.parametrize(
@@ -70,8 +68,7 @@ async def test_a_name_that_is_none_opens_nothing(lab: Lab, door, name):
         assert await record.runs() == []
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
@@ -94,8 +91,7 @@ def test_a_workspace_by_no_name_is_refused(data_dir, name):
         raise AssertionError
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_agents_and_roles_with_slashes_are_told_apart(lab: Lab):
     """Role `a/b` agent `c` and role `a` agent `b/c` are two agents, of one run."""
@@ -123,7 +119,7 @@ NAUGHTY = [
 ]  # fmt: skip
 
 
-@pytest.mark.thorough(quick="tests/domain/test_values.py::test_a_value_comes_back_exactly")
+@pytest.mark.thorough(quick="domain/test_values.py::test_a_value_comes_back_exactly")
 @twins
 async def test_naughty_strings_come_back_exactly(lab: Lab):
     """As argument, result, item, key, error text and message: every string is the same after."""
@@ -159,8 +155,7 @@ async def test_naughty_strings_come_back_exactly(lab: Lab):
                 assert [m["content"] for m in await session.context()] == NAUGHTY
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 @pytest.mark.parametrize("value", [object(), [1, {2: {object()}}], print])
 async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
@@ -178,8 +173,7 @@ async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
         assert await call("fine") == "done"
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_bad_options_are_named(lab: Lab):
     """Wrong types of what a run is opened with are refused with a word, never half taken."""

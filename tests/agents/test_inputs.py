@@ -13,7 +13,7 @@ from hansard.agents.flow import drive_async
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.audit.support import decided_of_old
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 
@@ -64,8 +64,7 @@ def tools(session: TwinSession) -> tuple[Any, Any, Any]:
     return profile, score, items
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
     """An input may be a value, step, entry, view or id; a replay makes the same decision."""

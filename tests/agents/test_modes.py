@@ -9,7 +9,7 @@ from hansard.bus.codec import revive_all
 from hansard.domain.agent import AgentLeft
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def _three(session, ran, edits=()):
@@ -168,7 +168,7 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
     assert ran == ["a", "b", "c", "b!"]
 
 
-@pytest.mark.fast(cases=1)
+@pytest.mark.fast(cases=1, slow=0)
 @twins
 async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
     """Skipped items, calls in answered composites and a fork's own answers all count."""

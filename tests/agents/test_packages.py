@@ -97,8 +97,7 @@ def of_pandas(name: str) -> Callable[[], Any]:
 MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 
 
-@pytest.mark.fast(cases=6)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize("name", MADE)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, name):

@@ -12,14 +12,13 @@ from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from tests.agents.test_shared_texts import arguments_of
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 2_000_000]
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @twins
 @pytest.mark.parametrize("size", SIZES)
 async def test_large_values_are_blobs(lab: Lab, size):

@@ -10,7 +10,7 @@ import hansard
 from hansard import Secret
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 SECRET = "sk-hunter2-hunter2"
@@ -162,8 +162,7 @@ async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
         assert SECRET.encode() not in await _stored(record, "r")
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @twins
 @pytest.mark.parametrize("provider", [None, {}, lambda name: None])
 @pytest.mark.parametrize("stream", [False, True])

@@ -406,9 +406,7 @@ def test_an_offer_is_its_agent_s_own_and_under_its_key():
     assert why("eve", reuse.STALE, AnswersInvalidated(tool="t0")) == ""
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_reuse.py::test_what_is_stale_old_failed_or_secret_runs"
-)
+@pytest.mark.thorough(quick="test_what_is_stale_old_failed_or_secret_runs")
 def test_the_command_lists_answers_and_declares_them_stale(record: Record, call: Call):
     """`hansard reuse list`, `used` and `invalidate`, for people and as JSON."""
     ran: list[str] = []
@@ -439,9 +437,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     assert ran == ["a", "c"]
 
 
-@pytest.mark.thorough(
-    quick="tests/agents/test_reuse.py::test_a_later_run_is_given_the_answer_and_names_whose_it_is"
-)
+@pytest.mark.thorough(quick="test_a_later_run_is_given_the_answer_and_names_whose_it_is")
 def test_what_was_given_stands_without_the_run_that_it_came_from(
     record: Record, call: Call, workspace: str, tmp_path: Path
 ):

@@ -14,7 +14,7 @@ from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from hansard.agents.steps.shared import Learned, Shared
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 SECRET = "correct-horse-battery"

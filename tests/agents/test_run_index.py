@@ -86,7 +86,7 @@ _EVENTS: list[Callable[[int], Event]] = [
 ]
 
 
-@pytest.mark.thorough(quick="tests/agents/test_run_index.py::test_runs_are_found_by_what_they_are")
+@pytest.mark.thorough(quick="test_runs_are_found_by_what_they_are")
 @pytest.mark.parametrize("seed", range(3))
 async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed: int):
     """One pass over all runs finds what reading each of them finds."""
@@ -103,7 +103,7 @@ async def test_all_at_once_is_as_one_by_one(data_dir: Path, workspace: str, seed
         assert any(life.forked for _, life in known)
 
 
-@pytest.mark.thorough(quick="tests/agents/test_run_index.py::test_runs_are_found_by_what_they_are")
+@pytest.mark.thorough(quick="test_runs_are_found_by_what_they_are")
 async def test_requests_do_not_grow_with_runs(data_dir: Path, workspace: str):
     """150 lives take as many requests as 15, and few more where they exceed one answer."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:

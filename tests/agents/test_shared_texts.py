@@ -10,7 +10,7 @@ from hansard.bus.blobs import BLOB_BYTES_MIN
 from hansard.domain.ids import AgentStream
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 RATIO_MAX = 2.0
 """Of what is stored, event and all, to the text that was told."""
@@ -117,7 +117,7 @@ def _blobs(value) -> dict[str, int]:
     return found
 
 
-@pytest.mark.fast(cases=3)
+@pytest.mark.fast(cases=3, slow=0)
 @twins
 @pytest.mark.parametrize("form", FORMS)
 async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
@@ -139,7 +139,7 @@ async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
             assert given == {"prompt": FORMS[form](i), "temperature": 0.5}
 
 
-@pytest.mark.fast(cases=1)
+@pytest.mark.fast(cases=1, slow=0)
 @twins
 @pytest.mark.parametrize("form", ["a list", "messages in a dict", "a string that grows"])
 async def test_results_that_grow_are_not_stored_again(lab: Lab, form):

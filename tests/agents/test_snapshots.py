@@ -11,7 +11,7 @@ from hansard.domain.snapshot import snapshot_id
 from hansard.types import Moment
 from tests.agents.twins import Lab, TwinRecord, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 STREAM = AgentStream("r", "writer", "ada")

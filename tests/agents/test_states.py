@@ -126,8 +126,7 @@ def test_two_agents_of_one_run_work_in_one_process(record):
     assert (ada.agent, bob.role) == ("ada", "reader")
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_a_run_that_failed_says_so(lab: Lab):
     """An error that leaves the block fails the run with that error; a resume opens it again."""

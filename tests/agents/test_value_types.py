@@ -18,7 +18,7 @@ from hansard.domain import value_types, values
 from hansard.domain.value_types import Tagged
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 class Money:
@@ -173,7 +173,7 @@ GIVEN: list[tuple[Any, Any]] = [
 IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
 
 
-@pytest.mark.fast(cases=12)
+@pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
 @twins
 async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
@@ -236,7 +236,7 @@ NEVER = [
 ]
 
 
-@pytest.mark.fast(cases=8)
+@pytest.mark.fast(cases=8, slow=0)
 @pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
 @twins
 async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unfit):
@@ -481,7 +481,6 @@ def test_paths_are_plain_values():
 
 
 @pytest.mark.fast(cases=0)
-@pytest.mark.slow
 def test_who_only_reads_sees_the_tag_and_the_data(record, call, tmp_path):
     """Trace, run, page, context, states and settlements show a value of an unknown type."""
     secret = Note("a note", Color.BLUE)

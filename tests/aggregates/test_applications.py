@@ -51,9 +51,7 @@ def tags(app: Application[UUID]) -> list[str]:
     return found
 
 
-@pytest.mark.thorough(
-    quick="tests/aggregates/test_applications.py::test_a_single_threaded_runner_follows_the_same_log"
-)
+@pytest.mark.thorough(quick="test_a_single_threaded_runner_follows_the_same_log")
 def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
     """Each gets what the other saved; the notification log has both in the order of the log."""
     with record.application(Book) as app:

@@ -42,8 +42,7 @@ FORGED: dict[str, tuple[list[AggregateChanged], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("why", FORGED)
 def test_what_nobody_may_have_written_counts_nowhere(
     why: str, record: Record, data_dir: Path, workspace: str, call: Call

@@ -124,9 +124,7 @@ def test_a_trader_killed_at_each_append_leaves_both_or_neither(stage: Stage, whe
     assert number > 2 * days + 1
 
 
-@pytest.mark.thorough(
-    quick="tests/aggregates/test_kill.py::test_a_trader_killed_at_each_append_leaves_both_or_neither"
-)
+@pytest.mark.thorough(quick="test_a_trader_killed_at_each_append_leaves_both_or_neither")
 @pytest.mark.long
 @pytest.mark.timeout(3_000)
 def test_two_traders_of_one_account_are_killed_again_and_again(stage: Stage, rounds, evidence):

@@ -15,7 +15,7 @@ from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab, TwinRecord, twins
 from tests.aggregates.book import Account, Order
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def commits_of(record: TwinRecord, named: object) -> list[Stored]:

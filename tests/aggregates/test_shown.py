@@ -12,7 +12,7 @@ from tests.cli.support import Call
 pytestmark = pytest.mark.thorough
 
 
-@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
+@pytest.mark.thorough(quick="aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
 def test_a_run_s_page_and_trace_have_what_its_steps_did(record: Record, call: Call, tmp_path):
     """The page has each event, also in a fork; the trace shows the save with its outcome."""
     with record.run("w", run="one", agent="ada", role="writer") as session:

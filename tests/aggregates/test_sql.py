@@ -31,7 +31,7 @@ def traded(record: Record) -> tuple[Account, Order]:
     return found, order
 
 
-@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
+@pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
 def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order]):
     """With what it holds, whose step of which run it is, and the session's correlation id."""
     account, order = traded
@@ -62,9 +62,7 @@ def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order
     assert tuple(joined[0]) == (4,)
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in"
-)
+@pytest.mark.thorough(quick="audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in")
 def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Order]):
     """The trail has the events, a decision names the newest one, and `knew` lists them."""
     trail = record.sql("SELECT what, tool, step, detail FROM trail('two')").rows
@@ -156,7 +154,7 @@ def test_a_role_has_what_its_rules_show(
     assert asked("clerk") == []
 
 
-@pytest.mark.thorough(quick="tests/aggregates/test_sql.py::test_a_role_has_what_its_rules_show")
+@pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
 def test_a_role_has_what_is_apart_or_the_tags_alone(
     record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
 ):

@@ -18,7 +18,7 @@ from hansard.domain.roles import file as role_file
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.approvals.support import ASK, sender
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def _asked(record: hansard.AsyncRecord) -> str | None:

@@ -102,7 +102,7 @@ async def test_an_id_that_marks_no_run_is_not_looked_for(data_dir: Path, workspa
         assert asked.received == 0
 
 
-@pytest.mark.thorough(quick="tests/approvals/test_growth.py::test_an_answer_reads_what_it_is_about")
+@pytest.mark.thorough(quick="test_an_answer_reads_what_it_is_about")
 async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
     """All questions of 5 runs and of 300 are read in a request for 200 runs."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:

@@ -12,7 +12,7 @@ from hansard.domain.approval import ApprovalStatus
 from tests.agents.twins import Lab, TwinRecord, twins
 from tests.approvals.support import ASK, person, sender
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0)]
+pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 SOON = (hansard.ask_first("send_*", timeout_s=0.3, name="soon"),)
 
@@ -85,8 +85,7 @@ async def test_nobody_answers_in_time(lab: Lab):
         assert [each.standing for each in await questions(record)] == ["expired", "granted"]
 
 
-@pytest.mark.fast(cases=0)
-@pytest.mark.slow(cases=1)
+@pytest.mark.fast(cases=0, slow=1)
 @twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
     """`NotDone` keeps the grant for the retry; another failure is asked about again."""

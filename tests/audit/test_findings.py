@@ -41,9 +41,7 @@ def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
     }
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_the_command_exits_with_1_where_anything_is_found"
-)
+@pytest.mark.thorough(quick="test_the_command_exits_with_1_where_anything_is_found")
 def test_the_same_runs_without_the_faults_raise_nothing(honest: Planted):
     """Equal shapes: what is found is the fault."""
     assert honest.place.findings() == {}
@@ -58,7 +56,7 @@ def planted_runs(made: Planted) -> int:
     )
 
 
-@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_finding_says_its_values(planted: Planted):
     """The sentence holds the figures that it was found by, and its address leads to an event."""
     place = planted.place
@@ -120,9 +118,7 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert "  overrides: no refusals and settlements are recorded" in done.out
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_the_command_exits_with_1_where_anything_is_found"
-)
+@pytest.mark.thorough(quick="test_the_command_exits_with_1_where_anything_is_found")
 def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
     """Of a run its own findings; a smaller flip is none; a run that there is not is said."""
     done = planted.place.call("audit", "fetch-1")
@@ -133,7 +129,7 @@ def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
     assert "see 'hansard runs'" in planted.place.call("audit", "nowhere").err
 
 
-@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_findings_are_folded_and_filtered(home: Path):
     """Findings are worst first, folded and filtered; an unknown name lists the known ones."""
     place = Audited(home, "folded")
@@ -189,9 +185,7 @@ def test_findings_are_folded_and_filtered(home: Path):
         assert said in done.err
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
-)
+@pytest.mark.thorough(quick="test_each_planted_fault_is_found_by_its_view_alone")
 def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
     """Margins of every sign and size: found exactly where |margin| is within x."""
     place = Audited(home, "flips")
@@ -299,9 +293,7 @@ def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None
                 look("x")
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
-)
+@pytest.mark.thorough(quick="test_each_planted_fault_is_found_by_its_view_alone")
 def test_calls_repeated_in_vain(home: Path):
     """Five failures of one call are found; not four, nor where one between them succeeded."""
     place = Audited(home, "vain")
@@ -338,7 +330,7 @@ def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool
         assert done.code == 0, done.err
 
 
-@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     """Double, surplus, unplanned and unscored trials are found, and missing ones at a stop."""
     place = Audited(home, "trials")
@@ -364,7 +356,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     ]
 
 
-@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: Path):
     """A run's newest score and an arm's mean are compared with claims, to the claimed digits."""
     place = Audited(home, "claims")
@@ -480,7 +472,7 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
     )
 
 
-@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_cost_is_held_against_the_stated_prices(home: Path):
     """Tokens at the price of their day; a step whose cost is another is found."""
     place = Audited(home, "prices")

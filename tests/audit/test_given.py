@@ -156,7 +156,7 @@ def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
     assert not set(first["joined"]) & set(second["joined"])
 
 
-@pytest.mark.thorough(quick="tests/audit/test_why.py::test_a_fork_sees_what_its_parent_did")
+@pytest.mark.thorough(quick="audit/test_why.py::test_a_fork_sees_what_its_parent_did")
 def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
     """Up to the cut, in the parent's events; then its own."""
     known: Known = {}
@@ -187,9 +187,7 @@ def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
     assert told(place, forks[0]) == known == {"fork's": [1, 2, 3], "fork's own": [1, 2, 3, 4]}
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_given.py::test_a_resumed_and_edited_program_leaves_what_it_no_longer_does"
-)
+@pytest.mark.thorough(quick="test_a_resumed_and_edited_program_leaves_what_it_no_longer_does")
 def test_agents_of_one_run_are_given_each_their_own(home: Path):
     """What another agent was given is none of it, but what was read of it is a step."""
     known: Known = {}

@@ -292,7 +292,7 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
     assert "models of" not in told.out
 
 
-@pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="test_each_planted_kind_is_found_alone")
 def test_a_score_is_held_against_the_checks_beside_it(home: Path, tmp_path: Path):
     """Rewards that actions or outputs deny and tasks with numbering gaps are found."""
 

@@ -94,7 +94,7 @@ def _check_step(row: dict[str, Any], step: Any) -> None:
     assert {name: row[name] for name in told} == told
 
 
-@pytest.mark.thorough(quick="tests/audit/test_past.py::test_the_past_is_what_a_fold_says")
+@pytest.mark.thorough(quick="test_the_past_is_what_a_fold_says")
 def test_the_newest_past_is_the_present(story: Audited):
     """As of the head, runs and steps are the tables."""
     head = story.value("SELECT position FROM progress")
@@ -122,9 +122,7 @@ def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited)
         assert all(len(row["detail"] or "") <= 200 for row in trail)
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_past.py::test_a_trail_tells_each_event_that_matters_once_and_in_order"
-)
+@pytest.mark.thorough(quick="test_a_trail_tells_each_event_that_matters_once_and_in_order")
 def test_a_trail_is_readable(story: Audited):
     """What a person did for an agent, what was asked and what came of it."""
     run = story.value("SELECT run FROM settlements WHERE because = 'the log of the server says so'")

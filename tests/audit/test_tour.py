@@ -71,9 +71,7 @@ def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     return place
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_every_question_of_the_tour_can_be_asked"
-)
+@pytest.mark.thorough(quick="audit/test_findings.py::test_every_question_of_the_tour_can_be_asked")
 def test_every_question_is_answered(trade: Audited):
     """Each has rows, where there is something of each kind."""
     asked = statements()

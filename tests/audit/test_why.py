@@ -345,7 +345,7 @@ def many(home: Path) -> tuple[Audited, str]:
     return place, place.value("SELECT decision FROM decisions WHERE threshold = 0.85")
 
 
-@pytest.mark.thorough(quick="tests/audit/test_why.py::test_the_page_folds_without_a_script")
+@pytest.mark.thorough(quick="test_the_page_folds_without_a_script")
 def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
     """The terminal folds with a count; --all and NDJSON have everything."""
     place, decision = many
@@ -369,9 +369,7 @@ def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
     assert all(fact["address"] and fact["event"] for fact in inputs)
 
 
-@pytest.mark.thorough(
-    quick="tests/audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in"
-)
+@pytest.mark.thorough(quick="test_a_decision_is_told_with_all_that_it_stands_in")
 def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
     """Who wrote which key, and what it held; that a view was shown."""
     place, _ = many

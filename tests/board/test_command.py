@@ -71,7 +71,7 @@ def test_one_key_with_its_history(record, call):
     assert "see 'hansard board r-1'" in missing.err
 
 
-@pytest.mark.thorough(quick="tests/board/test_command.py::test_the_keys_of_a_run")
+@pytest.mark.thorough(quick="test_the_keys_of_a_run")
 def test_the_state_of_a_run_has_its_keys(record, call):
     """`run show` names them, `run state` tells them, `--diff` tells what changed of them."""
     _work(record)

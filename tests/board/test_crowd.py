@@ -12,9 +12,7 @@ pytestmark = pytest.mark.slow
 AGENTS = 50
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
-)
+@pytest.mark.thorough(quick="board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing")
 async def test_fifty_agents_lose_nothing_and_retry_nothing(data_dir, workspace, rounds):
     """Every write of 50 agents is there once, in each agent's order, without a retry."""
     each = rounds(2, 40)

@@ -57,8 +57,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 """An operation, what it is given, and words of the error."""
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
     """Each bad value, name or bound is an error with a remedy, changes nothing, and repeats."""
@@ -73,8 +72,7 @@ async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
         assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
     """Where it is written, not at the end; the transaction writes nothing of what came before."""
@@ -100,8 +98,7 @@ KEYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_any_name_is_a_key_of_its_own(lab: Lab):
     """Slashes, wildcards, scripts and look-alikes are keys with values of their own."""
@@ -119,9 +116,7 @@ async def test_any_name_is_a_key_of_its_own(lab: Lab):
         }
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_laws.py::test_what_is_too_much_is_refused_with_its_bound"
-)
+@pytest.mark.thorough(quick="board/test_laws.py::test_what_is_too_much_is_refused_with_its_bound")
 @twins
 async def test_values_of_any_size_up_to_the_bounds(lab: Lab):
     """A value of megabytes goes by reference; a list stops at its bound, whole, and says so."""
@@ -181,9 +176,7 @@ async def test_an_error_s_texts_are_short(lab: Lab):
         assert str(conflict.value).endswith("read it and decide again, or give resolve=")
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_door.py::test_a_transaction_of_too_many_keys_is_refused"
-)
+@pytest.mark.thorough(quick="test_a_transaction_of_too_many_keys_is_refused")
 @twins
 async def test_a_transaction_of_too_many_bytes_is_refused(lab: Lab):
     """Each key's commit fits, all of them together do not: refused, and the session goes on."""

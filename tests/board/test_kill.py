@@ -61,9 +61,7 @@ def all_at_once(stage, tmp_path, count, ways) -> tuple[dict[str, list[int]], flo
     return {name: report.results for name, report in reports.items()}, took_s
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
-)
+@pytest.mark.thorough(quick="test_8_processes_put_by_version_and_lose_nothing")
 @pytest.mark.long
 @pytest.mark.timeout(1_500)
 def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
@@ -159,7 +157,7 @@ def test_a_killed_transaction_is_all_or_none(stage, when, made):
     assert check_every_position(stage) == [("m", 0), ("m", 1), ("m", 2)]
 
 
-@pytest.mark.thorough(quick="tests/board/test_kill.py::test_a_killed_transaction_is_all_or_none")
+@pytest.mark.thorough(quick="test_a_killed_transaction_is_all_or_none")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):

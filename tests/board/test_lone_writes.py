@@ -84,9 +84,7 @@ def test_a_write_is_made_once_whoever_is_killed_where(stage, point, there):
     check_killed(stage, point, "board.add", there)
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
-)
+@pytest.mark.thorough(quick="test_a_write_is_made_once_whoever_is_killed_where")
 @pytest.mark.parametrize("tool", ["board.put", "board.append", "board.merge"])
 @POINTS
 def test_so_is_a_write_of_another_kind(stage, tool, point, there):
@@ -120,9 +118,7 @@ def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
     check_whole(stage)
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_lone_writes.py::test_a_late_commit_of_one_who_was_fenced_is_refused"
-)
+@pytest.mark.thorough(quick="test_a_late_commit_of_one_who_was_fenced_is_refused")
 def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(stage):
     """Paused after its write and fenced, the new session adopts the write."""
     old = stage.frozen_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
@@ -133,9 +129,7 @@ def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(st
     check_whole(stage)
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
-)
+@pytest.mark.thorough(quick="test_a_write_is_made_once_whoever_is_killed_where")
 def test_a_fork_and_a_replay_go_by_what_was_written(stage):
     """Killed before the outcome, replay and fork take the key's write; an earlier fork writes."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
@@ -176,9 +170,7 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
     check_whole(stage)
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
-)
+@pytest.mark.thorough(quick="test_a_write_is_made_once_whoever_is_killed_where")
 def test_the_audit_takes_a_write_for_the_outcome(stage):
     """In SQL an intent is an orphan only without its write, whose cause names the step."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")

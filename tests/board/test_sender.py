@@ -121,9 +121,7 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
         assert sorted(await written(record, "y")) == OTHERS
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing"
-)
+@pytest.mark.thorough(quick="board/test_kill.py::test_8_processes_put_by_version_and_lose_nothing")
 async def test_crowds_of_two_connections(connect, rounds):
     """All kinds of writes by twelve agents are there once; sums hold and keys expire."""
     each = rounds(2, 30)

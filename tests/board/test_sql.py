@@ -125,9 +125,7 @@ def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
     assert compared > 300
 
 
-@pytest.mark.thorough(
-    quick="tests/board/test_sql.py::test_sql_folds_any_history_as_the_domain_does"
-)
+@pytest.mark.thorough(quick="test_sql_folds_any_history_as_the_domain_does")
 def test_each_write_is_a_row(record, store):
     """Author, role, what it went by, labels and expiry of each write; large values by reference."""
     _everything(record)

@@ -88,9 +88,7 @@ async def test_on_the_time_axis_events_stand_at_their_times(view: Open, pages: P
     assert await seen.page.locator("#axis").is_hidden()
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_axis.py::test_on_the_time_axis_events_stand_at_their_times"
-)
+@pytest.mark.thorough(quick="test_on_the_time_axis_events_stand_at_their_times")
 async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pages):
     """The nearest in time; of several at one time the last, so that all of them have happened."""
     await _run(pages, "led", [0, 0, 0, 1, 4, 4, 10])
@@ -151,9 +149,7 @@ async def test_where_nobody_knows_a_time_there_is_no_time_axis(view: Open, pages
     assert await seen.page.get_attribute("html", "data-axis") == "order"
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_axis.py::test_on_the_time_axis_events_stand_at_their_times"
-)
+@pytest.mark.thorough(quick="test_on_the_time_axis_events_stand_at_their_times")
 async def test_one_moment_is_a_time_axis_too(view: Open, pages: Pages):
     """Where all was at one time, all stands in one place; the keys still walk through it."""
     await _run(pages, "moment", [3] * 5)

@@ -42,7 +42,7 @@ async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
     assert await seen.page.get_attribute("#chats button >> nth=0", "aria-pressed") == "false"
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_what_had_not_happened_is_not_told")
+@pytest.mark.thorough(quick="browser/test_page.py::test_what_had_not_happened_is_not_told")
 async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str):
     """A later message is only counted; button, bubble and click move between messages."""
     seen = await view(await pages.of(shared))
@@ -67,7 +67,7 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
     assert "mail" in await seen.text("#event")
 
 
-@pytest.mark.thorough(quick="tests/browser/test_chat.py::test_messages_are_a_chat")
+@pytest.mark.thorough(quick="test_messages_are_a_chat")
 async def test_a_run_without_messages_says_so(view: Open, pages: Pages, empty: str):
     """An empty chat, board and list of tasks are said to be empty."""
     seen = await view(await pages.of(empty))

@@ -128,7 +128,7 @@ async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
     await _unharmed(seen)
 
 
-@pytest.mark.thorough(quick="tests/browser/test_hostile.py::test_a_hostile_team_is_text")
+@pytest.mark.thorough(quick="test_a_hostile_team_is_text")
 async def test_hostile_text_is_readable(view: Open, pages: Pages, hostile: str):
     """It is all there, as text; what does not print or would turn the line is written out."""
     seen = await view(await pages.of(hostile))
@@ -172,7 +172,7 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
     assert "\\u202egnp.exe" in words
 
 
-@pytest.mark.thorough(quick="tests/browser/test_shared.py::test_values_are_whole_and_stay_open")
+@pytest.mark.thorough(quick="browser/test_shared.py::test_values_are_whole_and_stay_open")
 async def test_a_long_text_opens(view: Open, pages: Pages, hostile: str):
     """A long text is folded, shown in part, and whole at a click."""
     seen = await view(await pages.of(hostile))
@@ -227,7 +227,7 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
     await _unharmed(seen)
 
 
-@pytest.mark.thorough(quick="tests/browser/test_hostile.py::test_a_hostile_team_is_text")
+@pytest.mark.thorough(quick="test_a_hostile_team_is_text")
 async def test_a_hostile_run_fits_a_phone(view: Open, pages: Pages, hostile: str):
     """Names without an end do not push the page wider than 360 px."""
     seen = await view(await pages.of(hostile), width=360)

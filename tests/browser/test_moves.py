@@ -58,9 +58,7 @@ async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
     assert compared == 2 * rounds_made
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
-)
+@pytest.mark.thorough(quick="test_a_panel_shows_the_same_whichever_way_its_point_was_reached")
 async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: Pages, shared: str):
     """Rows that a move does not change keep their elements and the focus."""
     seen = await view(await pages.of(shared))
@@ -77,9 +75,7 @@ async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: 
         assert kept == 4, tab
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_moves.py::test_a_panel_shows_the_same_whichever_way_its_point_was_reached"
-)
+@pytest.mark.thorough(quick="test_a_panel_shows_the_same_whichever_way_its_point_was_reached")
 async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: Pages, shared: str):
     """A hidden panel is not updated until it is shown or printed."""
     seen = await view(await pages.of(shared))

@@ -95,7 +95,7 @@ def _last_events(data: page_data.Page) -> list[int]:
     return found
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_the_state_is_that_of_the_fold")
+@pytest.mark.thorough(quick="test_the_state_is_that_of_the_fold")
 async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Runs):
     """Open steps, checkpoints, decisions and messages of the agent in view are named."""
     seen = await view(await pages.of(runs.team))
@@ -157,7 +157,7 @@ async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     assert await seen.page.input_value("#slider") == str(await seen.at())
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_a_row_leads_to_its_outcome")
+@pytest.mark.thorough(quick="test_a_row_leads_to_its_outcome")
 async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     """What is recorded by reference to an earlier step's text stands there as the whole list."""
     seen = await view(await pages.of(runs.team))
@@ -169,7 +169,7 @@ async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
     assert "$parts" not in told
 
 
-@pytest.mark.thorough(quick="tests/browser/test_shared.py::test_values_are_whole_and_stay_open")
+@pytest.mark.thorough(quick="browser/test_shared.py::test_values_are_whole_and_stay_open")
 async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
     """A value kept outside the log is whole inside, behind its size and hash."""
     seen = await view(await pages.of(runs.team))
@@ -205,7 +205,7 @@ async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     assert await seen.text("#found") == ""
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_search_opens_what_it_finds")
+@pytest.mark.thorough(quick="test_search_opens_what_it_finds")
 async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: Runs):
     """Next and previous walk the matches in order and wrap round, by key and by button."""
     seen = await view(await pages.of(runs.team))
@@ -266,7 +266,7 @@ async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     assert nameless == []
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_search_opens_what_it_finds")
+@pytest.mark.thorough(quick="test_search_opens_what_it_finds")
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("at", ["first", "middle", "last"])
 async def test_a_link_leads_to_a_point(view: Open, pages: Pages, runs: Runs, at: str):
@@ -347,7 +347,7 @@ async def test_every_text_can_be_read(
     assert await seen.page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_what_had_not_happened_is_not_told")
+@pytest.mark.thorough(quick="test_what_had_not_happened_is_not_told")
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     """Printing puts the whole trace on paper, not only what is in sight."""
     seen = await view(await pages.of(runs.team), width=1280)
@@ -367,7 +367,7 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     assert (await seen.page.pdf()).startswith(b"%PDF")
 
 
-@pytest.mark.thorough(quick="tests/browser/test_page.py::test_the_state_is_that_of_the_fold")
+@pytest.mark.thorough(quick="test_the_state_is_that_of_the_fold")
 async def test_a_fork_shows_where_it_came_from(view: Open, pages: Pages, runs: Runs):
     """The parent's events are there and marked; the head names the parent."""
     seen = await view(await pages.of(runs.forked))
@@ -483,9 +483,7 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     assert await seen.page.locator("#where time").count() == 0
 
 
-@pytest.mark.thorough(
-    quick="tests/browser/test_page.py::test_an_imported_run_claims_no_times_that_its_source_does_not"
-)
+@pytest.mark.thorough(quick="test_an_imported_run_claims_no_times_that_its_source_does_not")
 async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
     """Who writes for itself has its log's times, whatever its name is."""
     run = "called-import"

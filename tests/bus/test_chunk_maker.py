@@ -94,8 +94,7 @@ async def work(session: Any, count: int, offset: int) -> None:
             await session.checkpoint("stage", number=number)
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_who_writes_makes_the_chunks_that_a_reader_would(lab: Lab) -> None:
     """Byte for byte, in the agent's first session, in the next one, and in a fork's."""

@@ -99,8 +99,7 @@ def test_a_server_over_tls_with_an_nkey(outside, request):
         assert record.state(session.run).life.status == "completed"
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_a_server_whose_certificate_is_not_trusted_is_refused(outside):
     """Without its authority's certificate nothing is sent; the error names the server."""
     with pytest.raises(hansard.errors.BusError, match=r"127\.0\.0\.1") as caught:
@@ -108,8 +107,7 @@ def test_a_server_whose_certificate_is_not_trusted_is_refused(outside):
     assert ssl.SSLError.__name__ in repr(caught.value) or "certificate" in str(caught.value)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 def test_a_login_that_is_refused_is_said_at_once(outside):
     """A wrong password is the caller's to mend: no retry, no long wait."""
     begin = time.monotonic()

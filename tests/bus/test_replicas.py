@@ -299,7 +299,7 @@ async def test_a_point_beyond_the_end(servers: Cluster):
                 await log.at(1_000)
 
 
-@pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_writes_are_read")
+@pytest.mark.thorough(quick="test_writes_are_read")
 async def test_answers_of_several_pages(servers: Cluster):
     """What fits into no one answer, for its number or its size, is whole from any server."""
     first = await servers.log("pages")
@@ -418,7 +418,7 @@ async def test_an_erased_blob(servers: Cluster):
     await admin.close()
 
 
-@pytest.mark.thorough(quick="tests/bus/test_replicas.py::test_writes_are_read")
+@pytest.mark.thorough(quick="test_writes_are_read")
 async def test_replicas_raised_while_a_client_runs(servers: Cluster):
     """A client that began with one replica reads what was acknowledged when there are three."""
     log = await servers.log("raised", replicas=1)

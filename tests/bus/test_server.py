@@ -255,9 +255,7 @@ def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
     assert peek(data_dir) is None
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_the_server_stays_for_those_who_use_it_and_no_longer"
-)
+@pytest.mark.thorough(quick="test_the_server_stays_for_those_who_use_it_and_no_longer")
 def test_one_command_after_the_other_finds_the_server_warm(data_dir):
     """Within the grace a new user gets the same server."""
     with join(data_dir) as first:
@@ -436,9 +434,7 @@ def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
         assert not (data_dir / "server.error").exists()
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_a_join_right_after_the_end_was_ordered_waits_for_it"
-)
+@pytest.mark.thorough(quick="test_a_join_right_after_the_end_was_ordered_waits_for_it")
 def test_a_supervisor_that_is_told_to_end_ends_the_server(lease, data_dir):
     """SIGTERM: the server stops cleanly, though it has users; a join starts another."""
     os.kill(lease.info.supervisor_pid, signal.SIGTERM)
@@ -578,7 +574,7 @@ def test_two_durabilities_do_not_share_a_server(data_dir):
             assert second.info == lease.info
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_two_durabilities_do_not_share_a_server")
+@pytest.mark.thorough(quick="test_two_durabilities_do_not_share_a_server")
 def test_the_durability_may_change_when_nobody_is_left(data_dir):
     """Also while the old server waits for somebody to come."""
     with join(data_dir, Durability.RELAXED):
@@ -610,7 +606,7 @@ def test_files_are_for_their_owner_only(lease, data_dir):
     }
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_files_are_for_their_owner_only")
+@pytest.mark.thorough(quick="test_files_are_for_their_owner_only")
 def test_an_empty_directory_is_closed_to_others(data_dir):
     """An existing one with other people's files is not ours to close."""
     data_dir.mkdir(mode=0o755)
@@ -638,8 +634,7 @@ def test_passwords_are_not_shown(standing):
     assert not [secret for secret in secrets if secret in shown]
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=2)
+@pytest.mark.fast(cases=2, slow=2)
 @pytest.mark.parametrize(
     "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
 )
@@ -703,8 +698,7 @@ def test_without_a_login_nobody_enters(standing):
 # ---------------------------------------------------------------- odd places
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
     "name",
     [
@@ -731,7 +725,7 @@ def test_a_data_dir_may_have_any_name(tmp_path, name):
     assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_data_dir_may_have_any_name")
+@pytest.mark.thorough(quick="test_a_data_dir_may_have_any_name")
 def test_a_link_and_a_relative_path_lead_to_the_same_server(lease, data_dir, monkeypatch):
     """The directory counts, not the way there."""
     link = data_dir.with_name("link")
@@ -806,9 +800,7 @@ def test_a_lock_that_is_not_released_ends_in_an_error(data_dir):
         assert answers(lease.info)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_server.py::test_a_lock_that_is_not_released_ends_in_an_error"
-)
+@pytest.mark.thorough(quick="test_a_lock_that_is_not_released_ends_in_an_error")
 def test_a_join_that_runs_out_of_time_says_so(data_dir):
     """Too little time, at whatever stage, is an error with the remedy; nothing is left running."""
     with pytest.raises(NotStarted, match=r"did not answer in time(.|\n)*timeout_s"):
@@ -831,7 +823,7 @@ def test_a_long_log_is_put_aside(data_dir):
         assert (data_dir / "server.log.1").read_bytes().startswith(b"old")
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_long_log_is_put_aside")
+@pytest.mark.thorough(quick="test_a_long_log_is_put_aside")
 def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
     """A server that complains for weeks fills no disk; what it says next is in the new log."""
     with join(data_dir) as lease:
@@ -845,7 +837,7 @@ def test_a_log_that_grows_is_put_aside_while_the_server_runs(data_dir):
         assert b"old" not in log.read_bytes()
 
 
-@pytest.mark.thorough(quick="tests/bus/test_server.py::test_a_supervisor_that_nobody_enters_ends")
+@pytest.mark.thorough(quick="test_a_supervisor_that_nobody_enters_ends")
 def test_a_supervisor_that_nobody_waits_for_any_more_lets_the_next_one_in(data_dir):
     """Where two supervisors race after a kill, a joining process enters at once and one remains."""
     with join(data_dir):

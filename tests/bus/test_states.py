@@ -188,9 +188,7 @@ def stream_prefix(world: World, stream: AgentStream) -> str:
     return subjects.snapshot_prefix(world.log.workspace, stream, _chunks.LAYOUT)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_states.py::test_an_agent_at_every_version_is_a_fold_of_its_first_events"
-)
+@pytest.mark.thorough(quick="test_an_agent_at_every_version_is_a_fold_of_its_first_events")
 async def test_a_state_that_was_given_away_is_the_callers_own(told):
     """Changing it changes nothing that is read later."""
     stream = AgentStream(told.runs[0], "r", "a")
@@ -228,9 +226,7 @@ class Counted:
         return await self._log.read(stream, **bounds)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_states.py::test_chunks_thrown_away_cost_nothing_but_time"
-)
+@pytest.mark.thorough(quick="test_chunks_thrown_away_cost_nothing_but_time")
 async def test_commits_of_chunks_that_nobody_made_yet_are_read_at_once(world):
     """After a missing chunk one read has the rest and makes the chunk; the next asks for less."""
     stream = AgentStream(world.runs[0], "r", "a")
@@ -259,9 +255,7 @@ async def until(world: World, key: str, holds: Callable[[bytes | None], bool]) -
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.thorough(
-    quick="tests/bus/test_states.py::test_an_agent_at_every_version_is_a_fold_of_its_first_events"
-)
+@pytest.mark.thorough(quick="test_an_agent_at_every_version_is_a_fold_of_its_first_events")
 async def test_what_was_read_up_to_a_version_is_read_on(world):
     """A first read takes no more than it needs; what is asked for after that is whole."""
     stream = AgentStream(world.runs[0], "r", "a")

@@ -145,7 +145,7 @@ def test_the_verdict(call: Call, forked: list[tuple[str, dict[str, Any]]], case:
     assert (line["verdict"], line["differs_in"]) == CASES[case][2:]
 
 
-@pytest.mark.thorough(quick="tests/agents/test_forks.py::test_a_withheld_effect_is_an_event")
+@pytest.mark.thorough(quick="agents/test_forks.py::test_a_withheld_effect_is_an_event")
 def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
     """Diff, trace, trail and SQL show the call, its arguments, its effect and its answer."""
     program = Program()
@@ -191,7 +191,7 @@ def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Rec
     assert told(call, a, Program().play(record))["verdict"] == "comparable"
 
 
-@pytest.mark.thorough(quick="tests/cli/test_comparability.py::test_the_verdict")
+@pytest.mark.thorough(quick="test_the_verdict")
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 3))]
 )

@@ -71,7 +71,7 @@ def test_a_cell_that_begins_a_formula_is_quoted(call: Call, runs: Runs, tmp_path
     assert told == [f"'{text}" for text in FORMULAS] + PLAIN
 
 
-@pytest.mark.thorough(quick="tests/cli/test_files.py::test_a_cell_that_begins_a_formula_is_quoted")
+@pytest.mark.thorough(quick="test_a_cell_that_begins_a_formula_is_quoted")
 def test_quoting_can_be_turned_off(call: Call, runs: Runs, tmp_path: Path):
     """For programs that read every character as it is."""
     assert cells(call, tmp_path / "t.csv", "--csv-formulas") == FORMULAS + PLAIN

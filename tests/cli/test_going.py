@@ -291,8 +291,7 @@ def test_a_step_of_another_run_is_named_with_its_run(call: Call, runs: Runs):
     assert "settled as happened by" in again.err
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize(
     ("typed", "result"),
     [

@@ -78,8 +78,7 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]):
     assert call(*command, "-h").out == told.out
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("asked", [["--help"], ["run", "--help"], ["roles", "--help"]])
 def test_help_is_quick(tmp_path: Path, asked: list[str]):
     """The help of a group imports no broker, no tables, nothing that draws, and no command."""
@@ -136,7 +135,7 @@ def test_a_command_loads_no_log_and_no_keys(tmp_path: Path):
     assert not {"structlog", "pygments", "nkeys", "nacl", "duckdb"} & loaded
 
 
-@pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
+@pytest.mark.thorough(quick="test_a_command_loads_no_log_and_no_keys")
 def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
     """A first `connect` without a warning imports no log renderer, half of its time."""
     code = (
@@ -157,7 +156,7 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & loaded
 
 
-@pytest.mark.thorough(quick="tests/cli/test_line.py::test_a_command_loads_no_log_and_no_keys")
+@pytest.mark.thorough(quick="test_a_command_loads_no_log_and_no_keys")
 @pytest.mark.parametrize("asked", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
 def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
     data_dir: Path, workspace: str, asked: list[str]

@@ -68,9 +68,7 @@ def test_a_program_that_configured_structlog_is_left_alone(tmp_path: Path):
     assert _piped(tmp_path, own + OWN + PLAIN + LINE) == "mine it is so r\n"
 
 
-@pytest.mark.thorough(
-    quick="tests/cli/test_logs.py::test_a_terminal_has_lines_for_people_and_all_else_has_json"
-)
+@pytest.mark.thorough(quick="test_a_terminal_has_lines_for_people_and_all_else_has_json")
 def test_hansard_up_logs_json_at_a_terminal_too(tmp_path: Path):
     """The lines of a service are read by programs, wherever somebody started it."""
     ours, theirs = pty.openpty()

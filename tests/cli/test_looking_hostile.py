@@ -132,9 +132,7 @@ def test_programs_get_a_huge_value_whole(call: Call, hostile: str):
     assert len(steps[-1]["result"]) == HUGE
 
 
-@pytest.mark.thorough(
-    quick="tests/cli/test_looking_hostile.py::test_a_value_deeper_than_any_of_ours_stops_nothing"
-)
+@pytest.mark.thorough(quick="test_a_value_deeper_than_any_of_ours_stops_nothing")
 def test_a_deep_value_is_whole(call: Call, hostile: str):
     """Programs get a deep value to its end; `--full` for people ends without an error, too."""
     steps = call("run", "trace", hostile, "--full", "--json").lines

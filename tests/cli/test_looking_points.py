@@ -66,8 +66,7 @@ def assert_not_begun(shown: Ran) -> None:
     assert "at an early point it may not have begun" in shown.err
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: list[Line]):
     """Where the commit stands that has the id, whole with its transaction."""
@@ -81,8 +80,7 @@ def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: l
                 assert_not_begun(shown)
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line]):
     """`agent@version` and `life@version`: the commit that holds that version, whole."""
@@ -116,8 +114,7 @@ def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
     assert_not_begun(call("run", "show", run, "--at", "2001-01-01T00:00:00Z", "--json"))
 
 
-@pytest.mark.fast(cases=1)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
     """A snapshot's id leads to the version that it is of."""
@@ -132,8 +129,7 @@ def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
     assert found[0]["agents"][agent]["version"] < found[1]["agents"][agent]["version"]
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
     "command", [("show",), ("trace",), ("context",), ("state",)], ids=lambda command: command[0]
 )
@@ -150,8 +146,7 @@ def test_every_look_takes_the_same_points(call: Call, runs: Runs, command: tuple
     assert outputs != {""}
 
 
-@pytest.mark.fast(cases=6)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize("command", ["trace", "context", "state"])
 @pytest.mark.parametrize("point", ["yesterday", "researcher_1@9999", "0", "life@0", "-5", ""])
 def test_what_is_no_point_is_told(call: Call, runs: Runs, command: str, point: str):

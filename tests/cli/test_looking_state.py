@@ -60,8 +60,7 @@ def bare(told: dict[str | None, Any]) -> str:
     return json.dumps({name: agent for name, agent in kept.items() if agent}, sort_keys=True)
 
 
-@pytest.mark.fast(cases=5)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=5, slow=0)
 @pytest.mark.parametrize("before", POINTS)
 @pytest.mark.parametrize("after", ["researcher_1@6", "researcher_1@33", "now"])
 def test_a_difference_applied_gives_the_other_state(

@@ -132,7 +132,7 @@ def test_nothing_recorded_can_end_the_data(record: hansard.Record, call: Call, t
     assert "</script><!-- \u2028 \u2029 & \x00" in said
 
 
-@pytest.mark.thorough(quick="tests/cli/test_page.py::test_every_event_is_in_the_page")
+@pytest.mark.thorough(quick="test_every_event_is_in_the_page")
 def test_blobs_are_inside_up_to_a_bound(record: hansard.Record, call: Call, tmp_path: Path):
     """A blob within the bound is embedded whole; a larger one is told by size and hash, aloud."""
     with record.run("blobs", agent="a", role="r") as session:

@@ -189,7 +189,7 @@ def test_nothing_is_written_that_goes_away(
     until(lambda: not left(temporary))
 
 
-@pytest.mark.thorough(quick="tests/cli/test_read_only.py::test_nothing_is_written_that_goes_away")
+@pytest.mark.thorough(quick="test_nothing_is_written_that_goes_away")
 def test_a_program_writes_nothing_that_goes_away(copied: Path, temporary: Path):
     """What it writes is refused with the remedy; what it reads it is answered."""
     program = (
@@ -239,7 +239,7 @@ def test_a_copy_that_does_not_fit_is_not_begun(
     assert not left(temporary)
 
 
-@pytest.mark.thorough(quick="tests/damage/test_damage.py::test_damage_is_told")
+@pytest.mark.thorough(quick="damage/test_damage.py::test_damage_is_told")
 def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(
     tmp_path: Path, temporary: Path
 ):

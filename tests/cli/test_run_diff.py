@@ -215,9 +215,7 @@ def test_errors_and_doubts_are_results(call: Call, runs: Runs):
     assert last["parts"] == {k: v for k, v in move.items() if k != "kind"}
 
 
-@pytest.mark.thorough(
-    quick="tests/cli/test_looking_hostile.py::test_people_see_no_control_character"
-)
+@pytest.mark.thorough(quick="cli/test_looking_hostile.py::test_people_see_no_control_character")
 def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Record):
     """Names, arguments, results and decisions are shown escaped."""
 
@@ -412,7 +410,7 @@ def trials(real_data: Path) -> dict[int, dict[int, list[tuple[str, Any]]]]:
     return found
 
 
-@pytest.mark.thorough(quick="tests/cli/test_run_diff.py::test_where_they_part_both_sides_are_shown")
+@pytest.mark.thorough(quick="test_where_they_part_both_sides_are_shown")
 @pytest.mark.real
 def test_trials_of_one_task_are_compared(
     call: Call,

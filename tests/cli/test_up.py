@@ -101,7 +101,7 @@ def test_up_tells_follows_and_stops_clean(tmp_path: Path, number: signal.Signals
     assert peek(home) is None
 
 
-@pytest.mark.thorough(quick="tests/cli/test_up.py::test_up_tells_follows_and_stops_clean")
+@pytest.mark.thorough(quick="test_up_tells_follows_and_stops_clean")
 def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Path):
     """It does not stop what others use; stdout stays empty; a body that is none is shown."""
     home, workspace = tmp_path / "data", "lab"
@@ -223,7 +223,7 @@ def fill_up(pipe: IO[str]) -> None:
     os.close(fd)
 
 
-@pytest.mark.thorough(quick="tests/cli/test_up.py::test_up_tells_follows_and_stops_clean")
+@pytest.mark.thorough(quick="test_up_tells_follows_and_stops_clean")
 @pytest.mark.parametrize("arguments", [["--json"], []], ids=["programs", "people"])
 def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, arguments: list[str]):
     """With a full pipe and a killed broker the tables are completed, and a signal ends it."""

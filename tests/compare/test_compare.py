@@ -151,7 +151,7 @@ def test_the_same_log_and_question_give_the_same_bytes(
     assert all_forms("rebuilt") == first
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
+@pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 @pytest.mark.long
 def test_rows_stand_in_one_order_whichever_way_is_counted(
     place: Place, rounds: Callable[[int, int], int], ask_anew: Callable[[], None]
@@ -185,7 +185,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         store.close()
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
+@pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 @pytest.mark.parametrize(
     ("said", "given"),
     [
@@ -231,7 +231,7 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(
         store.close()
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
+@pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, Any]]):
     """By a label: the whole as without it, and all values as a family of their own."""
     told = asked("--by", "domain", "--json")
@@ -266,9 +266,7 @@ def test_a_look_says_whether_the_planned_size_is_reached(
             assert said in call("compare", "sized", "--show", "summary").out
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_ten_lines_say_what_it_comes_to_and_sections_are_chosen"
-)
+@pytest.mark.thorough(quick="test_ten_lines_say_what_it_comes_to_and_sections_are_chosen")
 def test_each_way_of_not_being_at_the_planned_size_is_said(
     data_dir: Path, workspace: str, call: Call
 ):
@@ -296,7 +294,7 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(
         )
 
 
-@pytest.mark.thorough(quick="tests/statistics/test_laws.py::test_a_direction_is_never_guessed")
+@pytest.mark.thorough(quick="statistics/test_laws.py::test_a_direction_is_never_guessed")
 def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str, call: Call):
     """Without a direction there is no verdict; the catalogue knows some metrics' directions."""
     plan = hansard.experiments.plan(arms=["a", "b"], metrics=["wow", "cost"])
@@ -317,7 +315,7 @@ def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str
         assert "lower is better, according to the catalogue" in unsaid
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
+@pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 def test_another_baseline_and_metric(place: Place):
     """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
     told = place.call("compare", "greeting", "--baseline", "bold", "--json")
@@ -464,9 +462,7 @@ main()
 """The command line where matplotlib and numpy, which comes with it, are not installed."""
 
 
-@pytest.mark.thorough(
-    quick="tests/compare/test_compare.py::test_the_page_asks_nobody_and_links_to_files_beside_it"
-)
+@pytest.mark.thorough(quick="test_the_page_asks_nobody_and_links_to_files_beside_it")
 @pytest.mark.parametrize(
     "form",
     [

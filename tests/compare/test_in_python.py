@@ -50,7 +50,7 @@ async def works(record: Any) -> None:
             await record.score(f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge")
 
 
-@pytest.mark.thorough(quick="tests/compare/test_compare.py::test_every_number_is_the_answer_of_sql")
+@pytest.mark.thorough(quick="compare/test_compare.py::test_every_number_is_the_answer_of_sql")
 def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str, call: Any):
     """Answers are the command's lines; an unknown name lists the known ones."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
@@ -98,9 +98,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
                 ask("nothing")
 
 
-@pytest.mark.thorough(
-    quick="tests/domain/test_brief.py::test_a_fact_is_told_in_a_line_and_in_a_table"
-)
+@pytest.mark.thorough(quick="domain/test_brief.py::test_a_fact_is_told_in_a_line_and_in_a_table")
 @twins
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
     """It has the tables of the terminal; recorded text is escaped."""

@@ -135,8 +135,7 @@ def shares(name: str, made: ExperimentRegistered, prefix: str = "task") -> dict[
     return collections.Counter(arm_of(name, made, f"{prefix}-{n}").name for n in range(UNITS))
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize("weights", [(1, 1), (3, 1), (1, 1, 1), (0.2, 0.3, 0.5), (1, 0, 99)])
 @pytest.mark.parametrize("name", ["greeting", "naïve café", "e" * 1_000])
 def test_each_arm_has_its_share_of_units(weights, name):

@@ -70,8 +70,7 @@ TAGS += ["$float", "$datetime", "$date", "$time", "$timedelta", "$uuid", "$path"
 TAGS += ["$blob", "$append", "$value", "$", "$new"]
 
 
-@pytest.mark.fast(cases=5)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=5, slow=0)
 @pytest.mark.parametrize("tag", TAGS)
 @given(inner=strategies.json_values)
 def test_a_recorded_value_is_never_mistaken_for_a_tag(tag, inner):
@@ -279,8 +278,7 @@ def _nested(depth: int, wrap: Any) -> Any:
     return value
 
 
-@pytest.mark.fast(cases=2)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
     "wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,), lambda v: {1: v}], ids="ldtm"
 )

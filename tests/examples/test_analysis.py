@@ -21,9 +21,7 @@ def test_the_notebook_is_kept_without_what_it_showed() -> None:
         assert cell.get("execution_count") is None
 
 
-@pytest.mark.thorough(
-    quick="tests/notebooks/test_notebooks.py::test_a_session_is_open_over_the_cells"
-)
+@pytest.mark.thorough(quick="notebooks/test_notebooks.py::test_a_session_is_open_over_the_cells")
 @pytest.mark.timeout(180)
 def test_the_notebook_runs_and_shows_what_it_says(
     tmp_path: Path, data_dir: Path, workspace: str

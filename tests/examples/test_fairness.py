@@ -87,9 +87,7 @@ def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
     assert "8 forks: 0 ran now, 8 were there from before" in named.out
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_noise_is_what_differs_from_the_record"
-)
+@pytest.mark.thorough(quick="statistics/test_probes.py::test_noise_is_what_differs_from_the_record")
 def test_the_bias_taken_out_is_another_program(loans):
     """The fair rule on runs of the biased one: it does not decide as they had, and that is said."""
     review, probe = loans

@@ -107,9 +107,7 @@ def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
     assert ran(capsys) == ["published: reports/digest.md"]
 
 
-@pytest.mark.thorough(
-    quick="tests/examples/test_ten_steps.py::test_nine_are_answered_and_one_key_has_the_tenth_run"
-)
+@pytest.mark.thorough(quick="test_nine_are_answered_and_one_key_has_the_tenth_run")
 def test_the_story_prints_what_is_written(program: Path):
     """In processes, at a terminal, with the commands of the page; but for what it shortens."""
     text = (ROOT / "examples/ten_steps/README.md").read_text("utf-8")

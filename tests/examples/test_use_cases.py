@@ -218,7 +218,7 @@ def test_the_analysis_is_a_loop_that_goes_on(undisturbed):
     assert msgspec.json.decode(checkpoints["progress:items"].data)["done"] == 4
 
 
-@pytest.mark.thorough(quick="tests/examples/test_use_cases.py::test_killed_in_any_stage_it_goes_on")
+@pytest.mark.thorough(quick="test_killed_in_any_stage_it_goes_on")
 def test_a_fork_summarizes_another_way(desk):
     """`--again` runs the summary and nothing else; killed there, it goes on with the same fork."""
     pipeline = desk(PAPER_PIPELINE)

@@ -100,9 +100,7 @@ def test_what_starts_over_sends_twice(example, new_desk, answer):
     assert (len(desk.sent()), desk.bodies("ask_model")) == (2, 2)
 
 
-@pytest.mark.thorough(
-    quick="tests/examples_migration/test_steps.py::test_a_run_of_one_step_is_finished_by_another"
-)
+@pytest.mark.thorough(quick="test_a_run_of_one_step_is_finished_by_another")
 def test_a_recorded_run_that_was_killed_is_still_open(new_desk, data):
     """What step 1 gives: the run that died shows how far it came, beside the one that ended."""
     desk = new_desk()
@@ -140,9 +138,7 @@ def test_killed_anywhere_it_goes_on_and_sends_once(example, new_desk, answer, ro
     assert settled <= {"call send", "line send", "return send"}
 
 
-@pytest.mark.thorough(
-    quick="tests/examples_migration/test_steps.py::test_a_run_of_one_step_is_finished_by_another"
-)
+@pytest.mark.thorough(quick="test_a_run_of_one_step_is_finished_by_another")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_from_outside_it_goes_on_and_sends_once(new_desk, answer, rounds):
@@ -206,9 +202,7 @@ def test_an_effect_out_of_its_chain_stops(data):
     assert mails == ["seen"]
 
 
-@pytest.mark.thorough(
-    quick="tests/examples_migration/test_steps.py::test_an_effect_out_of_its_chain_stops"
-)
+@pytest.mark.thorough(quick="test_an_effect_out_of_its_chain_stops")
 @pytest.mark.parametrize(("example", "asked"), [(RESUMED, 2), (CONTEXT, 1)])
 def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_desk, answer):
     """Step 2 with a state file of its own runs a model again; step 3 has one memory."""
@@ -220,9 +214,7 @@ def test_a_state_file_beside_the_record_makes_it_ask_again(example, asked, new_d
     assert len(desk.sent()) == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/examples_migration/test_steps.py::test_what_starts_over_sends_twice"
-)
+@pytest.mark.thorough(quick="test_what_starts_over_sends_twice")
 @pytest.mark.parametrize(
     ("example", "survives"),
     [(SCRIPT, False), (RECORDED, False), (RESUMED, False), (CONTEXT, True), (SETTLED, True)],
@@ -251,9 +243,7 @@ def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     assert list(state.checkpoints) == ["read"]
 
 
-@pytest.mark.thorough(
-    quick="tests/examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered"
-)
+@pytest.mark.thorough(quick="examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered")
 def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     """Step 4's gate: with another receiver nothing is sent, and the refusal is on record."""
     desk = new_desk()
@@ -269,9 +259,7 @@ def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
     assert desk.sent() == []
 
 
-@pytest.mark.thorough(
-    quick="tests/examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered"
-)
+@pytest.mark.thorough(quick="examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered")
 def test_the_budget_counts_over_all_processes_of_a_run(new_desk):
     """Step 4's budget: killed in the model's call three times, the fourth call is refused."""
     desk = new_desk()

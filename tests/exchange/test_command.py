@@ -68,7 +68,7 @@ def test_runs_by_prefix_and_last_and_twice(home, zoo: Zoo, call):
     assert call("zoo", "export", run[:4]).code != 0
 
 
-@pytest.mark.thorough(quick="tests/exchange/test_command.py::test_a_reader_that_stops_is_no_crash")
+@pytest.mark.thorough(quick="test_a_reader_that_stops_is_no_crash")
 def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     """`hansard export | hansard import events -`: byte-equal on the other side."""
     run = zoo.runs["retried"]

@@ -203,9 +203,7 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
         assert told.bytes == path.stat().st_size
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_command.py::test_bad_sections_are_told_and_strict_stops"
-)
+@pytest.mark.thorough(quick="exchange/test_command.py::test_bad_sections_are_told_and_strict_stops")
 @pytest.mark.long
 async def test_of_three_sections_the_whole_ones_go_in(
     home, zoo: Zoo, workspace, tmp_path, rounds, evidence
@@ -330,8 +328,7 @@ FORGED = [
 ]
 
 
-@pytest.mark.fast(cases=10)
-@pytest.mark.slow(cases=4)
+@pytest.mark.fast(cases=10, slow=4)
 @pytest.mark.parametrize(("change", "reason"), FORGED)
 def test_what_does_not_hold_together_is_refused(
     home, zoo: Zoo, workspace, tmp_path, change, reason
@@ -443,7 +440,7 @@ async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data
         await opened.close()
 
 
-@pytest.mark.thorough(quick="tests/exchange/test_damage.py::test_the_json_test_suite_as_files")
+@pytest.mark.thorough(quick="test_the_json_test_suite_as_files")
 @pytest.mark.real
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.thorough)])
 async def test_the_json_test_suite_as_event_data(

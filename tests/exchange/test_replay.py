@@ -157,7 +157,7 @@ LOOPBACK_UP = (
 """SIOCSIFFLAGS: UP and RUNNING, where there is no `ip`."""
 
 
-@pytest.mark.thorough(quick="tests/exchange/test_replay.py::test_a_run_in_doubt_is_settled_here")
+@pytest.mark.thorough(quick="test_a_run_in_doubt_is_settled_here")
 @pytest.mark.parametrize(
     "dies_at", [1, *(pytest.param(at, marks=pytest.mark.thorough) for at in (3, -1, -3))]
 )

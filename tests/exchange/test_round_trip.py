@@ -31,8 +31,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.fast(cases=4)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path, call, kind):
     """Export, import and export give the same bytes; checks and derivation find nothing."""
@@ -50,8 +49,7 @@ def test_out_in_and_out_again_is_byte_equal(home, zoo: Zoo, workspace, tmp_path,
     assert calls == call("zoo", "run", "replay", run, "--json").lines[:-1]
 
 
-@pytest.mark.fast(cases=3)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     """The copy folds to the original's states; an event of an unknown type stops both."""
@@ -70,9 +68,7 @@ def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     assert isinstance(told[0], str) == (run == zoo.runs["unknown"])
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_round_trip.py::test_out_in_and_out_again_is_byte_equal"
-)
+@pytest.mark.thorough(quick="test_out_in_and_out_again_is_byte_equal")
 def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
     """All runs in one section: by position, each commit once, byte-equal again."""
     runs = sorted(set(zoo.runs.values()))
@@ -190,9 +186,7 @@ def test_the_header_tells_nothing_of_the_moment(home, zoo: Zoo):
     assert exported(home, "zoo", run) == exported(home, "zoo", run)
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_round_trip.py::test_out_in_and_out_again_is_byte_equal"
-)
+@pytest.mark.thorough(quick="test_out_in_and_out_again_is_byte_equal")
 def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path, call):
     """Runs that `import chat-jsonl` made go out and in like any other, `occurred_at` included."""
     records = [
@@ -216,9 +210,7 @@ def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path
     assert exported(home, f"{workspace}b", *sorted(runs)) == data
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_round_trip.py::test_a_fork_brings_its_parents_once"
-)
+@pytest.mark.thorough(quick="test_a_fork_brings_its_parents_once")
 def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call):
     """Shared events are there once; budgets and boards of fork and parent are their own."""
 

@@ -85,9 +85,7 @@ def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
     return [(line["arguments"], line["result"]) for line in ran.lines]
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_shared_texts.py::test_a_role_reads_nothing_through_a_reference"
-)
+@pytest.mark.thorough(quick="test_a_role_reads_nothing_through_a_reference")
 def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, told):
     """An import has the same bytes and values, also for a fork in the middle of a prompt."""
     wanted = [(_given(n), _reply(n - 1)) for n in range(1, CALLS + 1)]

@@ -273,9 +273,7 @@ def _less(line):
     return {k: v for k, v in line.items() if k not in {"origin", "digest", "sha256"}}
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_standing.py::test_a_fork_without_its_parent_goes_where_the_parent_is"
-)
+@pytest.mark.thorough(quick="test_a_fork_without_its_parent_goes_where_the_parent_is")
 def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_path):
     """What a parent inherits counts as its own: the versions may stand in the grandparent."""
     runs = zoo.runs
@@ -330,9 +328,7 @@ def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
     assert call(workspace, "check", "--json").code == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/exchange/test_kill.py::test_a_killed_import_goes_on_where_it_stood"
-)
+@pytest.mark.thorough(quick="exchange/test_kill.py::test_a_killed_import_goes_on_where_it_stood")
 def test_an_import_is_the_same_wherever_it_goes(home, zoo: Zoo, workspace, tmp_path):
     """Two empty workspaces: equal positions, bodies and origins."""
     data = exported(home, "zoo", *zoo.runs.values())

@@ -97,7 +97,7 @@ def test_nothing_of_others_is_in_a_view(home, workspace, pair):
     assert "secret of the writer" in theirs[-2]["data"]["error"]["message"]
 
 
-@pytest.mark.thorough(quick="tests/exchange/test_view.py::test_whatever_others_do")
+@pytest.mark.thorough(quick="test_whatever_others_do")
 def test_what_others_do_changes_not_one_byte(home, workspace, pair):
     """Events of other roles, budgets, scores and runs leave a view byte-equal."""
     before = view(home, workspace, "reader", pair)

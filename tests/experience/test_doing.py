@@ -65,9 +65,7 @@ def number(step):
     return 7
 
 
-@pytest.mark.thorough(
-    quick="tests/experience/test_doing.py::test_tools_that_are_no_pages_are_called_again_under_checks"
-)
+@pytest.mark.thorough(quick="test_tools_that_are_no_pages_are_called_again_under_checks")
 async def test_a_check_in_python_stops_before_the_effect_by_its_name(
     page, site, taught, data_dir, workspace
 ):
@@ -174,9 +172,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
             assert "freely it was not done" in told.error
 
 
-@pytest.mark.thorough(
-    quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_if_asked"
-)
+@pytest.mark.thorough(quick="test_a_function_goes_on_with_tools_and_is_learned_from_if_asked")
 async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked(page, site):
     """With the button renamed the next version knows both names, and no check is confirmed."""
     async with testing.record_async() as record:

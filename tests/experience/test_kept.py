@@ -204,9 +204,7 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
         record.find_experience()
 
 
-@pytest.mark.thorough(
-    quick="tests/experience/test_kept.py::test_what_failed_in_a_row_is_quarantined_until_somebody_looked"
-)
+@pytest.mark.thorough(quick="test_what_failed_in_a_row_is_quarantined_until_somebody_looked")
 def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call, tmp_path: Path):
     """The audit lists unconfirmed heals; failures in a row quarantine; retired ones are found."""
     learnt = invite(record)

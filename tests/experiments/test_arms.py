@@ -11,7 +11,7 @@ from hansard.domain.ids import RunStream
 from hansard.domain.run import RunAssigned
 from tests.agents.twins import Lab, twins
 
-pytestmark = [pytest.mark.fast(cases=99), pytest.mark.slow(cases=0), pytest.mark.later]
+pytestmark = [pytest.mark.fast(cases=99, slow=0), pytest.mark.later]
 
 ARMS = [
     "plain",

@@ -36,9 +36,7 @@ def there(call, workspace):
     return lambda *arguments: call("-w", name, *arguments)
 
 
-@pytest.mark.thorough(
-    quick="tests/experiments/test_exchange.py::test_one_run_takes_only_its_own_plan"
-)
+@pytest.mark.thorough(quick="test_one_run_takes_only_its_own_plan")
 def test_the_plan_goes_along(call, there, runs, tmp_path, data_dir, workspace):
     """A copy is byte-equal, its plan precedes the data, and the arm is the same."""
     first, again = tmp_path / "a.jsonl", tmp_path / "b.jsonl"

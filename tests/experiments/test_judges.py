@@ -41,8 +41,7 @@ async def test_a_score_is_on_record_once(lab: Lab):
         assert (life.scores, life.status) == ({"reward": 1.0, "cost": 0.25}, "completed")
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_a_run_is_scored_while_it_works(lab: Lab):
     """By its own code, inside its block: scores do not disturb the session."""
@@ -55,8 +54,7 @@ async def test_a_run_is_scored_while_it_works(lab: Lab):
         assert (view.life.scores, view.life.status) == ({"reward": 1.0}, "completed")
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_what_is_no_score_is_refused(lab: Lab):
     """Numbers that are not finite, texts, nothing at all, a judge without a name, no such run."""
@@ -87,8 +85,7 @@ async def test_what_is_no_score_is_refused(lab: Lab):
         assert "s3cret" not in (await record.state(run)).life.judged[0].because
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_an_evaluator_judges_runs(lab: Lab):
     """It gets each run's view; its errors are reported, and judged runs are skipped."""
@@ -130,8 +127,7 @@ async def test_an_evaluator_judges_runs(lab: Lab):
             await record.evaluate(["nowhere"], judge, by="counter@1")
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
     """With the async client; the sync one says what to do."""
@@ -149,8 +145,7 @@ async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
                 await record.evaluate([run], judge, by="judge")
 
 
-@pytest.mark.fast(cases=99)
-@pytest.mark.slow(cases=0)
+@pytest.mark.fast(cases=99, slow=0)
 @twins
 async def test_prices_are_stated_by_day(lab: Lab):
     """All of a statement in one commit; what stands already is not stated again."""

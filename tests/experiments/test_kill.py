@@ -86,9 +86,7 @@ def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, 
         assert tags.count("run.assigned.v1") == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/experiments/test_kill.py::test_a_kill_leaves_a_whole_assignment_or_none"
-)
+@pytest.mark.thorough(quick="test_a_kill_leaves_a_whole_assignment_or_none")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
