@@ -63,10 +63,6 @@ def _at(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT)}:{line}"
 
 
-def _functions(tree: ast.AST) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
-
-
 @functools.cache
 def _domain_nodes() -> list[tuple[Path, ast.AST]]:
     return [(path, node) for path in DOMAIN for node in ast.walk(ast.parse(_text(path)))]

@@ -45,11 +45,7 @@ def test_an_error_of_a_signal_handler_ends_no_session(
     hits = 0
     for number in range(TRIES):
         with record.run("limits", run=f"r{number}") as session:
-
-            @session.tool(effects=effects, name="double")
-            def double(value: int) -> int:
-                return 2 * value
-
+            double = session.tool(effects=effects, name="double")(lambda value: 2 * value)
             try:
                 alarm(random.uniform(0.0001, 0.002))
                 for value in range(20):

@@ -70,11 +70,7 @@ def test_a_call_that_was_refused_goes_through_afterwards(shown):
     """The tool's own bound is asked again."""
     for refused in (True, False):
         with shown.run(run="r", agent="ada", role="researcher") as ada:
-
-            @ada.tool(effects="once", takes="public")
-            def post(text):
-                return text
-
+            post = ada.tool(effects="once", takes="public", name="post")(lambda text: text)
             if refused:
                 with pytest.raises(hansard.Blocked):
                     post("plan")

@@ -45,11 +45,7 @@ def test_a_tool_that_says_nothing_takes_all(pair):
     """And distrust stops no call: it is for a gate to say."""
     ada, _ = pair
     read_secret(ada)
-
-    @ada.tool(effects="once")
-    def post(text):
-        return text
-
+    post = ada.tool(effects="once", name="post")(lambda text: text)
     assert post("the plan") == "the plan"
 
 

@@ -92,11 +92,7 @@ def test_a_lower_declaration_lowers_nothing(record):
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
         read_secret(ada)
     with record.run("w", run="r", agent="ada", role="researcher") as again:
-
-        @again.tool(effects="pure", name="read")
-        def read(about):
-            return {"about": about}
-
+        read = again.tool(effects="pure", name="read")(lambda about: {"about": about})
         with pytest.warns(hansard.errors.ToolChanged):
             told = read("plans")
         assert told["text"] == "the plan"
@@ -322,11 +318,7 @@ def test_a_question_to_a_person_is_labelled(record):
         role="researcher",
         gate=[hansard.ask_first(tool="post", timeout_s=0.2)],
     ) as ada:
-
-        @ada.tool(effects="once")
-        def post(text):
-            return text
-
+        post = ada.tool(effects="once", name="post")(lambda text: text)
         read_secret(ada)
         with pytest.raises(hansard.Blocked):
             post("the plan")

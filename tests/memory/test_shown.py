@@ -36,11 +36,7 @@ def _changed(record: Record) -> Record:
         memory.rename("old.md", "docs/new.md")
         with pytest.raises(hansard.errors.MemoryInvalid):
             memory.create("skills/x/SKILL.md", "nothing")
-
-        @session.tool(effects="pure", gives="untrusted")
-        def page() -> str:
-            return "buy this"
-
+        page = session.tool(effects="pure", gives="untrusted", name="page")(lambda: "buy this")
         memory.create("web/page.md", page())
     with record.run("w", agent="bob", role="writer", run="s") as session:
         session.memory.view("web/page.md", space=SPACE)

@@ -68,11 +68,7 @@ def _worked(record: hansard.Record, **options: Any) -> str:
 def _open_at_the_cut(record: hansard.Record) -> list[str]:
     """Forks whose parent had an intent open where they were cut, ended in each its own way."""
     with record.run("cut", agent="a", role="r") as session:
-
-        @session.tool(effects="once")
-        def send(to: str) -> str:
-            return f"sent to {to}"
-
+        send = session.tool(effects="once", name="send")(lambda to: f"sent to {to}")
         send("x")
     first = record.fork(session.run, at="a@3")
     record.settle(first, "a#1", "happened", result="it did", because="seen")
@@ -80,11 +76,7 @@ def _open_at_the_cut(record: hansard.Record) -> list[str]:
     record.settle(second, "a#1", "did_not_happen")
     third = record.fork(second)
     with record.run(run=third, agent="a", role="r") as session:
-
-        @session.tool(name="send", effects="once")
-        def send_again(to: str) -> str:
-            return f"sent to {to} at last"
-
+        send_again = session.tool(name="send", effects="once")(lambda to: f"sent to {to} at last")
         with contextlib.suppress(hansard.HansardError):
             send_again("x")
     return [first, second, third]
@@ -137,11 +129,7 @@ def _spends(record: hansard.Record) -> None:
             ) as session,
         ):
             run = session.run
-
-            @session.tool(effects="pure")
-            def work(x: str) -> str:
-                return x
-
+            work = session.tool(effects="pure", name="work")(lambda x: x)
             for name in "abc"[: 1 if agent == "ada" else 3]:
                 work(name)
 
@@ -157,9 +145,7 @@ def _used(record: hansard.Record) -> None:
         def outer(n: int) -> int:
             return int(inner(n)) + int(inner(n + 1))
 
-        @session.tool(effects="composite")
-        def inner(n: int) -> int:
-            return int(leaf(n))
+        inner = session.tool(effects="composite", name="inner")(lambda n: int(leaf(n)))
 
         @session.tool(effects="pure")
         def leaf(n: int) -> int:

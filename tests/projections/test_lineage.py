@@ -24,10 +24,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
     with hansard.connect(workspace, data_dir=home) as record:
 
         def work(session: hansard.Session, last: str) -> None:
-            @session.tool(effects="pure")
-            def look(thing: str) -> str:
-                return thing.upper()
-
+            look = session.tool(effects="pure", name="look")(lambda thing: thing.upper())
             first = look("a")
             session.decide("Go on?", selected="yes")
             look(first)

@@ -177,27 +177,11 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
     with record.run(
         "w", agent="ada", role="r", experiment="live", arm=arm, task=how.get("task", "t")
     ) as session:
-
-        @session.tool(effects="pure")
-        def a(n: int) -> int:
-            return n
-
-        @session.tool(effects="pure")
-        def b(n: int) -> int:
-            return n
-
-        @session.tool(effects="pure")
-        def x(n: int) -> float:
-            return n / 0
-
-        @session.tool(effects="composite")
-        def c(n: int) -> int:
-            return int(a(-n - 1))
-
-        @session.tool(effects="pure", kind="model")
-        def think(n: int) -> int:
-            return n
-
+        a = session.tool(effects="pure", name="a")(lambda n: n)
+        b = session.tool(effects="pure", name="b")(lambda n: n)
+        x = session.tool(effects="pure", name="x")(lambda n: n / 0)
+        c = session.tool(effects="composite", name="c")(lambda n: int(a(-n - 1)))
+        think = session.tool(effects="pure", kind="model", name="think")(lambda n: n)
         tools: dict[str, Any] = {"a": a, "b": b, "x": x, "c": c}
         for n, call in enumerate(calls):
             think(n)
@@ -253,11 +237,7 @@ def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(
         work(lab, "one", "ab", 1.0, second=True)
         manager = lab.run("w", agent="ada", role="r", experiment="live", arm="one", task="u")
         with manager as session:
-
-            @session.tool(effects="pure")
-            def a(n: int) -> int:
-                return n
-
+            a = session.tool(effects="pure", name="a")(lambda n: n)
             a(1)
             store = projected(home, name, tmp_path)
     try:

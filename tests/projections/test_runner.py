@@ -40,11 +40,7 @@ _numbers = itertools.count(1)
 def a_run(record: hansard.Record, calls: int = 2) -> str:
     """A small run."""
     with record.run("w", agent="a", role="r") as session:
-
-        @session.tool(effects="once")
-        def send(x: int) -> int:
-            return x
-
+        send = session.tool(effects="once", name="send")(lambda x: x)
         for number in range(calls):
             send(number)
             session.message("assistant", f"sent {number}")

@@ -147,7 +147,6 @@ def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
 
 # ---------------------------------------------------------------- what is not seen
 
-_others = st.sampled_from(["reader", "spy"])
 _step_events = st.sampled_from(
     [
         asked(1, "secret tool"),

@@ -338,11 +338,7 @@ def decided(data_dir):
         record.apply_roles(EXAMPLE)
         run = team(record)
         with record.run(run=run, agent="w2", role="writer") as session:
-
-            @session.tool(effects="pure")
-            def draft(text: str) -> str:
-                return text.upper()
-
+            draft = session.tool(effects="pure", name="draft")(lambda text: text.upper())
             draft("a")
             session.view()
             session.decide("publish?", selected="yes")

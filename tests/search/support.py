@@ -122,10 +122,7 @@ def made(home: Path, workspace: str) -> str:
         def refund(order: str, note: str) -> dict[str, str]:
             return {"confirmation": f"Überweisung für {order}"}
 
-        @session.tool(effects="pure")
-        def fetch(size: int) -> str:
-            return "haystack " * size
-
+        fetch = session.tool(effects="pure", name="fetch")(lambda size: "haystack " * size)
         session.message("user", "Please refund my \x1b[31m order\x07 #W2378156.")
         refund("#W2378156", "café closed\u200b early")
         fetch(20_000)

@@ -460,10 +460,7 @@ def test_role_refuses(house: House) -> None:
     """What the role may not do is refused by the session that the service hosts, and on record."""
     house.apply(ROLES)
     with house.connect("bob", "reader") as record, record.run("w", run="r9") as session:
-
-        @session.tool(effects="pure")
-        def look() -> int:
-            return 1
+        look = session.tool(effects="pure", name="look")(lambda: 1)
 
         @session.tool(effects="once")
         def send() -> int:
@@ -546,15 +543,8 @@ def test_answer_too_large(house: House) -> None:
         with pytest.raises(hansard.errors.TooLarge, match="by reference"):
             session.board.get("large")
         session.message("user", "goes on")
-
-        @session.tool(effects="pure")
-        def look() -> str:
-            return "x" * 2**21
-
-        @session.tool(effects="once")
-        def send() -> str:
-            return "x" * 2**21
-
+        look = session.tool(effects="pure", name="look")(lambda: "x" * 2**21)
+        send = session.tool(effects="once", name="send")(lambda: "x" * 2**21)
         for call in (look, send):
             with pytest.warns(hansard.errors.ResultInexact):
                 assert call() == "x" * 2**21

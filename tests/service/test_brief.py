@@ -140,11 +140,7 @@ def test_no_secret_is_shown(house: House) -> None:
         house.connect(redact={"key": "s3cr3t-v4lue"}) as record,
         record.run("w", run="r") as session,
     ):
-
-        @session.tool(effects="pure")
-        def echo() -> str:
-            return "s3cr3t-v4lue"
-
+        echo = session.tool(effects="pure", name="echo")(lambda: "s3cr3t-v4lue")
         echo()
         shown = [record, session, session.board, session.view(), echo]
         with house.trusted() as trusted:

@@ -46,11 +46,7 @@ def spending(record: Any, name: str, limit: float, calls: int, **options: Any) -
     """What calls came to that one budget limits, by the agent of this record."""
     told: list[str] = []
     with record.run(run=name, gate=[hansard.budget("calls", limit)], **options) as session:
-
-        @session.tool(effects="once")
-        def send(to: int) -> str:
-            return f"sent {to}"
-
+        send = session.tool(effects="once", name="send")(lambda to: f"sent {to}")
         for to in range(calls):
             try:
                 told.append(send(to))
@@ -192,11 +188,7 @@ def test_what_is_labelled_higher_is_not_counted_with(house: House) -> None:
             house.trusted() as trusted,
             trusted.run(run="r1", agent="eve", gate=[hansard.budget("calls", 9)]) as eve,
         ):
-
-            @eve.tool(effects="pure")
-            def look() -> int:
-                return 1
-
+            look = eve.tool(effects="pure", name="look")(lambda: 1)
             eve.message("user", "the code is 4711", label="secret")
             look()
         assert spending(record, "r1", 5, 3) == ["sent 0", "label", "label"]
@@ -234,11 +226,7 @@ def test_what_is_asked_first_is_counted_then(house: House) -> None:
 
     def work() -> None:
         with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
-
-            @session.tool(effects="once")
-            def send(to: int) -> int:
-                return to
-
+            send = session.tool(effects="once", name="send")(lambda to: to)
             for to in range(2):
                 try:
                     told.append(str(send(to)))

@@ -38,10 +38,7 @@ def test_a_plain_body_calls_tools_as_a_plain_function_does(lab: Lab) -> None:
 
     async def play() -> None:
         async with lab.connect() as record, record.run(run="r") as session:
-
-            @session.raw.tool(effects="pure")
-            def part(x: int) -> int:
-                return x + 1
+            part = session.raw.tool(effects="pure", name="part")(lambda x: x + 1)
 
             @session.raw.tool(effects="composite")
             def whole(x: int) -> int:

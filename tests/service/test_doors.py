@@ -67,11 +67,7 @@ def test_approvals(house: House) -> None:
     def work() -> None:
         gate = [hansard.ask_first(tool="send", timeout_s=30)]
         with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
-
-            @session.tool(effects="once")
-            def send(to: str) -> str:
-                return f"sent to {to}"
-
+            send = session.tool(effects="once", name="send")(lambda to: f"sent to {to}")
             told.append(send("eve"))
             try:
                 send("boss")
@@ -276,10 +272,7 @@ def test_module_tools_and_threads(house: House) -> None:
         threads = [session.thread(look, each) for each in (2, 3)]
         assert [each.result() for each in threads] == [2, 3]
         errors: list[BaseException] = []
-
-        @session.tool(effects="pure")
-        def bare() -> int:
-            return 1
+        bare = session.tool(effects="pure", name="bare")(lambda: 1)
 
         def alone() -> None:
             try:

@@ -234,9 +234,7 @@ def test_a_bare_thread_is_refused_while_a_call_is_open(lab: Lab) -> None:
         except NoScope as error:
             raised.append(error)
 
-    @hansard.tool(effects="pure")
-    def inner(text: str) -> str:
-        return text
+    inner = hansard.tool(effects="pure", name="inner")(lambda text: text)
 
     @hansard.tool(effects="composite")
     def outer() -> None:

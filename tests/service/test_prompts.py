@@ -82,11 +82,7 @@ def test_a_role_evolves_prompts_and_is_told_how_they_did(data_dir: Path, tmp_pat
             assert record.give_feedback("rag@2", "good", rating=1) == 2
             found = record.prompt("rag@production")
             assert (found.version, found.parameters) == (1, {"t": (1, 2)})
-
-            @hansard.tool(effects="pure", kind="model")
-            def ask(text: str) -> str:
-                return text
-
+            ask = hansard.tool(effects="pure", kind="model", name="ask")(lambda text: text)
             with record.run("w", run="r"):
                 ask(found.format(query="q"))
             evolved = record.evolve("rag@2", ["too_verbose", "missing_context"], because="both")

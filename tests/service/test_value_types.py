@@ -135,10 +135,7 @@ def test_an_error_comes_back_whole(house: House) -> None:
                 error.add_note("look")
                 raise error from Slow(after=1)
 
-            @session.tool(effects="pure")
-            def after() -> int:
-                return 1
-
+            after = session.tool(effects="pure", name="after")(lambda: 1)
             with pytest.raises(ExceptionGroup) as caught:
                 fail()
             after()

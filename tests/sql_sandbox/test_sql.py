@@ -158,6 +158,10 @@ def test_pipes_carry_every_format(ask: Call):
     assert parquet.read_table(pa.BufferReader(stored)).to_pylist() == [{"x": 7}]
     empty = ask("SELECT 1 AS x WHERE false", "--format", "csv")
     assert (empty.out, empty.err.split(": ")[1]) == ('"x"\n', "0 rows\n")
+    told = ask("SELECT i FROM range(25_000) t(i)", "--rows", "2", "--format", "arrow")
+    assert told.code == 4
+    cut = ipc.open_stream(told.out.encode("latin-1")).read_all()
+    assert cut.schema.metadata[b"hansard.cut"] == b"rows"
 
 
 @pytest.mark.slow
@@ -184,25 +188,6 @@ def test_a_cut_answer_says_so(ask: Call):
     assert told.err.endswith(": 3 rows, and there are more: give --rows (now 3)\n")
     whole = ask("SELECT i FROM range(3) t(i)", "--rows", "3", "--json")
     assert (whole.code, whole.err.endswith(": 3 rows\n")) == (0, True)
-
-
-@pytest.mark.thorough(quick="sql_sandbox/test_written.py::test_what_is_not_whole_is_not_written")
-def test_a_file_is_whole_or_not_there(ask: Call, tmp_path: Path):
-    """A file is written whole or not at all."""
-    file = tmp_path / "x.parquet"
-    told = ask("SELECT i FROM range(25_000) t(i)", "-o", str(file))
-    assert (told.code, told.err.endswith(": 25,000 rows\n")) == (0, True)
-    assert parquet.read_table(file).num_rows == 25_000
-    before = file.read_bytes()
-    told = ask("SELECT i FROM range(25_000) t(i)", "-o", str(file), "--rows", "24999")
-    assert told.code == 4
-    assert told.err.endswith("and there are more: give --rows (now 24,999); nothing is written\n")
-    assert file.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
-    told = ask("SELECT i FROM range(25_000) t(i)", "--rows", "2", "--format", "arrow")
-    assert told.code == 4
-    cut = ipc.open_stream(told.out.encode("latin-1")).read_all()
-    assert cut.schema.metadata[b"hansard.cut"] == b"rows"
 
 
 @pytest.mark.thorough

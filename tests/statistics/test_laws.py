@@ -18,7 +18,6 @@ MACROS = [
 ]
 COMPARING = ["comparisons", "task_pairs", "regressions"]
 METRICS = [("reward", "higher", 0.1), ("score", "higher", None), ("cost", "lower", None)]
-MIRRORED = {"better": "worse", "worse": "better", "cannot tell": "cannot tell"}
 
 
 def some(seed=1, arms="ab", tasks=12, effect=0.2):
@@ -114,54 +113,6 @@ def test_a_newer_judgement_counts(store):
     rows = support.asked_of(store, "trial_scores")
     assert len(rows) == RUNS
     assert {row["value"] for row in rows} == {0.0, 1.0}
-
-
-@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
-@pytest.mark.parametrize("plan", [{}, {"cluster": "group"}, {"unit": "task"}], ids=str)
-def test_swapping_the_arms_mirrors_the_comparison(store, plan):
-    """Swapping the arms mirrors difference, interval, verdict and wins."""
-    support.plant(store, some(effect=0.4, tasks=40))
-    support.register(store, metrics=METRICS, **plan)
-    for one, other in zip(
-        support.compared(store, against="a"), support.compared(store, against="b"), strict=True
-    ):
-        assert (one["arm"], one["baseline"]) == (other["baseline"], other["arm"])
-        assert one["difference"] == pytest.approx(-other["difference"], abs=1e-15)
-        assert one["low"] == pytest.approx(-other["high"])
-        assert one["always_low"] == pytest.approx(-other["always_high"])
-        mirrored = MIRRORED[other["counted_verdict"]]
-        assert one["counted_verdict"] == mirrored
-        assert one["verdict"] == (mirrored if other["verdict"] in MIRRORED else other["verdict"])
-        assert (one["wins"], one["losses"]) == (other["losses"], other["wins"])
-        assert (one["base_missing"], one["arm_trials"]) == (
-            other["arm_missing"],
-            other["base_trials"],
-        )
-        for name in ("p", "se", "df", "holm_p", "tasks", "clusters", "unmatched", "ties"):
-            assert one[name] == pytest.approx(other[name], rel=1e-9), name
-    verdicts = {row["verdict"] for row in support.compared(store)}
-    assert len(verdicts) > 1
-
-
-@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
-@pytest.mark.parametrize("shift", [pytest.param(1.0, marks=pytest.mark.thorough), 1e6])
-def test_adding_a_constant_changes_no_difference(store, shift):
-    """Every value shifted: differences, errors and p stay as they are."""
-    answers = []
-    for name, by in (("one", 0.0), ("other", shift)):
-        made = some(tasks=20)
-        for trial in made:
-            trial.experiment = name
-            trial.scores = {"score": (trial.scores["score"] or 0) + by}
-        support.plant(store, made)
-        support.register(
-            store, name, metrics=[("score", "higher", None)], cluster="group", missing="excluded"
-        )
-        answers.append([row for row in support.compared(store, name) if row["default"]])
-    for one, other in zip(*answers, strict=True):
-        for name in ("difference", "se", "p", "low", "high", "always_p", "wins", "ties"):
-            assert one[name] == pytest.approx(other[name], rel=1e-6, abs=1e-9), name
-        assert one["verdict"] == other["verdict"]
 
 
 def scored(*values, arm="a", task="t", **more):
@@ -268,25 +219,6 @@ def test_a_difference_without_spread_is_judged_by_its_signs(store):
         row = support.default(support.compared(store, name))
         assert row["p"] == pytest.approx(2 / 2**7)
         assert (row["wins"], row["low"], row["verdict"]) == (7, None, "better")
-
-
-@pytest.mark.thorough(quick="test_a_difference_without_spread_is_judged_by_its_signs")
-def test_a_small_unit_is_no_lack_of_spread(store):
-    """Dollars of a millionth of a cent are compared as any other number."""
-    made = some(tasks=30, effect=0.5)
-    more = {"only_metric": "score", "directions": '{"score": "higher"}'}
-    rows = []
-    for name, unit in (("one", 1.0), ("tiny", 1e-11)):
-        scaled = [
-            Trial(
-                experiment=name, arm=t.arm, task=t.task, scores={"score": t.scores["score"] * unit}
-            )
-            for t in made
-        ]
-        support.plant(store, scaled)
-        rows.append(support.default(support.compared(store, name, **more)))
-    assert rows[0]["p"] == pytest.approx(rows[1]["p"], rel=1e-9)
-    assert rows[0]["verdict"] == rows[1]["verdict"] == "better"
 
 
 def test_no_outcome_at_all_is_the_status(store):
@@ -432,29 +364,6 @@ def test_an_empty_label_is_not_all_of_them(store):
         ("x", "a"): 6,
         ("x", "b"): 6,
     }
-
-
-@pytest.mark.thorough(quick="test_an_arm_without_runs_neither_wins_nor_loses")
-def test_a_slice_that_one_arm_lacks_has_no_verdict(store):
-    """There is nothing to compare in it, and neither arm is said to have failed."""
-    made = [
-        t
-        for a in "ab"
-        for k in range(8)
-        for t in scored(float(k % 3 > 0), arm=a, task=f"t{k}", labels={"l": "both"})
-    ]
-    made += [
-        t for k in range(8, 14) for t in scored(1.0, arm="b", task=f"t{k}", labels={"l": "only b"})
-    ]
-    support.plant(store, made)
-    for against in "ab":
-        rows = [
-            row
-            for row in support.compared(store, by_label="l", against=against)
-            if row["slice"] == "only b"
-        ]
-        assert {row["verdict"] for row in rows} == {"cannot tell"}
-        assert {row["p"] for row in rows} == {None}
 
 
 def test_a_planned_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(store):
@@ -674,25 +583,6 @@ def test_a_missing_cost_is_no_cost(store):
         assert (row["better"], row["unmatched"]) == ("lower", 1)
 
 
-@pytest.mark.thorough(quick="test_a_missing_cost_is_no_cost")
-def test_less_cost_is_better(store):
-    """Of a metric of which less is better, the arm with less wins."""
-    support.plant(
-        store,
-        [
-            Trial(arm=a, task=f"t{k}", scores={"cost": 2.0 + k / 9 - d + (k % 2) / 10 * d})
-            for a, d in (("a", 0), ("b", 1))
-            for k in range(12)
-        ],
-    )
-    row = support.default(support.compared(store, only_metric="cost"))
-    assert (row["verdict"], row["wins"], row["losses"]) == ("better", 12, 0)
-    assert support.asked_of(store, "regressions", only_metric="cost") == []
-    worse = support.asked_of(store, "regressions", only_metric="cost", against="b")
-    assert len(worse) == 12
-    assert all(each["worse_by"] > 0 and each["base_runs"] and each["arm_runs"] for each in worse)
-
-
 @pytest.mark.slow
 def test_a_fork_counts_where_it_was_assigned_itself(store):
     """A fork has its parent's experiment by inheritance and is no trial for that."""
@@ -709,29 +599,6 @@ def test_a_fork_counts_where_it_was_assigned_itself(store):
     )
     [a, _] = support.asked_of(store, "accounting")
     assert a["runs"] == before["accounting"][0]["runs"] + 1
-
-
-@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
-def test_each_arm_is_beside_the_baseline_as_if_alone(store):
-    """With more arms a comparison is the same but for the family that it is judged in."""
-    made = some(arms="abcd", tasks=20)
-    support.plant(store, made)
-    rows = [row for row in support.compared(store, only_metric="reward") if row["default"]]
-    assert [row["arm"] for row in rows] == ["b", "c", "d"]
-    assert {row["family"] for row in rows} == {3}
-    for row in rows:
-        name = f"only {row['arm']}"
-        support.plant(
-            store,
-            [
-                Trial(experiment=name, arm=t.arm, task=t.task, trial=t.trial, scores=t.scores)
-                for t in made
-                if t.arm in ("a", row["arm"])
-            ],
-        )
-        alone = support.default(support.compared(store, name, only_metric="reward"))
-        for column in ("difference", "se", "p", "low", "unmatched", "base_missing", "wins"):
-            assert alone[column] == pytest.approx(row[column]), column
 
 
 def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):

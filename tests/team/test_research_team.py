@@ -1,6 +1,5 @@
 """The research team: three processes on real text, one killed in the middle of a task."""
 
-import json
 import signal
 from collections import Counter
 from pathlib import Path
@@ -9,13 +8,11 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.access import views
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
 from hansard.bus.states.teams import tasks_of
-from hansard.domain.agent import MessageAdded
 from hansard.domain.roles.model import RoleDefined, RoleRule
-from hansard.domain.team.task import TaskClaimed, TaskCompleted, TaskStatus
+from hansard.domain.team.task import TaskClaimed, TaskStatus
 from tests.examples.support import ROOT, UseCase, new_desk
 from tests.team import shown
 from tests.team.test_races import holders
@@ -135,87 +132,6 @@ def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undi
         after = _command(place, "roles", "view", killed, RUN)
         assert len(after) > len(before)
         assert shown.check(record, RUN) == served
-
-
-@pytest.mark.thorough
-def test_what_is_private_is_in_no_view_of_the_others(desk):
-    """A researcher's messages are shown to no other role, at no position that a view was served."""
-    place = desk("private")
-    for role in ROLES:
-        assert place.start(role).returncode == 0
-    with place.connect() as record:
-        said = [
-            bytes(fact.fact.content).decode()
-            for fact in record.state(RUN).agents["researcher_1"].facts
-            if isinstance(fact.fact, MessageAdded)
-        ]
-        assert len(said) == 5
-        for role in ROLES:
-            lines = [
-                str(bytes(line.data), "utf-8")
-                for one in portal().run(views.on_record(record.workspace.states, RUN, role))
-                for _, line in portal().run(views.again(record.workspace.states, one)).view.events
-            ]
-            found = [text for text in said if any(text in line for line in lines)]
-            assert bool(found) == (role == "researcher"), role
-
-
-@pytest.mark.thorough
-def test_the_team_as_it_stood_when_the_analyzer_finished(desk, undisturbed):
-    """The state, tasks and views at the analyzer's end are those of that moment."""
-    place = desk("again")
-    for role in ROLES:
-        assert place.start(role).returncode == 0
-    with place.connect() as record:
-        [finished] = [
-            stored.position
-            for stored in portal().run(record.workspace.log.read(tasks_of(RUN)))
-            for event in map(revive, stored.commit.events)
-            if isinstance(event, TaskCompleted) and event.task == "compare"
-        ]
-        then, before = record.state(RUN, finished), record.state(RUN, finished - 2)
-        now = record.state(RUN)
-    listed = [json.loads(line) for line in _command(place, "team", RUN, "--at", str(finished))]
-    tasks = then.team.tasks
-    assert _results(now) == undisturbed[1]
-    assert tasks["compare"].status is TaskStatus.DONE
-    assert bytes(tasks["compare"].result) == undisturbed[1]["compare"]
-    assert "report" not in tasks
-    assert (before.team.tasks["compare"].status, before.team.tasks["compare"].holder) == (
-        TaskStatus.CLAIMED,
-        "analyzer_1",
-    )
-    assert "writer_1" not in then.agents
-    papers = tasks.keys() - {"compare"}
-    assert len(papers) == 5
-    assert then.boards.keys() == {"analysis", *(f"findings/{title}" for title in papers)}
-    assert {row["id"]: row["status"] for row in listed if row["kind"] == "task"} == dict.fromkeys(
-        tasks, "done"
-    )
-    lines = map(json.loads, _command(place, "run", "state", RUN, "--at", finished))
-    agents = {row["agent"] for row in lines if row.get("kind") == "agent"}
-    assert agents == {"researcher_1", "analyzer_1"}
-    assert _questions(place, finished) == {"begin with?", *(f"use {each}?" for each in papers)}
-    assert "begin with?" not in _questions(place, _begun(place, finished))
-
-
-def _questions(place, at):
-    """What was decided as the writer would have been shown it at a position."""
-    lines = map(json.loads, _command(place, "roles", "view", "writer", RUN, "--at", str(at)))
-    return {row["data"]["question"] for row in lines if row.get("type") == "decision.made.v1"}
-
-
-def _begun(place, finished):
-    """The position at which the analyzer claimed its task."""
-    with place.connect() as record:
-        stored = portal().run(record.workspace.log.read(tasks_of(RUN)))
-    [found] = [
-        each.position
-        for each in stored
-        for event in map(revive, each.commit.events)
-        if isinstance(event, TaskClaimed) and event.task == "compare" and each.position < finished
-    ]
-    return found
 
 
 def _popen(place, role):

@@ -101,11 +101,7 @@ def entered_record() -> None:
     KEPT.append(record)
     record.__enter__()
     with record.run("ends", run=JOB.run) as session:
-
-        @session.tool(effects="pure")
-        def quick(number: int) -> int:
-            return number
-
+        quick = session.tool(effects="pure", name="quick")(lambda number: number)
         quick(1)
     reach()
 

@@ -22,10 +22,7 @@ def main(inside: Inside) -> dict[str, Any]:
         inside.connect() as record,
         record.run("mixed", run=inside.job.run, agent="worker", role="worker") as session,
     ):
-
-        @session.tool(effects="pure")
-        def look(word: str) -> str:
-            return f"saw {word}"
+        look = session.tool(effects="pure", name="look")(lambda word: f"saw {word}")
 
         @session.tool(effects="idempotent", key_argument="key")
         def put(word: str, key: str = "") -> str:

@@ -51,15 +51,6 @@ async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
     assert {step["status"] for step in steps if step["tool"] != "fail"} == {"completed"}
 
 
-@pytest.mark.thorough(quick="test_what_is_told_is_what_a_server_of_the_same_era_tells")
-@pytest.mark.parametrize(("client", "server"), [("legacy", "new"), ("2026-07-28", "old")])
-async def test_without_the_proxy_they_do_not(setup: Setup, client: str, server: str):
-    """The control: so that the test above can fail."""
-    with pytest.raises(BaseException) as refused:  # noqa: PT011 -- a group, of the SDK's
-        await ask(setup, speaking(setup, server), client, everything)
-    assert not isinstance(refused.value, TimeoutError)
-
-
 @pytest.mark.parametrize("server", ["new", "old"])
 async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_again(
     setup: Setup, server: str

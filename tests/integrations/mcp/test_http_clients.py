@@ -19,7 +19,6 @@ from tests.integrations.mcp.support import (
     WAIT_S,
     Commands,
     Setup,
-    everything,
     served,
     text,
     yes,
@@ -83,27 +82,6 @@ def called(tool: str, **arguments: object) -> bytes:
 def headed(tool: str) -> dict[str, str]:
     """What goes beside it."""
     return {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
-
-
-@pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")
-@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-async def test_a_client_gets_what_the_server_says_and_again_without_it(
-    setup: Setup, command: Commands, era: str
-):
-    """Two HTTP clients are answered as directly, and again offline, with each effect once."""
-    async with listening(setup) as (url, _):
-        direct = await asks(url, era, everything)
-        effects = setup.effects()
-        setup.sent.unlink()
-        async with port(setup, "--url", url) as (front, _):
-            assert await asks(front, era, everything) == direct
-    assert setup.effects() == effects
-    async with port(setup, "--run", "last", "--mode", "offline") as (front, _):
-        assert await asks(front, era, everything) == direct
-    assert setup.effects() == effects
-    (run,) = (await command("runs", "--json")).lines
-    assert run["labels"]["mcp_server"] == url.split("/")[2]
-    assert run["status"] == "completed"
 
 
 @pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")

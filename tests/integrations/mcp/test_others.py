@@ -59,17 +59,6 @@ async def test_npms_servers(setup: Setup, npm: Path, tmp_path: Path, command: Co
     written = {"path": str(room / "a.txt"), "content": "whales"}
     ada = {"name": "ada", "entityType": "person", "observations": ["reads"]}
     servers: dict[str, tuple[list[str], Callable[[Client], Any]]] = {
-        "everything": (
-            [str(npm / "mcp-server-everything")],
-            calling(
-                ("echo", {"message": "hi"}),
-                ("get-sum", {"a": 2, "b": 40}),
-                ("get-tiny-image", {}),
-                ("get-structured-content", {"location": "New York"}),
-                ("get-annotated-message", {"messageType": "error", "includeImage": True}),
-                ("trigger-long-running-operation", {"duration": 1, "steps": 3}),
-            ),
-        ),
         "filesystem": (
             [str(npm / "mcp-server-filesystem"), str(room)],
             calling(
