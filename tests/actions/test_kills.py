@@ -38,8 +38,6 @@ PAGE = b"""<!doctype html><form method=post><main><input name=who aria-label=Who
 
 
 class Site(ThreadingHTTPServer):
-    """A form, and how often it was sent."""
-
     daemon_threads = True
 
     def __init__(self) -> None:

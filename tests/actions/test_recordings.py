@@ -22,8 +22,6 @@ said.textContent = guest.value + pin.value.length + day.value">
 
 
 class Quiet:
-    """Demands that no record is bad."""
-
     def read(self, count: int) -> None:
         """It was read."""
 

@@ -16,8 +16,6 @@ TOKENS = hansard.budget("t", 10, unit="tokens", reserve=6)
 
 
 class Counting:
-    """A log that counts the commits that it was asked to read."""
-
     def __init__(self, log: Any) -> None:
         self._log = log
         self.read_count = 0

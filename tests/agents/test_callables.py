@@ -45,8 +45,6 @@ def double_soon(x: int) -> Any:
 
 
 class Doubler:
-    """An object that is called, and methods of every kind."""
-
     def __call__(self, x: int) -> int:
         """Twice as much."""
         return x * 2
@@ -67,8 +65,6 @@ class Doubler:
 
 
 class LaterDoubler:
-    """An object whose call gives a coroutine."""
-
     async def __call__(self, x: int) -> int:
         """Twice as much."""
         return await double_later(x)
@@ -141,8 +137,6 @@ async def test_a_tool_without_a_name_of_its_own_is_given_one(lab: Lab):
 
 
 class Holder:
-    """Tools in a class that are not functions of Python."""
-
     @hansard.tool
     @staticmethod
     def echo(x: int) -> int:
@@ -263,8 +257,6 @@ async def test_who_is_asked_answers_at_once(lab: Lab):
 
 
 class LaterRule:
-    """A rule of the gate that cannot be asked."""
-
     async def __call__(self, _: Any) -> bool:
         """No."""
         return False

@@ -32,16 +32,12 @@ def memory() -> Any:
 
 
 class RateLimited(Exception):
-    """An error whose constructor takes a name alone."""
-
     def __init__(self, message: str, *, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class Rendered(Exception):
-    """An error that keeps nothing in its arguments."""
-
     def __init__(self, code: int) -> None:
         self.code = code
 
@@ -50,16 +46,12 @@ class Rendered(Exception):
 
 
 class Two(Exception):
-    """An error whose arguments are others than its constructor's."""
-
     def __init__(self, one: str, other: str) -> None:
         super().__init__(f"{one} and {other}")
         self.one, self.other = one, other
 
 
 class Slotted(ValueError):
-    """An error with slots."""
-
     __slots__ = ("place",)
 
     def __init__(self, place: int) -> None:
@@ -68,53 +60,39 @@ class Slotted(ValueError):
 
 
 class Priced(LookupError):
-    """An error that holds values with tags."""
-
     def __init__(self, price: Decimal, tags: set[str]) -> None:
         super().__init__("priced")
         self.price, self.tags = price, tags
 
 
 class Failed(OSError):
-    """An error of a system call with a constructor of its own."""
-
     def __init__(self, code: int) -> None:
         super().__init__(code, "no disk", "/data")
         self.code = code
 
 
 class Quiet(Exception):
-    """An error whose text cannot be had."""
-
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
 
 @dataclasses.dataclass
 class Order:
-    """A record that an error holds."""
-
     number: int
 
 
 @dataclasses.dataclass
 class OrderFailed(Exception):
-    """An error that is a dataclass, and holds a record."""
-
     order: Order
     reason: str = "sold out"
 
 
 class Outer:
-    """What an error class may stand in."""
-
     class Nested(Exception):
         """An error class inside another class."""
 
 
 class Model(pydantic.BaseModel):
-    """A model that refuses."""
-
     number: int
     name: str
 

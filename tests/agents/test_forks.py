@@ -10,8 +10,6 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 class World:
-    """Effects, in order."""
-
     def __init__(self) -> None:
         self.effects: list[str] = []
 

@@ -46,8 +46,6 @@ _clock = Clock()
 
 
 class Race:
-    """Two connections to one workspace."""
-
     def __init__(self, one: hansard.AsyncRecord, other: hansard.AsyncRecord) -> None:
         self.record = one
         self.early = one.workspace

@@ -25,15 +25,11 @@ def memory() -> Any:
 
 
 class Text(pydantic.BaseModel):
-    """A part of a reply."""
-
     text: str
     note: str | None = None
 
 
 class Call(pydantic.BaseModel):
-    """Another part of a reply."""
-
     model_config = pydantic.ConfigDict(extra="allow")
     name: str
     arguments: dict[str, Any] = {}
@@ -55,22 +51,16 @@ class Reply(pydantic.BaseModel):
 
 
 class Page(pydantic.BaseModel, Generic[T]):
-    """A generic model."""
-
     items: list[T]
     next: str | None = None
 
 
 class Renamed(pydantic.BaseModel):
-    """A model with an alias."""
-
     kind: str = pydantic.Field(alias="type")
 
 
 @dataclasses.dataclass
 class Paid:
-    """An outcome."""
-
     cents: int
     total: int = dataclasses.field(init=False)
 
@@ -81,35 +71,25 @@ class Paid:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """The other outcome."""
-
     why: str
 
 
 class Place(NamedTuple):
-    """A named tuple."""
-
     x: int
     y: float = 0.5
 
 
 class Colour(enum.Enum):
-    """An enum."""
-
     RED = "red"
     BLUE = (1, 2)
 
 
 class Rights(enum.Flag):
-    """A flag."""
-
     READ = 1
     WRITE = 2
 
 
 class Line(msgspec.Struct):
-    """A struct."""
-
     text: str
     of: Place | None = None
 
@@ -202,15 +182,11 @@ def test_which_fields_were_set_comes_back_of_an_annotated_model():
 
 
 class _Loud:
-    """A class that is no record."""
-
     def __init__(self) -> None:
         raise AssertionError
 
 
 class _Built(msgspec.Struct):
-    """A struct whose making runs code."""
-
     x: int
 
     def __post_init__(self) -> None:

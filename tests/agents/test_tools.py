@@ -33,8 +33,6 @@ async def test_a_recorded_call_is_answered_without_running(lab: Lab):
 
 
 class Mailer:
-    """A class whose methods are tools."""
-
     def __init__(self, sender: str) -> None:
         self.sender = sender
         self.sent: list[str] = []

@@ -22,8 +22,6 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 class Money:
-    """A class of the program's own, registered."""
-
     def __init__(self, cents: int, currency: str) -> None:
         self.cents = cents
         self.currency = currency
@@ -48,30 +46,22 @@ hansard.value_type(
 
 
 class Color(enum.Enum):
-    """An enum."""
-
     RED = "red"
     BLUE = "blue"
 
 
 @dataclasses.dataclass
 class Line:
-    """A record, not registered."""
-
     what: str
     price: Money
 
 
 class Point(NamedTuple):
-    """A named tuple."""
-
     x: int
     y: int
 
 
 class Told(TypedDict):
-    """A dict with names."""
-
     name: str
     lines: list[Line]
 
@@ -90,44 +80,32 @@ hansard.value_type(Note, tag="tests.note.v1")
 
 @dataclasses.dataclass
 class Page:
-    """A record that holds a registered one."""
-
     notes: list[Note]
     first: Note | None = None
 
 
 @dataclasses.dataclass
 class Paper:
-    """A record with containers that JSON lacks."""
-
     tags: frozenset[str] = frozenset()
     size: tuple[int, int] = (0, 0)
 
 
 class Found(msgspec.Struct):
-    """A struct that holds records."""
-
     papers: list[Paper]
     best: Paper | None = None
 
 
 class Odd:
-    """A class that nobody registered."""
-
     def __repr__(self) -> str:
         return "Odd(42)"
 
 
 class Quacks(Protocol):
-    """What a registered class may fulfil."""
-
     def quack(self) -> None:
         """Quack."""
 
 
 class NamedDict(TypedDict):
-    """A dict with a name for what can never be recorded."""
-
     odd: Odd
 
 
@@ -210,8 +188,6 @@ async def test_items_come_back_as_their_annotation_says(lab: Lab):
 
 
 class Unfit(NamedTuple):
-    """An annotation of what can never be recorded."""
-
     of: Any
     why: str
 

@@ -29,8 +29,6 @@ pytestmark = pytest.mark.later
 
 
 class Book(Application[UUID]):
-    """Accounts and orders."""
-
     is_snapshotting_enabled = True
 
     def open(self, owner: str) -> UUID:
@@ -118,8 +116,6 @@ def test_a_range_of_versions_may_begin_and_end_inside_of_commits(record: Record)
 
 
 class Counter(Aggregate):
-    """How many orders were placed."""
-
     @event("Began")
     def __init__(self) -> None:
         self.orders = 0
@@ -136,8 +132,6 @@ hansard.aggregate_type(
 
 
 class Orders(ProcessApplication[UUID]):
-    """Where orders are placed."""
-
     env: ClassVar[dict[str, str]] = {"AGGREGATES": "order"}
 
     def policy(self, domain_event: Any, processing_event: Any) -> None:
@@ -145,8 +139,6 @@ class Orders(ProcessApplication[UUID]):
 
 
 class Counts(ProcessApplication[UUID]):
-    """Counts them."""
-
     env: ClassVar[dict[str, str]] = {"AGGREGATES": "counter"}
 
     def policy(self, domain_event: Any, processing_event: Any) -> None:
@@ -187,16 +179,12 @@ def test_a_single_threaded_runner_follows_the_same_log(record: Record, call: Cal
 
 
 class Symbols(POPOTrackingRecorder):
-    """A view of the library: which symbols were ordered."""
-
     def __init__(self) -> None:
         super().__init__()
         self.symbols: list[str] = []
 
 
 class SymbolsOfOrders(Projection[Symbols]):
-    """Fills it."""
-
     name = "symbols"
 
     def process_event(self, domain_event: Any, tracking: Tracking) -> None:
@@ -239,8 +227,6 @@ async def test_the_async_client_s_applications_are_called_in_threads(
 
 
 class _Declared:
-    """The library's example, declared."""
-
     def __enter__(self) -> None:
         hansard.value_type(
             EmailAddress,

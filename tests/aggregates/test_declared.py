@@ -26,8 +26,6 @@ def declarations() -> Iterator[dict[str, Any]]:
 
 
 class LaterOrder(Aggregate):
-    """An order, some versions on."""
-
     @event("Placed")
     def __init__(self, symbol: str, side: str, quantity: int, limit: Decimal, why: str) -> None:
         self.symbol, self.side, self.why = symbol, side, why

@@ -39,8 +39,6 @@ MODULE = "hansard.integrations.eventsourcing"
 
 
 class Dog(Aggregate):
-    """An aggregate that no declaration knows."""
-
     @event("Registered")
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,8 +50,6 @@ class Dog(Aggregate):
 
 
 class Kennel(Application[UUID]):
-    """Stores undeclared events."""
-
     env: ClassVar[dict[str, str]] = {"UNDECLARED": "store"}
 
 

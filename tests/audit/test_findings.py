@@ -4,7 +4,6 @@ import contextlib
 import random
 import re
 import shlex
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -401,23 +400,6 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
     assert place.call("audit").code == 1
 
 
-@pytest.mark.thorough(
-    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
-)
-def test_data_before_the_plan(home: Path, tmp_path: Path):
-    """Runs of an experiment that is registered later are found, unless it says exploratory."""
-    for exploratory in (False, True):
-        place = Audited(home, f"late-{exploratory}".lower())
-        with hansard.connect(place.workspace, data_dir=home) as record:
-            _trials(place, tmp_path, [("a", 1, 0, True)])
-            plan = ExperimentRegistered(
-                arms=(PlannedArm("a"),), metrics=(Metric("reward"),), exploratory=exploratory
-            )
-            record.register("e", plan)
-        kinds = {row["kind"] for row in place.rows("SELECT kind FROM gaps")}
-        assert kinds == (set() if exploratory else {"before the plan"})
-
-
 def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     """A call that no message answers is found where the run ended; the step is an orphan."""
     place = Audited(home, "unanswered")
@@ -470,27 +452,3 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
         f"has {ends['hole'] + 1} events, and their versions go from 1 to {last}"
         in (found["hole"]["fact"])
     )
-
-
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
-def test_a_cost_is_held_against_the_stated_prices(home: Path):
-    """Tokens at the price of their day; a step whose cost is another is found."""
-    place = Audited(home, "prices")
-    with hansard.connect("prices", data_dir=home) as record:
-        first = datetime(2020, 1, 1, tzinfo=UTC)
-        record.price("m-1", {"input_tokens": 99.0, "output_tokens": 99.0}, since=first)
-        second = datetime(2021, 1, 1, tzinfo=UTC)
-        record.price("m-1", {"input_tokens": 2.0, "output_tokens": 10.0}, since=second)
-        with record.run("w", run="w") as session:
-
-            @session.tool(effects="pure", kind="model")
-            def ask(model: str, cost: float) -> str:
-                session.usage(input_tokens=1_000, output_tokens=100, cost=cost)
-                return model
-
-            ask("m-1", 0.003)
-            ask("m-1", 0.004)
-            ask("m-2", 0.5)
-    [found] = place.rows("SELECT * FROM gaps")
-    assert (found["kind"], found["step"]) == ("price", 2)
-    assert "at the stated prices are 0.003" in found["fact"]

@@ -23,7 +23,7 @@ from hansard.domain.run import AgentJoined, RunStarted
 from hansard.inspect import page as page_data
 from tests.browser.shared_runs import small_team
 from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected
-from tests.cli.support import BIG, Runs
+from tests.cli.support import Runs
 from tests.conftest import THOROUGH
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -155,32 +155,6 @@ async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     assert "Attempt 1 failed" in told
     assert "ValueError: not \\u001b[31myet" in told
     assert await seen.page.input_value("#slider") == str(await seen.at())
-
-
-@pytest.mark.thorough(quick="test_a_row_leads_to_its_outcome")
-async def test_a_growing_prompt_is_whole(view: Open, pages: Pages, runs: Runs):
-    """What is recorded by reference to an earlier step's text stands there as the whole list."""
-    seen = await view(await pages.of(runs.team))
-    chats = seen.page.locator(".row", has_text="chat")
-    await chats.last.click()
-    await seen.page.wait_for_selector("#event :text('hello hello')")
-    told = await seen.text("#event")
-    assert "hello hello" in told
-    assert "$parts" not in told
-
-
-@pytest.mark.thorough(quick="browser/test_shared.py::test_values_are_whole_and_stay_open")
-async def test_a_blob_is_in_the_page(view: Open, pages: Pages, runs: Runs):
-    """A value kept outside the log is whole inside, behind its size and hash."""
-    seen = await view(await pages.of(runs.team))
-    await seen.page.locator(".row", has_text="big").click()
-    await seen.page.wait_for_selector("#event .more")
-    assert f"blob, {BIG + 2:,} bytes" in await seen.text("#event")
-    await seen.page.click("#event .more")
-    sizes = await seen.page.locator("#event pre").evaluate_all(
-        "list => list.map((node) => node.textContent.length)"
-    )
-    assert max(sizes) == BIG
 
 
 async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
@@ -481,17 +455,6 @@ async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pag
     assert f"occurred at {said}, says the source" in await seen.text("#where")
     assert said in str(await seen.page.get_attribute("#slider", "aria-valuetext"))
     assert await seen.page.locator("#where time").count() == 0
-
-
-@pytest.mark.thorough(quick="test_an_imported_run_claims_no_times_that_its_source_does_not")
-async def test_an_agent_that_is_called_import_is_no_importer(view: Open, pages: Pages):
-    """Who writes for itself has its log's times, whatever its name is."""
-    run = "called-import"
-    seen = await view(await _written(pages, run, Actor(IMPORTER), *_begin(run)))
-    assert await seen.page.locator("#where time").count() == 1
-    head = await seen.text("#head")
-    assert "lasted" in head
-    assert "its source" not in head
 
 
 async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages):

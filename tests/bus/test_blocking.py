@@ -206,8 +206,6 @@ def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
         sent: list[Stored] = []
 
         class Seen(JetStreamLog):
-            """The log itself; what threads sent is noted."""
-
             def append_here(self, append: Append) -> Stored | None:
                 stored = super().append_here(append)
                 sent.extend([stored] if stored is not None else [])

@@ -123,8 +123,6 @@ async def opened(data_dir: Path, workspace: str) -> AsyncIterator[AsyncRecord]:
 
 
 class Writing:
-    """A writer of the agent's stream, as a session's is."""
-
     def __init__(
         self, record: AsyncRecord, version: int, epoch: int = 1, *, tells: bool = True
     ) -> None:

@@ -19,8 +19,6 @@ class FakeMeta(type):
 
 
 class FakeDatetime(datetime, metaclass=FakeMeta):
-    """A clock that stands."""
-
     @classmethod
     def now(cls, tz: Any = None) -> FakeDatetime:
         """The same each time."""

@@ -581,8 +581,6 @@ class TestReplicas:
 
 
 class Trial:
-    """What was acknowledged, and what reads said of it."""
-
     def __init__(self, logs: Sequence[JetStreamLog]) -> None:
         self.logs = logs
         self.acked: dict[KeyStream, list[int]] = {KeyStream(f"r{i}", "plan"): [] for i in range(8)}

@@ -183,8 +183,6 @@ def has_changed(lease: Lease, info: ServerInfo | None, data_dir: Path) -> bool:
 
 
 class User:
-    """A process of its own that joined."""
-
     def __init__(self, data_dir: Path, script: str = USER) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", script, data_dir],

@@ -211,8 +211,6 @@ async def test_an_unknown_run_or_point_is_named(told):
 
 
 class Counted:
-    """A log whose reads of one stream's commits are counted."""
-
     def __init__(self, log: EventLog) -> None:
         self.reads = 0
         self._log = log

@@ -207,8 +207,6 @@ def test_what_a_signal_handler_records_while_a_thread_sends(
     here = 0
 
     class Interrupted(JetStreamLog):
-        """The log itself; a signal comes before or after it sends."""
-
         def append_here(self, append: Append) -> Stored | None:
             nonlocal here
             interrupt("sending")

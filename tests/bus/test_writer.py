@@ -23,8 +23,6 @@ STREAM = RunStream("r")
 
 
 class FullDisk(POPOApplicationRecorder):
-    """A store of somebody else's that fails in its own way."""
-
     full = False
 
     def insert_events(self, *args, **kwargs):

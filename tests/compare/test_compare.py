@@ -246,27 +246,6 @@ def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, A
 
 
 @pytest.mark.slow
-def test_a_look_says_whether_the_planned_size_is_reached(
-    data_dir: Path, workspace: str, call: Call
-):
-    """A trial that lacks is an early look; past the planned size is said, too."""
-    plan = hansard.experiments.plan(
-        question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=1, trials=2
-    )
-    with hansard.connect(workspace, data_dir=data_dir) as record:
-        record.register("sized", plan)
-        for arms, said in (
-            ("aab", "An interim analysis: 1 of 2 trials planned"),
-            ("b", "At its planned size, 1 task"),
-        ):
-            for arm in arms:
-                with record.run("w", experiment="sized", arm=arm, task="t") as session:
-                    run = session.run
-                record.score(run, {"reward": 1.0}, by="g")
-            assert said in call("compare", "sized", "--show", "summary").out
-
-
-@pytest.mark.thorough(quick="test_ten_lines_say_what_it_comes_to_and_sections_are_chosen")
 def test_each_way_of_not_being_at_the_planned_size_is_said(
     data_dir: Path, workspace: str, call: Call
 ):
@@ -292,38 +271,6 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(
         assert "Past its planned size of 2 tasks" in looked(
             ("a", "t3"), ("b", "t3"), ("a", "t3"), ("b", "t3")
         )
-
-
-@pytest.mark.thorough(quick="statistics/test_laws.py::test_a_direction_is_never_guessed")
-def test_a_plan_may_leave_a_direction_to_who_asks(data_dir: Path, workspace: str, call: Call):
-    """Without a direction there is no verdict; the catalogue knows some metrics' directions."""
-    plan = hansard.experiments.plan(arms=["a", "b"], metrics=["wow", "cost"])
-    with hansard.connect(workspace, data_dir=data_dir) as record:
-        record.register("open", plan)
-        for n in range(12):
-            for arm in ("a", "b"):
-                with record.run("w", experiment="open", arm=arm, task=f"t-{n}") as session:
-                    pass
-                worth = n % 3 + (5.0 + n % 2) * (arm == "b")
-                record.score(session.run, {"wow": worth, "cost": worth}, by="g")
-        unsaid = call("compare", "open").out
-        assert "direction not stated" in unsaid
-        assert "wow +5.5" in unsaid
-        better = call("compare", "open", "--higher-is-better", "wow").out
-        assert "b against a: better" in better
-        assert "higher is better, according to who asks" in better
-        assert "lower is better, according to the catalogue" in unsaid
-
-
-@pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
-def test_another_baseline_and_metric(place: Place):
-    """Both turned round: `steady` against `bold` is worse, and cheaper is better."""
-    told = place.call("compare", "greeting", "--baseline", "bold", "--json")
-    [row] = _of(told.lines, "comparison", part="judged", arm="steady", default=True)
-    assert (row["verdict"], row["difference"]) == ("worse", pytest.approx(-9 / TASKS))
-    told = place.call("compare", "greeting", "--metric", "cost", "--json")
-    [row] = _of(told.lines, "comparison", part="judged", arm="bold", default=True)
-    assert row["verdict"] == "worse"
 
 
 @pytest.mark.slow
@@ -383,27 +330,6 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert "p50" not in table[0]
     assert not {"Plan and settings", "How the runs ended"}.intersection(told)
     assert "Tasks that went worse" in told
-
-
-@pytest.mark.thorough(
-    quick="tests/statistics/test_paired.py::test_ranks_are_what_scipy_and_holm_leave_open"
-)
-def test_all_pairs_are_a_family_and_the_arms_are_ranked(asked: Asked):
-    """Arms that differ only with missing values counted share their ranks."""
-    told = asked("--all-pairs", "--json").lines
-    rows = _of(told, "comparison", part="judged", default=True)
-    assert len(rows) == 3
-    assert {row["family"] for row in rows} == {3}
-    assert [(row["arm"], row["rank_low"], row["rank_high"]) for row in _of(told, "ranking")] == [
-        *(("bold", 1, 1), ("steady", 2, 3), (EVIL, 2, 3))
-    ]
-    shown = ("--all-pairs", "--show", "summary,ranking")
-    text = asked(*shown).out
-    assert "Ranks by reward, 1 is the best: bold 1, steady 2 to 3, <b>" in text
-    assert "Groups within which no two can be told apart: steady and <b>" in text
-    text = asked(*shown, "--metric", "tokens", "--lower-is-better", "tokens").out
-    assert "Ranks by tokens, 1 is the best: <b>" in text
-    assert "Groups within which no two can be told apart: <b>" in text
 
 
 @pytest.mark.slow

@@ -11,8 +11,6 @@ from hansard.domain.brief import ITEMS_MAX, TEXT_MAX, Brief, first
 
 
 class Told(Brief):
-    """Anything that tells these facts."""
-
     __slots__ = ("facts",)
 
     def __init__(self, **facts: Any) -> None:
@@ -23,8 +21,6 @@ class Told(Brief):
 
 
 class Pair(Brief, msgspec.Struct):
-    """A struct: its fields are its facts."""
-
     one: int
     other: str = ""
 

@@ -209,8 +209,6 @@ def test_reservations_alone_never_pass_the_limit(limit, calls):
 
 
 class Walked(dict[str, float]):
-    """A dict that counts how often it is gone through or copied."""
-
     walks = 0
 
     def __iter__(self) -> Iterator[str]:

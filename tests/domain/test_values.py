@@ -93,8 +93,6 @@ class Slotted(str):
 
 
 class Selfish(str):
-    """A text whose `str()` is of its own class again."""
-
     __slots__ = ()
 
     def __str__(self) -> str:

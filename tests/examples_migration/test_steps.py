@@ -243,33 +243,6 @@ def test_the_context_of_a_resumed_run_is_on_record_once(new_desk, data):
     assert list(state.checkpoints) == ["read"]
 
 
-@pytest.mark.thorough(quick="examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered")
-def test_a_rule_stops_a_mail_to_somebody_else(new_desk, data, tmp_path):
-    """Step 4's gate: with another receiver nothing is sent, and the refusal is on record."""
-    desk = new_desk()
-    edited = tmp_path / "edited.py"
-    text = SETTLED.read_text(encoding="utf-8")
-    assert text.count('send("docs@example.org"') == 1
-    edited.write_text(text.replace('send("docs@example.org"', 'send("all@example.org"'))
-    with pytest.raises(AssertionError, match="our list only"):
-        desk.start(edited)
-    with hansard.connect("migration", data_dir=data) as record:
-        steps = record.state(_run(desk)).agent("reader").steps.values()
-    assert [step.rule for step in steps if step.tool == "send"] == ["our list only"]
-    assert desk.sent() == []
-
-
-@pytest.mark.thorough(quick="examples/test_use_cases.py::test_the_gate_bounds_what_is_ordered")
-def test_the_budget_counts_over_all_processes_of_a_run(new_desk):
-    """Step 4's budget: killed in the model's call three times, the fourth call is refused."""
-    desk = new_desk()
-    for _ in range(3):
-        desk.start(SETTLED, "call ask_model")
-    with pytest.raises(AssertionError, match="questions to the model"):
-        desk.start(SETTLED)
-    assert (desk.bodies("ask_model"), desk.sent()) == (3, [])
-
-
 def test_a_tool_s_function_can_be_tested_without_a_run():
     """Outside a run a tool says so; the function under it is as it was."""
     recorded = runpy.run_path(str(RECORDED))

@@ -203,41 +203,6 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
         assert told.bytes == path.stat().st_size
 
 
-@pytest.mark.thorough(quick="exchange/test_command.py::test_bad_sections_are_told_and_strict_stops")
-@pytest.mark.long
-async def test_of_three_sections_the_whole_ones_go_in(
-    home, zoo: Zoo, workspace, tmp_path, rounds, evidence
-):
-    """With the middle section damaged the first and last are imported, and nothing of it."""
-    kinds = ("settled", "retried", "doubt")
-    one, two, three = [
-        await asyncio.to_thread(exported, home, "zoo", zoo.runs[kind]) for kind in kinds
-    ]
-    commits = lines_of(one)[-1]["commits"] + lines_of(three)[-1]["commits"]
-    seed = random.randrange(2**32)
-    chance = random.Random(seed)
-    path = tmp_path / "x.jsonl"
-    opened = await open_workspace(settings.load(data_dir=home, workspace=workspace))
-    count = rounds(60, 1_000)
-    try:
-        for number in range(count):
-            damage = chance.choice(DAMAGES)
-            data, line = damage(two, chance)
-            if two in data:
-                continue
-            where = (seed, number, damage.__name__, line)
-            path.write_bytes(one + data + three)
-            told = await bring(opened, path)
-            first = told.bads[0].line - one.count(b"\n")
-            assert first in {line, line + 1}, (where, told.bads)  # + 1: the next header, at its end
-            assert told.tally.runs == 2, (where, told.bads)
-            assert await opened.log.head() == commits, where
-        assert await asyncio.to_thread(blob_messages, home, workspace) == 0, seed
-    finally:
-        await opened.close()
-    evidence.record("export.damage.one_of_three", rounds=count, half_imported=0)
-
-
 # ---------------------------------------------------------------- well sealed, and still wrong
 
 

@@ -68,19 +68,6 @@ def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     assert isinstance(told[0], str) == (run == zoo.runs["unknown"])
 
 
-@pytest.mark.thorough(quick="test_out_in_and_out_again_is_byte_equal")
-def test_all_of_them_at_once(home, zoo: Zoo, workspace, tmp_path):
-    """All runs in one section: by position, each commit once, byte-equal again."""
-    runs = sorted(set(zoo.runs.values()))
-    data = exported(home, "zoo", *runs, *runs)
-    positions = [line["origin"]["position"] for line in lines_of(data) if line["kind"] == "commit"]
-    assert positions == sorted(set(positions))
-    bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    assert exported(home, workspace, *runs) == data
-    brought = [(s.stream, s.body) for s in log_of(home, workspace)]
-    assert brought == [(s.stream, s.body) for s in log_of(home, "zoo") if s.position in positions]
-
-
 def test_every_line_and_every_event_fits_its_schema(home, zoo: Zoo):
     """All exported lines and events of known types fit what `hansard schema` publishes."""
     lines = lines_of(exported(home, "zoo", *sorted(set(zoo.runs.values()))))

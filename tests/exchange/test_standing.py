@@ -14,7 +14,7 @@ from hansard.bus.log import Append, Copied, Origin
 from hansard.client.opening import open_workspace
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream, run_of
-from hansard.domain.run import AgentJoined, RunForked, RunStarted
+from hansard.domain.run import AgentJoined, RunStarted
 from tests.cli.planting import commit, plant
 from tests.exchange.support import (
     Told,
@@ -26,7 +26,6 @@ from tests.exchange.support import (
     in_workspace,
     lines_of,
     log_of,
-    places,
     sealed,
     taken_out,
 )
@@ -326,17 +325,6 @@ def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
         (RunStream("s"), commit(1, RunStarted(workflow="w"), epoch=0, causation="x")),
     )
     assert call(workspace, "check", "--json").code == 1
-
-
-@pytest.mark.thorough(quick="exchange/test_kill.py::test_a_killed_import_goes_on_where_it_stood")
-def test_an_import_is_the_same_wherever_it_goes(home, zoo: Zoo, workspace, tmp_path):
-    """Two empty workspaces: equal positions, bodies and origins."""
-    data = exported(home, "zoo", *zoo.runs.values())
-    names = [f"{workspace}-{n}" for n in range(2)]
-    for name in names:
-        bring_in(home, name, tmp_path / "x.jsonl", data)
-    assert places(home, names[0]) == places(home, names[1])
-    assert RunForked.tag in str(data)
 
 
 def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
