@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # see the support's
     import httpx2
     from mcp import Client
 
+BACK = "http://127.0.0.1:1/back"
+"""Where a login leads a client back to."""
+
+NOT_FOUND = 404
 GUARDED = Path(__file__).with_name("programs") / "guarded.py"
 
 
@@ -72,15 +76,14 @@ def oauth(url: str) -> httpx2.Auth:
 
     async def browse(address: str) -> None:
         async with httpx2.AsyncClient(verify=NO_TLS) as browser:
-            answer = await browser.get(address)
-        back.update(parse_qs(urlsplit(answer.headers["location"]).query))
+            while not address.startswith(BACK):
+                address = (await browser.get(address)).headers["location"]
+        back.update(parse_qs(urlsplit(address).query))
 
     async def callback() -> AuthorizationCodeResult:
         return AuthorizationCodeResult(code=back["code"][0], state=back["state"][0])
 
-    told = OAuthClientMetadata(
-        redirect_uris=[AnyUrl("http://127.0.0.1:1/back")], client_name="test"
-    )
+    told = OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="test")
     return OAuthClientProvider(url, told, Storage(), browse, callback)
 
 
@@ -92,33 +95,53 @@ async def got(url: str) -> httpx2.Response:
         return await http.get(url)
 
 
-async def test_a_client_logs_in_at_the_servers_authorization_server_through_the_proxy(
-    setup: Setup, command: Commands
-):
-    """It finds the metadata at the proxy's address, and its token passes; no token is on record."""
+async def logged_in(url: str) -> str:
+    """Log in as a client, and return what a call of `add` gives."""
     import httpx2  # noqa: PLC0415 -- see the support's
     from mcp import Client  # noqa: PLC0415 -- see the support's
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 -- see the support's
 
+    async with (
+        httpx2.AsyncClient(auth=oauth(url), verify=NO_TLS, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
+    ):
+        found: Any = (await client.call_tool("add", {"a": 1, "b": 2})).content[0]
+        return str(found.text)
+
+
+async def test_a_client_logs_in_at_the_servers_authorization_server_through_the_proxy(
+    setup: Setup, command: Commands
+):
+    """It finds the metadata at the proxy's address, and its token passes; no token is on record."""
     async with (
         guarded(setup) as (url, _),
         served(setup, setup.proxy("--url", url, "--http", 0, server=False)) as (front, _),
         asyncio.timeout(SCENARIO_S),
     ):
         described = front.replace("/mcp", "/.well-known/oauth-protected-resource/mcp")
-        async with (
-            httpx2.AsyncClient(auth=oauth(front), verify=NO_TLS, timeout=60) as http,
-            Client(streamable_http_client(front, http_client=http), mode="legacy") as client,
-        ):
-            found: Any = (await client.call_tool("add", {"a": 1, "b": 2})).content[0]
-            assert found.text == "3"
+        assert await logged_in(front) == "3"
         metadata = (await got(described)).json()
         assert metadata["resource"] == front
         assert metadata["authorization_servers"] == [url.removesuffix("/mcp")]
         assert (await got(url.replace("/mcp", "/resources"))).json() == [front]
+        assert (await got(front.replace("/mcp", "/authorize"))).status_code == NOT_FOUND
     steps = (await command("run", "trace", "last", "--json")).out
     assert '"add"' in steps
     assert "Bearer" not in steps
+
+
+async def test_a_client_logs_in_at_a_server_without_metadata_through_the_proxy(setup: Setup):
+    """By the default endpoints of 2025-03-26, which are at the address that the client knows."""
+    async with (
+        guarded(setup, "bare") as (url, _),
+        served(setup, setup.proxy("--url", url, "--http", 0, server=False)) as (front, _),
+        asyncio.timeout(SCENARIO_S),
+    ):
+        assert (await got(front.replace("/mcp", "/authorize"))).status_code == NOT_FOUND
+        assert await logged_in(url) == "3"
+        assert await logged_in(front) == "3"
+        answer = await got(front.replace("/mcp", "/authorize?client_id=x"))
+        assert answer.headers["location"] == url.replace("/mcp", "/authorize?client_id=x")
 
 
 @pytest.mark.parametrize("transport", ["pipes", "http"])

@@ -3,7 +3,7 @@
 The MCP side is the SDK's: it serves the resource metadata and challenges. The authorization server
 stands for one that is not ours: it registers any client, needs no person, and binds a token to the
 resource that it was asked for. `GET /revoke` ends all tokens; `GET /resources` lists what tokens
-were asked for.
+were asked for. With `bare` it has no metadata, as the revision 2025-03-26 allows.
 """
 
 import base64
@@ -24,6 +24,7 @@ from starlette.routing import Route
 listening = socket.socket(fileno=int(sys.argv[-1]))
 ORIGIN = f"http://127.0.0.1:{listening.getsockname()[1]}"
 SERVER = f"{ORIGIN}/mcp"
+BARE = "bare" in sys.argv
 SECRET = base64.b64encode(b"lab:secret-of-the-lab").decode()
 codes: dict[str, str] = {}
 tokens: dict[str, str] = {}
@@ -46,7 +47,7 @@ server = MCPServer(
     token_verifier=Tokens(),
     auth=AuthSettings(
         issuer_url=ORIGIN,  # type: ignore[arg-type]  # a URL object would end with a slash
-        resource_server_url=SERVER,  # type: ignore[arg-type]  # as the line above
+        resource_server_url=None if BARE else SERVER,  # type: ignore[arg-type]  # as the line above
         required_scopes=["read"],
         validate_token_resource="strict" in sys.argv,
     ),
@@ -82,7 +83,7 @@ async def register(request: Request) -> Response:
 def authorize(request: Request) -> Response:
     """Authorize whoever asks."""
     code = secrets.token_hex(8)
-    codes[code] = request.query_params["resource"]
+    codes[code] = request.query_params.get("resource", "")
     back = {"code": code, "state": request.query_params["state"]}
     return RedirectResponse(f"{request.query_params['redirect_uri']}?{urlencode(back)}", 302)
 
@@ -109,7 +110,7 @@ def revoke(_: Request) -> Response:
 app = server.streamable_http_app()
 app.routes.extend(
     [
-        Route("/.well-known/oauth-authorization-server", metadata),
+        *([] if BARE else [Route("/.well-known/oauth-authorization-server", metadata)]),
         Route("/register", register, methods=["POST"]),
         Route("/authorize", authorize),
         Route("/token", token, methods=["POST"]),

@@ -12,9 +12,9 @@ import asyncio
 import importlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
 import msgspec
@@ -36,17 +36,38 @@ CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 METADATA_S = 10.0
 """Seconds for a server to answer with its metadata."""
 
+LEGACY_PATHS = ("/authorize", "/token", "/register")
+"""Endpoints of a server without any metadata, at its own origin (2025-03-26, "Fallbacks for Servers
+without Metadata Discovery"). A client looks for them at the proxy's.
+"""
+
+OF_A_TOKEN_REQUEST = ("accept", "authorization", "content-type")
+"""Headers that are passed on with a request to one of them."""
+
 _LOCATION = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))', re.IGNORECASE)
+
+
+class Fetch(Protocol):
+    """Requests another address than the server's, in no client's name; a body is posted."""
+
+    async def __call__(
+        self, url: str, headers: Mapping[str, str] = ..., raw: bytes | None = ...
+    ) -> tuple[int, bytes]:
+        """Return the status and the body. Raises NotDone, ServerGone."""
+        ...
 
 
 class ResourceMetadata:
     """The metadata of a server as a protected resource, for clients of the proxy's address."""
 
-    def __init__(self, url: str, fetch: Callable[[str], Awaitable[tuple[int, bytes]]]) -> None:
+    def __init__(self, url: str, fetch: Fetch) -> None:
         """`fetch` gives the status and the body of an address. Raises NotDone, ServerGone."""
         self._url, self._fetch = url, fetch
+        bare = httpx2.URL(url).copy_with(username=None, password=None, query=None, fragment=None)
+        self._origin = str(bare.copy_with(path="/")).rstrip("/")
         self._location: str | None = None
         self._is_challenged = False
+        self._has_none = False
 
     def addressed(
         self, status: int, headers: list[tuple[str, str]], own: httpx2.URL
@@ -92,13 +113,35 @@ class ResourceMetadata:
         if metadata is None and not self._is_challenged:
             return HTTPStatus.NOT_FOUND, b""
         if metadata is None:
-            origin = httpx2.URL(self._url).copy_with(path="/", query=None, fragment=None)
-            metadata = {"authorization_servers": [str(origin).rstrip("/")]}
+            self._has_none = True
+            metadata = {"authorization_servers": [self._origin]}
         resource = metadata.get("resource", self._url)
         if isinstance(resource, str) and check_resource_allowed(self._url, resource):
             metadata["resource"] = own  # another one stays, and the client refuses it
         metadata.pop("signed_metadata", None)
         return HTTPStatus.OK, msgspec.json.encode(metadata)
+
+    async def legacy(
+        self, path: str, headers: Mapping[str, str], raw: bytes
+    ) -> tuple[int, bytes, str]:
+        """Return the status, the body and the location of the server's own endpoint.
+
+        404 unless the server is known to have no metadata: a client then logs in at the
+        authorization server that the metadata names. `path` has the query.
+        """
+        at = self._origin + path
+        if self._is_challenged and not self._has_none:  # a client of that revision reads none
+            await self.read("")
+        if not self._has_none:
+            return HTTPStatus.NOT_FOUND, b"", ""
+        if path.startswith(LEGACY_PATHS[0]):
+            return HTTPStatus.FOUND, b"", at
+        kept = {name: headers[name] for name in OF_A_TOKEN_REQUEST if name in headers}
+        try:
+            async with asyncio.timeout(METADATA_S):
+                return *await self._fetch(at, kept, raw), ""
+        except (NotDone, ServerGone, TimeoutError):
+            return HTTPStatus.BAD_GATEWAY, b"", ""
 
 
 def _object(raw: bytes) -> dict[str, Any] | None:

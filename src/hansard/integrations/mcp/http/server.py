@@ -21,7 +21,7 @@ from hansard.integrations.mcp.calls import INITIALIZE
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Request
 from hansard.integrations.mcp.http.authorization import LoginAuth, ResourceMetadata
 from hansard.integrations.mcp.servers import Login
-from hansard.integrations.mcp.upstream import ServerGone
+from hansard.integrations.mcp.upstream import NOTHING, ServerGone
 
 _log = logger(__name__)
 
@@ -138,10 +138,16 @@ class HttpServer:
             async with asking as answer:
                 yield answer
 
-    async def fetched(self, url: str) -> tuple[int, bytes]:
-        """The status and body of another address, in nobody's name. Raises ServerGone, NotDone."""
+    async def fetched(
+        self, url: str, headers: Mapping[str, str] = NOTHING, raw: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Return the status and body of another address, without headers of this server's own; a
+        body is posted. Raises ServerGone, NotDone.
+        """
+        method = "GET" if raw is None else "POST"
         with _lost(url):
-            async with self._http.stream("GET", url, auth=None) as answer:
+            asking = self._http.stream(method, url, headers=headers, content=raw, auth=None)
+            async with asking as answer:
                 return answer.status_code, await self.body(answer)
 
     async def body(self, answer: httpx2.Response) -> bytes:

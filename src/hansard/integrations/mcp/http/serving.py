@@ -22,7 +22,7 @@ from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
 from hansard.domain.errors import BadValue
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
-from hansard.integrations.mcp.http.authorization import WELL_KNOWN, ResourceMetadata
+from hansard.integrations.mcp.http.authorization import LEGACY_PATHS, WELL_KNOWN, ResourceMetadata
 from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.proxy import HttpProxy
 from hansard.integrations.mcp.http.reply import CLIENT_LEFT
@@ -91,6 +91,16 @@ def _endpoint(
         status, raw = await metadata.read(str(request.url.replace(path=PATH, query="")))
         return Response(raw, status, media_type="application/json")
 
+    async def legacy(request: Request) -> Response:
+        raw = await _body(request)
+        if metadata is None or raw is None:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        url = request.url
+        path = f"{url.path}?{url.query}" if url.query else url.path
+        status, body, location = await metadata.legacy(path, request.headers, raw)
+        headers = {"Location": location} if location else {"Cache-Control": "no-store"}
+        return Response(body, status, headers, "application/json")
+
     async def answer(request: Request) -> Response:
         try:
             raw = await _body(request)
@@ -105,6 +115,7 @@ def _endpoint(
     routes = [
         Route(PATH, answer, methods=["GET", "POST", "DELETE"]),
         Route(WELL_KNOWN + PATH, describe),
+        *(Route(path, legacy, methods=["GET", "POST"]) for path in LEGACY_PATHS),
     ]
     return Starlette(routes=routes, middleware=[Middleware(_Door, hosts=hosts, token=token)])
 
