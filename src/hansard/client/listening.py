@@ -15,6 +15,7 @@ from typing import Any
 import h11
 import msgspec
 import uvicorn
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -40,7 +41,10 @@ are answered 503.
 """
 
 CLOSE = {"Connection": "close"}
-"""Header of a refusal: whoever has not authenticated holds no connection."""
+"""Header of a refusal: a client that has not authenticated holds no connection."""
+
+INVALID_REQUEST = -32600
+"""Code of JSON-RPC 2.0."""
 
 CLOSING_S = 3
 """How long answers that are under way are waited for at the end; streams are then cut."""
@@ -59,6 +63,20 @@ def foreign(headers: Mapping[str, str], hosts: Collection[str]) -> tuple[HTTPSta
     if origin is not None and (sent is None or _host_name(sent["host"]) not in hosts):
         return HTTPStatus.FORBIDDEN, f"Origin {origin!r:.80} {_ADD}"
     return None
+
+
+def refused(status: HTTPStatus, message: str) -> JSONResponse:
+    """Return a refusal as an error of JSON-RPC, which closes its connection."""
+    challenge = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
+    error = {"code": INVALID_REQUEST, "message": message}
+    answer = {"jsonrpc": "2.0", "id": None, "error": error}
+    return JSONResponse(answer, status, CLOSE | challenge)
+
+
+def bearer(headers: Mapping[str, str]) -> bytes:
+    """Return the bearer token of a request; empty without one."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip().encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
 
 
 def _host_name(host: str) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hansard.integrations.mcp.http.upstream import parameter_headers, parameters_of
 from tests.cli.support import Call
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, ask, at_socket, text, wire
 
@@ -248,38 +247,6 @@ def test_where_it_is_asked_must_be_an_address(call: Call):
         told = call("mcp", "proxy", *options)
         assert told.code == 2
         assert said in told.err
-
-
-def test_which_arguments_go_in_headers():
-    """Those of the schema's properties that are declared as they may be; of those what is given."""
-    region, twice = {"type": "string", "x-mcp-header": "Region"}, {"type": "integer"}
-    schema = {
-        "properties": {
-            "region": region,
-            "deep": {"type": "object", "properties": {"on": {"type": "boolean"} | header("On")}},
-            "a": twice | header("Twice"),
-            "b": twice | header("tWICE"),
-            "bad": {"type": "string"} | header("no token"),
-            "listed": {"type": "array", "items": region},
-            "n": {"type": "number"} | header("N"),
-        }
-    }
-    found = parameters_of(schema)
-    assert found == {("region",): "mcp-param-region", ("deep", "on"): "mcp-param-on"} | {
-        ("n",): "mcp-param-n"
-    }
-    told = {"region": "eu", "deep": {"on": True}, "n": None, "a": 1}
-    assert dict(parameter_headers(found, told)) == {
-        "mcp-param-region": "eu",
-        "mcp-param-on": "true",
-    }
-    assert dict(parameter_headers(found, {"deep": 7, "n": 1.5})) == {"mcp-param-n": "1.5"}
-    assert parameters_of(None) == {}
-
-
-def header(name: object) -> dict[str, object]:
-    """What a schema says of an argument that goes in a header."""
-    return {"x-mcp-header": name}
 
 
 @pytest.mark.slow

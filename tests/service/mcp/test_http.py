@@ -81,7 +81,7 @@ async def test_without_a_known_token_or_under_another_name_nothing_is_answered(
             refused = await posted(url, **headers)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
-            assert "hansard credentials" in refused.json()["message"]
+            assert "hansard credentials" in refused.json()["error"]["message"]
             assert TOKEN not in refused.text
         assert (await posted(url, **bearer, Host="evil.example")).status_code == 421
         assert (await posted(url, **bearer, Origin="http://evil.example")).status_code == 403
@@ -165,7 +165,7 @@ async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
         ]:
             assert turned_away.status_code == 401
             assert turned_away.headers["www-authenticate"] == "Bearer"
-            assert "revoked" in turned_away.json()["message"]
+            assert "revoked" in turned_away.json()["error"]["message"]
         assert (await posted(url, Authorization=f"Bearer {tokens[0]}")).status_code != 401
         assert not (await rob.ask("board_keys", run_id=run)).get("isError")
     told = json.dumps(heard)

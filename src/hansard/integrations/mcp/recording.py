@@ -34,13 +34,11 @@ from hansard.integrations.mcp.calls import (
 )
 from hansard.integrations.mcp.frames import INTERNAL_ERROR, Answer, Frame, Request
 from hansard.integrations.mcp.rules import ToolEffects
+from hansard.integrations.mcp.upstream import TooManyPages, pages
 
 _log = logger(__name__)
 
 NO_SERVER = "a replay asks no server"
-
-PAGES_MAX = 50
-"""Pages of a list of tools that the proxy itself asks for."""
 
 TURN_WAIT_S = 5.0
 """Seconds that a call which is on record after others waits for those to be asked for."""
@@ -236,21 +234,17 @@ class Recording:
             if isinstance(meta, dict)
             else {}
         )
-        cursor: Any = None
-        for page in range(PAGES_MAX):
-            params = ({"_meta": about} if about else {}) | ({"cursor": cursor} if cursor else {})
-            own = f"hansard-tools-{page}"
-            asked = Request(frames.request(own, LIST_TOOLS, params), own, LIST_TOOLS, params)
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    answer = await ask(asked)
-            except Exception as error:  # noqa: BLE001 -- nothing was learned: its tools are `once`
-                _log.warning("what the server's tools do could not be asked", why=str(error))
-                return False
-            self._learned(answer)
-            cursor = answer.result.get("nextCursor") if isinstance(answer.result, dict) else None
-            if not cursor:
-                break
+        params = {"_meta": about} if about else {}
+        listing = Request(b"", "hansard-tools", LIST_TOOLS, params)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                async for answer in pages(listing, ask):
+                    self._learned(answer)
+        except TooManyPages as error:
+            _log.warning("not all of the server's tools are known", why=str(error))
+        except Exception as error:  # noqa: BLE001 -- nothing was learned: its tools are `once`
+            _log.warning("what the server's tools do could not be asked", why=str(error))
+            return False
         return True
 
     def _learned(self, answer: Frame) -> None:

@@ -41,6 +41,8 @@ from hansard.integrations.mcp.upstream import (
     ServerGone,
     ServerNotStarted,
     Upstream,
+    pages,
+    tagged,
 )
 
 _log = logger(__name__)
@@ -59,9 +61,6 @@ NAMED = (CALL, "prompts/get")
 BY_ADDRESS = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 
 COMPLETE = "completion/complete"
-
-PAGES_MAX = 50
-"""Pages of one server's list."""
 
 
 class Several:
@@ -132,7 +131,7 @@ class Several:
     async def _hear(self, name: str, server: Server) -> None:
         while (frame := await server.next()) is not None:
             if isinstance(frame, Request):
-                id_ = f"{name}{BETWEEN}{_tagged(frame.id)}"
+                id_ = f"{name}{BETWEEN}{tagged(frame.id)}"
                 raw = frames.request(id_, frame.method, frame.params)
                 frame = Request(raw, id_, frame.method, frame.params)
             await self._heard.put(frame)
@@ -262,24 +261,15 @@ class Several:
 async def _pages(
     server: Server, frame: Request, field: str
 ) -> Answer | tuple[dict[str, Any], list[Any]]:
-    """The first page without its list, and the items of all; an answer that is an error. Each page
-    has an id of its own, so that no answer is taken for that of another page.
-    """
-    params = {name: value for name, value in frame.params.items() if name != "cursor"}
+    """Return the first page and the items of all pages, or an answer that is no list."""
     first: dict[str, Any] | None = None
     items: list[Any] = []
-    for number in range(PAGES_MAX):
-        id_ = f"hansard-page-{number}-{_tagged(frame.id)}" if number else frame.id
-        answer = await server.ask(id_, frames.request(id_, frame.method, params))
+    async for answer in pages(frame, lambda page: server.ask(page.id, page.raw)):
         if answer.error is not None or not isinstance(answer.result, dict):
             return answer.under(frame.id)
         first = answer.result if first is None else first
         items += answer.result.get(field) or []
-        cursor = answer.result.get("nextCursor")
-        if not cursor:
-            return first, items
-        params["cursor"] = cursor
-    raise ServerGone(f"a list of more than {PAGES_MAX} pages")
+    return first or {}, items
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -295,11 +285,6 @@ def _common_version(results: Mapping[str, Mapping[str, Any]]) -> Any:
     if len(set(versions.values())) > 1:
         _log.warning("the servers speak different versions: the oldest is told", **versions)
     return min(versions.values(), key=str)
-
-
-def _tagged(id_: Id) -> str:
-    """An id as a text that says whether it was one."""
-    return f"s{id_}" if isinstance(id_, str) else f"n{id_}"
 
 
 def _own_id(tagged: str) -> Id:

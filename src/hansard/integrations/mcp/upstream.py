@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol, Self
 
@@ -55,8 +55,42 @@ class ServerNotStarted(CallerError):
         self.command = command
 
 
+PAGES_MAX = 50
+"""Pages of a list that the proxy itself asks for."""
+
+
 class ServerGone(ConnectionError):
     """The server's process has ended, or writes what is no protocol."""
+
+
+class TooManyPages(ServerGone):
+    """A server lists more than PAGES_MAX pages."""
+
+
+async def pages(
+    frame: Request, ask: Callable[[Request], Awaitable[Answer]]
+) -> AsyncGenerator[Answer]:
+    """Ask for a list from its first page to its last, or to the first answer that has no list.
+
+    Later pages have ids of their own, so that no answer is taken for that of another page. Raises
+    TooManyPages, and as `ask`.
+    """
+    params = {name: value for name, value in frame.params.items() if name != "cursor"}
+    for number in range(PAGES_MAX):
+        id_ = f"hansard-page-{number}-{tagged(frame.id)}" if number else frame.id
+        raw = frames.request(id_, frame.method, params)
+        answer = await ask(Request(raw, id_, frame.method, params))
+        yield answer
+        cursor = answer.result.get("nextCursor") if isinstance(answer.result, dict) else None
+        if not cursor:
+            return
+        params = params | {"cursor": cursor}
+    raise TooManyPages(f"{frame.method}: more than {PAGES_MAX} pages")
+
+
+def tagged(id_: Id) -> str:
+    """Return an id as a text that says whether it was one."""
+    return f"s{id_}" if isinstance(id_, str) else f"n{id_}"
 
 
 class Lines:

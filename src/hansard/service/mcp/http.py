@@ -16,11 +16,18 @@ import httpx2
 import msgspec
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansard.bus.loggers import logger
-from hansard.client.listening import CLOSE, LOCAL, LOOPBACK, Address, foreign, listen
+from hansard.client.listening import (
+    LOCAL,
+    LOOPBACK,
+    Address,
+    bearer,
+    foreign,
+    listen,
+    refused,
+)
 from hansard.domain.errors import BadValue
 from hansard.service.mcp.server import PATH, app_of
 from hansard.service.mcp.sessions import Sessions
@@ -44,11 +51,6 @@ ENDED_MAX = 1_000
 SESSION = "mcp-session-id"
 """Header of the transport."""
 
-INVALID_REQUEST = -32600
-"""Code of JSON-RPC 2.0."""
-
-BEARER = "bearer "
-
 UNKNOWN = (
     "no known token: send 'Authorization: Bearer TOKEN', the token of a file of 'hansard "
     "credentials' that the server was given with --as, or that of its --token-file"
@@ -63,8 +65,8 @@ class Client(msgspec.Struct, frozen=True):
 
 
 REVOKED = (
-    "this token may have expired or been revoked: ask who gave it for a new one (hansard "
-    "credentials ROLE), and whoever runs this server to give it that file"
+    "this token may have expired or been revoked: ask the person who gave it for a new one "
+    "(hansard credentials ROLE), and the operator of this server to use that file"
 )
 
 
@@ -89,7 +91,11 @@ class _Served:
         """Answer a request; where it opens a session too many, end the one that is idle longest."""
         name = Request(scope).headers.get(SESSION, "")
         if name in self._ended:
-            await _ended(self._max)(scope, receive, send)
+            message = (
+                f"this session has ended: its token had more than {self._max} sessions, and this "
+                "one was idle longest; begin another with initialize"
+            )
+            await refused(HTTPStatus.NOT_FOUND, message)(scope, receive, send)
             return
         session = self._open.get(name)
         is_post = scope["method"] == "POST"
@@ -127,15 +133,6 @@ class _Served:
             await http.delete(f"http://{LOOPBACK}{PATH}", headers={SESSION: name})
 
 
-def _ended(most: int) -> JSONResponse:
-    message = (
-        f"this session has ended: its token had more than {most} sessions, and this one was idle "
-        "longest; begin another with initialize"
-    )
-    error = {"code": INVALID_REQUEST, "message": message}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, HTTPStatus.NOT_FOUND)
-
-
 class _Door:
     """Hands each request to the server of its token. One whose token the service refuses meanwhile
     is answered 401, too, where its answer has not begun.
@@ -147,37 +144,24 @@ class _Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Request(scope).headers
-        refused_name = foreign(headers, self._hosts)
-        if refused_name is not None:
-            status, message = refused_name
-            answer = JSONResponse({"error": "refused", "message": message}, status, CLOSE)
-            await answer(scope, receive, send)
+        refusal = foreign(headers, self._hosts)
+        server = self._servers.get(_digest(bearer(headers)))
+        if refusal is None and server is not None and await server.sessions.are_refused():
+            refusal = HTTPStatus.UNAUTHORIZED, REVOKED
+        if refusal is not None or server is None:
+            await refused(*(refusal or (HTTPStatus.UNAUTHORIZED, UNKNOWN)))(scope, receive, send)
             return
-        said = headers.get("authorization", "")
-        token = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
-        server = self._servers.get(_digest(token))
-        if server is None:
-            await _unauthorized(UNKNOWN)(scope, receive, send)
-            return
-        if await server.sessions.are_refused():
-            await _unauthorized(REVOKED)(scope, receive, send)
-            return
-        refused = False
+        is_refused = False
 
         async def sent(message: Message) -> None:
-            nonlocal refused
+            nonlocal is_refused
             if message["type"] == "http.response.start" and server.sessions.refused:
-                refused = True
-                await _unauthorized(REVOKED)(scope, receive, send)
-            if not refused:
+                is_refused = True
+                await refused(HTTPStatus.UNAUTHORIZED, REVOKED)(scope, receive, send)
+            if not is_refused:
                 await send(message)
 
         await server(scope, receive, sent)
-
-
-def _unauthorized(why: str) -> JSONResponse:
-    told = {"error": "unauthorized", "message": why}
-    return JSONResponse(told, 401, headers={"WWW-Authenticate": "Bearer", **CLOSE})
 
 
 async def serve_http(
@@ -201,7 +185,7 @@ async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Ser
     of_each = min(SESSIONS_OF_TOKEN_MAX, max(1, SESSIONS_MAX // max(1, len(clients))))
     async with contextlib.AsyncExitStack() as stack:
         yield {
-            _digest(client.token): _Served(
+            _digest(client.token.encode(errors="surrogateescape")): _Served(
                 client.sessions,
                 await stack.enter_async_context(app_of(client.sessions, of_each + BUSY_MAX)),
                 of_each,
@@ -210,6 +194,6 @@ async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Ser
         }
 
 
-def _digest(token: str) -> bytes:
+def _digest(token: bytes) -> bytes:
     """A token is looked up by its digest, so that how long that takes tells nothing of it."""
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+    return hashlib.sha256(token).digest()

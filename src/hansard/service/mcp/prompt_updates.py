@@ -8,7 +8,6 @@ then, which tells of versions and not of aliases.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from hansard.domain.errors import HansardError
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.prompt import KIND, PromptAliased
 from hansard.service.mcp.sessions import Sessions
-from hansard.service.mcp.updates import AGAIN_S, ASKED_S_MAX, QUIET_S
+from hansard.service.mcp.updates import ASKED_S_MAX, Watcher
 
 _log = logger(__name__)
 
@@ -29,62 +28,36 @@ Seen = dict[str, tuple[Any, ...]]
 """Of each prompt what a list says of it."""
 
 
-class PromptUpdates:
-    """Watches the prompts while somebody is to be told.
+class PromptUpdates(Watcher):
+    """Watches the prompts while a client is to be notified.
 
     told: Is called when they are to be listed again.
     """
 
+    kind = Kind(KIND)
+
     def __init__(self, sessions: Sessions, told: Callable[[], Awaitable[None]]) -> None:
-        self._sessions = sessions
+        super().__init__(sessions)
         self._told = told
         self._holders = 0
-        self._beginning = asyncio.Lock()
         self._seen: Seen = {}
         self._moved = set[str]()
-        self._cue = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
 
     async def hold(self) -> None:
         """Watch from now on, for one more."""
         async with self._beginning:
             self._holders += 1
-            if self._tasks:
-                return
-            workspace = self._sessions.workspace
-            if workspace is None:
-                works = [self._asking()]
-            else:
-                works = [self._following(await workspace.log.head()), self._telling()]
-            self._seen = await self._sight()
-            self._tasks = [asyncio.create_task(each) for each in works]
+            if not self._tasks:
+                workspace = self._sessions.workspace
+                after = 0 if workspace is None else await workspace.log.head()
+                self._seen = await self._sight()
+                self._begin(after)
 
     def release(self) -> None:
         """Watch no more for one who did."""
         self._holders -= 1
         if not self._holders:
-            for task in self._tasks:
-                task.cancel()
-            self._tasks = []
-
-    async def close(self) -> None:
-        """Watch nothing any more."""
-        ended, self._tasks = self._tasks, []
-        for task in ended:
-            task.cancel()
-        await asyncio.gather(*ended, return_exceptions=True)
-
-    async def _following(self, after: int) -> None:
-        while True:
-            try:
-                log = self._sessions.workspace.log
-                async with contextlib.aclosing(log.follow(after, of=Kind(KIND))) as commits:
-                    async for stored in commits:
-                        after = stored.position
-                        self._note(stored)
-            except Exception as error:  # noqa: BLE001 -- who waits for word is not to wait in vain
-                _log.warning("prompts are not followed", again_s=AGAIN_S, **unexpected(error))
-            await asyncio.sleep(AGAIN_S)
+            self._end()
 
     def _note(self, stored: Stored) -> None:
         moves = any(each.type == PromptAliased.tag for each in stored.commit.events)
@@ -92,31 +65,25 @@ class PromptUpdates:
             self._moved.add(stored.stream.id)
         self._cue.set()
 
-    async def _telling(self) -> None:
-        while True:
-            await self._cue.wait()
-            self._cue.clear()
-            await self._tell()
-            await asyncio.sleep(QUIET_S)
-
     async def _asking(self) -> None:
         while True:
             await asyncio.sleep(ASKED_S_MAX)
             await self._tell()
 
-    async def _tell(self) -> None:
-        """Tell of what changed that the client may see."""
+    async def _tell(self) -> int:
         moved, self._moved = self._moved, set()
         try:
             before, self._seen = self._seen, await self._sight()
-        except HansardError as error:  # who cannot ask now is told nothing
+        except HansardError as error:  # a client that cannot ask now is not notified
             self._sessions.note(error)
             self._moved |= moved
-            asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
+            self._again()
             _log.debug("the prompts were not looked at", **unexpected(error))
-            return
-        if self._seen != before or moved & self._seen.keys():
-            await self._told()
+            return 0
+        if self._seen == before and not moved & self._seen.keys():
+            return 0
+        await self._told()
+        return 1
 
     async def _sight(self) -> Seen:
         """The prompts that the client may see; none where it may see none."""

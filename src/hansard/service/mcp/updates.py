@@ -21,14 +21,14 @@ import msgspec
 from hansard.agents.access import views
 from hansard.agents.policy import permits
 from hansard.bus.errors import BusError, NotFound
-from hansard.bus.log import Stored
+from hansard.bus.log import Kind, Stored
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.board import VIEWS
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
 from hansard.domain.memory.events import KIND as MEMORY
-from hansard.domain.roles.model import KIND
+from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.state import Line
 from hansard.service.mcp import resources
 from hansard.service.mcp.resources import Address
@@ -83,7 +83,7 @@ class _Watched(msgspec.Struct):
             return stream == KeyStream(run, self.address.key)
         if isinstance(stream, WorkspaceStream):
             mine = self.work.session.engine.stream.role
-            return self.address.kind == "view" and stream == WorkspaceStream(KIND, mine)
+            return self.address.kind == "view" and stream == WorkspaceStream(ROLE, mine)
         if run_of(stream) != run:
             return False
         if isinstance(stream, KeyStream) and stream.key.startswith(VIEWS):
@@ -117,20 +117,89 @@ def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
     return found
 
 
-class Updates:
-    """What one client watches, over all its connections.
+class Watcher:
+    """Looks for changes while somebody watches: follows the log, or asks a restricted client's
+    service. What a commit concerns, and what is sent, its subclasses say.
+    """
+
+    kind: Kind | None = None
+    """The streams that are followed; None for all."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._beginning = asyncio.Lock()
+        self._cue = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def close(self) -> None:
+        """Watch nothing any more."""
+        ended = self._end()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    def _begin(self, after: int) -> None:
+        works: list[Coroutine[Any, Any, None]] = (
+            [self._asking()]
+            if self._sessions.workspace is None
+            else [self._following(after), self._telling()]
+        )
+        self._tasks = [asyncio.create_task(each) for each in works]
+
+    def _end(self) -> list[asyncio.Task[None]]:
+        ended, self._tasks = self._tasks, []
+        for task in ended:
+            task.cancel()
+        return ended
+
+    async def _following(self, after: int) -> None:
+        """Note what commits concern, until it is cancelled."""
+        while True:
+            try:
+                following = self._sessions.workspace.log.follow(after, of=self.kind)
+                async with contextlib.aclosing(following) as commits:
+                    async for stored in commits:
+                        after = stored.position
+                        self._note(stored)
+            except Exception as error:  # noqa: BLE001 -- a client must not wait in vain
+                _log.warning("the log is not followed", again_s=AGAIN_S, **unexpected(error))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _telling(self) -> None:
+        """Send what changed, with pauses, until it is cancelled."""
+        while True:
+            await self._cue.wait()
+            self._cue.clear()
+            began_s = time.monotonic()
+            await self._tell()
+            await asyncio.sleep(max(QUIET_S, REST * (time.monotonic() - began_s)))
+
+    async def _asking(self) -> None:
+        """Ask a restricted client's service, until it is cancelled."""
+        raise NotImplementedError
+
+    def _note(self, stored: Stored) -> None:
+        """Set the cue if a commit concerns what is watched."""
+        raise NotImplementedError
+
+    async def _tell(self) -> int:
+        """Send what changed and may be read; how many notifications."""
+        raise NotImplementedError
+
+    def _again(self) -> None:
+        """Look once more later: what was asked has not answered."""
+        asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
+
+
+class Updates(Watcher):
+    """Addresses that one client watches, over all its connections.
 
     told: Is given an address that is to be read again.
     """
 
     def __init__(self, sessions: Sessions, told: Callable[[str], Awaitable[None]]) -> None:
-        self._sessions = sessions
+        super().__init__(sessions)
         self._told = told
         self._watched: dict[str, _Watched] = {}
-        self._beginning = asyncio.Lock()
         self._changed: dict[str, None] = {}
-        self._cue = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
 
     async def hold(self, uri: str) -> None:
         """Watch an address from now on. It is read once, so that who may not read it is refused in
@@ -171,55 +240,17 @@ class Updates:
             del self._watched[uri]
             self._changed.pop(uri, None)
         if not self._watched:
-            for task in self._tasks:
-                task.cancel()
-            self._tasks = []
-
-    async def close(self) -> None:
-        """Watch nothing any more."""
-        ended, self._tasks = self._tasks, []
-        self._watched.clear()
-        for task in ended:
-            task.cancel()
-        await asyncio.gather(*ended, return_exceptions=True)
+            self._end()
 
     # ------------------------------------------------------------ watching
 
-    def _begin(self, after: int) -> None:
-        works: list[Coroutine[Any, Any, None]] = (
-            [self._asking()]
-            if self._sessions.workspace is None
-            else [self._following(after), self._telling()]
-        )
-        self._tasks = [asyncio.create_task(each) for each in works]
+    def _note(self, stored: Stored) -> None:
+        self._changes(each for each in self._watched.values() if each.concerns(stored))
 
-    async def _following(self, after: int) -> None:
-        """Note what commits concern, until it is cancelled."""
-        while True:
-            try:
-                async with contextlib.aclosing(
-                    self._sessions.workspace.log.follow(after)
-                ) as commits:
-                    async for stored in commits:
-                        after = stored.position
-                        self._note(each for each in self._watched.values() if each.concerns(stored))
-            except Exception as error:  # noqa: BLE001 -- whoever watches is not to wait in vain
-                _log.warning("the log is not followed", again_s=AGAIN_S, **unexpected(error))
-            await asyncio.sleep(AGAIN_S)
-
-    def _note(self, changed: Iterable[_Watched]) -> None:
+    def _changes(self, changed: Iterable[_Watched]) -> None:
         for each in changed:
             self._changed[each.uri] = None
             self._cue.set()
-
-    async def _telling(self) -> None:
-        """Tell what changed, with pauses, until it is cancelled."""
-        while True:
-            await self._cue.wait()
-            self._cue.clear()
-            began_s = time.monotonic()
-            await self._tell()
-            await asyncio.sleep(max(QUIET_S, REST * (time.monotonic() - began_s)))
 
     async def _asking(self) -> None:
         """Ask a restricted client's service, until it is cancelled."""
@@ -227,7 +258,7 @@ class Updates:
         while True:
             before = len(self._watched)
             await asyncio.sleep(pause_s)
-            self._note(self._watched.values())
+            self._changes(self._watched.values())
             changed = await self._tell()
             quiet = not changed and len(self._watched) <= before
             pause_s = min(pause_s * ASKED_GROWTH, ASKED_S_MAX) if quiet else ASKED_S_MIN
@@ -245,7 +276,7 @@ class Updates:
                 _log.debug("a watched address was not looked at", **unexpected(error))
                 if isinstance(error, BusError) and not isinstance(error, NotFound):
                     self._changed[each.uri] = None  # the broker has not answered: again
-                    asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
+                    self._again()
                 continue
             except Exception as error:  # noqa: BLE001 -- the other addresses are told of
                 _log.warning("a watched address was not looked at", **unexpected(error))

@@ -9,9 +9,10 @@ from typing import Any
 from hansard.agents.errors import NotDone
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import CALL, INITIALIZE, LIST_TOOLS
+from hansard.integrations.mcp.frames import Answer, Request
 from hansard.integrations.mcp.http.server import HttpServer
-from hansard.integrations.mcp.http.upstream import INITIALIZED, PAGES_MAX, HttpUpstream
-from hansard.integrations.mcp.upstream import ServerGone, Unheard
+from hansard.integrations.mcp.http.upstream import INITIALIZED, HttpUpstream
+from hansard.integrations.mcp.upstream import ServerGone, Unheard, pages
 
 PROTOCOL = "2025-11-25"
 """What is spoken with it; one that speaks another says so."""
@@ -27,19 +28,15 @@ class McpError(Exception):
 async def tools_of(url: str) -> list[dict[str, Any]]:
     """The tools that a server has, as it lists them. Raises NotDone, ServerGone, McpError."""
     found: list[dict[str, Any]] = []
-    cursor: dict[str, Any] = {}
+    listing = Request(b"", "tools", LIST_TOOLS)
     async with asyncio.timeout(ASK_S):
         upstream = await _greeted(url)
         try:
-            for _ in range(PAGES_MAX):
-                page = await _asked(upstream, LIST_TOOLS, cursor)
-                found += page.get("tools", [])
-                if not page.get("nextCursor"):
-                    return found
-                cursor = {"cursor": page["nextCursor"]}
+            async for page in pages(listing, lambda page: upstream.ask(page.id, page.raw)):
+                found += _result(page).get("tools", [])
         finally:
             await upstream.close()
-    raise McpError(f"{url} lists its tools on more than {PAGES_MAX} pages")
+    return found
 
 
 async def called(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -71,8 +68,10 @@ async def _greeted(url: str) -> HttpUpstream:
 
 
 async def _asked(upstream: HttpUpstream, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    answer = await upstream.ask(method, frames.request(method, method, params))
+    return _result(await upstream.ask(method, frames.request(method, method, params)))
+
+
+def _result(answer: Answer) -> dict[str, Any]:
     if answer.error is not None:
         raise McpError(str(answer.error.get("message", answer.error))[:400])
-    found = answer.result
-    return found if isinstance(found, dict) else {}
+    return answer.result if isinstance(answer.result, dict) else {}

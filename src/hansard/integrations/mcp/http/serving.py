@@ -14,13 +14,12 @@ from http import HTTPStatus
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hansard.client.listening import CLOSE, LOCAL, Address, foreign, listen
+from hansard.client.listening import LOCAL, Address, bearer, foreign, listen, refused
 from hansard.domain.errors import BadValue
-from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import FRAME_BYTES_MAX
 from hansard.integrations.mcp.http.authorization import LEGACY_PATHS, WELL_KNOWN, ResourceMetadata
 from hansard.integrations.mcp.http.local import LocalServers, Start
@@ -33,6 +32,8 @@ from hansard.integrations.mcp.servers import Login
 
 PATH = "/mcp"
 """Of the endpoint."""
+
+UNKNOWN = "no known token: send 'Authorization: Bearer TOKEN', that of its --token-file"
 
 
 def asked_at(url: str, headers: Mapping[str, str], login: Login | None = None) -> HttpUpstream:
@@ -108,7 +109,7 @@ def _endpoint(
             return Response(status_code=CLIENT_LEFT)
         if raw is None:
             message = f"a body of more than {FRAME_BYTES_MAX:,} bytes: send less"
-            return _refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+            return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         reply = proxy.post(request, raw) if request.method == "POST" else proxy.other(request)
         return await reply.response(request)
 
@@ -121,40 +122,24 @@ def _endpoint(
 
 
 class _Door:
-    """Refuses who comes by another name, pages of others, and who has not the token."""
+    """Refuses requests by another name, from foreign pages, and without the token."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], token: str | None) -> None:
         self._app = app
         self._hosts = {*LOCAL, *(host.lower() for host in hosts)}
-        self._token = None if token is None else f"bearer {token}".encode()
+        self._token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        refused = self._refusal(Request(scope)) if scope["type"] == "http" else None
-        if refused is None and self._token is not None:  # it is not the server's
-            kept = [each for each in scope.get("headers", []) if each[0] != b"authorization"]
-            scope = {**scope, "headers": kept}
-        await (refused or self._app)(scope, receive, send)
-
-    def _refusal(self, request: Request) -> Response | None:
-        headers = request.headers
-        refused = foreign(headers, self._hosts)
-        if refused is not None:
-            return _refused(*refused)
-        if self._token is None:
-            return None
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        if hmac.compare_digest(f"{kind.lower()} {token.strip()}".encode(), self._token):
-            return None
-        message = "no known token: send 'Authorization: Bearer TOKEN', that of its --token-file"
-        return _refused(HTTPStatus.UNAUTHORIZED, message)
-
-
-def _refused(status: HTTPStatus, message: str) -> Response:
-    told = {"code": frames.INVALID_REQUEST, "message": message}
-    headers = CLOSE | ({"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {})
-    answer = {"jsonrpc": "2.0", "id": None, "error": told}
-    return JSONResponse(answer, status_code=status, headers=headers)
+        headers = Request(scope).headers
+        refusal = foreign(headers, self._hosts)
+        if refusal is None and self._token is not None:
+            if not hmac.compare_digest(bearer(headers), self._token):
+                refusal = HTTPStatus.UNAUTHORIZED, UNKNOWN
+            kept = [each for each in scope["headers"] if each[0] != b"authorization"]
+            scope = {**scope, "headers": kept}  # the token is not the server's
+        app = self._app if refusal is None else refused(*refusal)
+        await app(scope, receive, send)
 
 
 async def _body(request: Request) -> bytes | None:

@@ -12,7 +12,6 @@ import asyncio
 import base64
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import httpx2
@@ -36,7 +35,7 @@ from hansard.integrations.mcp.http.server import (
     events,
     is_stream,
 )
-from hansard.integrations.mcp.upstream import Beside, Heard, ServerGone
+from hansard.integrations.mcp.upstream import Beside, Heard, ServerGone, pages
 
 _log = logger(__name__)
 
@@ -59,25 +58,6 @@ RESUMES_MAX = 5
 
 RESUME_S, RESUME_S_MAX = 1.0, 30.0
 """Seconds before that where the server does not say how many, and the most that it may say."""
-
-PAGES_MAX = 50
-"""Pages of a list of tools that is asked for here."""
-
-PARAM_HEADER, PARAM_PREFIX = "x-mcp-header", "mcp-param-"
-"""Where a tool's schema says that an argument is repeated in a header (since 2026-07-28), so that a
-router need not read bodies; and how that header's name begins.
-"""
-
-PARAM_TYPES = ("string", "integer", "boolean", "number")
-"""Types of such arguments. The revision names the first three; its suite has the last, too."""
-
-DEPTH_MAX = 16
-"""So deep in a schema a header is looked for."""
-
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-
-Parameters = Mapping[tuple[str, ...], str]
-"""Where an argument stands, by the names that lead there; the header that says it."""
 
 _PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
 
@@ -103,7 +83,7 @@ class HttpUpstream:
         self._session: str | None = None
         self._version: str | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._in_headers: dict[str, Parameters] | None = None
+        self._in_headers: dict[str, Any] | None = None  # schemas by their tools
 
     async def send(self, raw: bytes) -> None:
         """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
@@ -165,12 +145,23 @@ class HttpUpstream:
             self._version = told.get("protocolVersion") if isinstance(told, dict) else None
 
     def _learn(self, answer: Answer) -> None:
-        told: Any = answer.result
-        tools = told.get("tools") if isinstance(told, dict) else None
+        found: Any = answer.result
+        tools = found.get("tools") if isinstance(found, dict) else None
         known = self._in_headers = self._in_headers or {}
         for each in tools if isinstance(tools, list) else []:
             if isinstance(each, dict) and isinstance(each.get("name"), str):
-                known[each["name"]] = parameters_of(each.get("inputSchema"))
+                known[each["name"]] = each.get("inputSchema")
+
+    def _parameters(self, tool: str, arguments: Any) -> dict[str, str]:
+        """Return the headers that repeat arguments of a call, where its tool declares them."""
+        schema = (self._in_headers or {}).get(tool)
+        if not isinstance(arguments, dict) or "x-mcp-header" not in str(schema):
+            return {}
+        from mcp.shared import inbound  # noqa: PLC0415 -- it takes a second
+
+        if inbound.find_invalid_x_mcp_header(schema) is not None:
+            return {}
+        return inbound.mcp_param_headers(inbound.x_mcp_header_map(schema), arguments)
 
     async def _know_headers(self, frame: Request) -> None:
         """Ask what its tools take, where no list of them has passed: a client that is answered from
@@ -179,18 +170,13 @@ class HttpUpstream:
         if self._in_headers is not None:
             return
         self._in_headers = {}
-        about = {"_meta": frame.params["_meta"]}
-        cursor: Any = None
-        for page in range(PAGES_MAX):
-            id_, params = f"hansard-headers-{page}", about | ({"cursor": cursor} if cursor else {})
-            try:
-                answer = await self.ask(id_, frames.request(id_, LIST_TOOLS, params))
-            except (NotDone, ServerGone) as error:
-                _log.warning("which arguments go in headers is not known", why=str(error))
-                return
-            cursor = answer.result.get("nextCursor") if isinstance(answer.result, dict) else None
-            if not cursor:
-                return
+        params = {"_meta": frame.params["_meta"]}
+        listing = Request(b"", "hansard-headers", LIST_TOOLS, params)
+        try:
+            async for _ in pages(listing, lambda page: self.ask(page.id, page.raw)):
+                pass  # `ask` keeps what the tools declare
+        except (NotDone, ServerGone) as error:
+            _log.warning("which arguments go in headers is not known", why=str(error))
 
     async def next(self) -> Frame | None:
         """What the server says that is no answer `ask` waits for; None once this is closed."""
@@ -233,9 +219,7 @@ class HttpUpstream:
             if isinstance(name, str):
                 told[NAME] = _in_header(name)
             if frame.method == CALL and isinstance(name, str):
-                declared = (self._in_headers or {}).get(name, {})
-                for header, value in parameter_headers(declared, frame.params.get("arguments")):
-                    told[header] = _in_header(value)
+                told |= self._parameters(name, frame.params.get("arguments"))
         return [*told.items()]
 
     async def _post(self, frame: Frame) -> None:
@@ -338,35 +322,3 @@ def _in_header(value: str) -> str:
     if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
-
-
-def parameters_of(schema: object) -> Parameters:
-    """Which arguments of a tool go in headers. What is declared as it may not be goes in none."""
-    found = list(_within(schema, ()))
-    names = [header for _, header in found]
-    return {path: header for path, header in found if names.count(header) == 1}
-
-
-def _within(schema: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(properties, dict) or len(path) >= DEPTH_MAX:
-        return
-    for name, each in properties.items():
-        if not isinstance(each, dict):
-            continue
-        said = each.get(PARAM_HEADER)
-        if isinstance(said, str) and _TOKEN.fullmatch(said) and each.get("type") in PARAM_TYPES:
-            yield (*path, name), PARAM_PREFIX + said.lower()
-        yield from _within(each, (*path, name))
-
-
-def parameter_headers(headers: Parameters, arguments: object) -> Iterator[tuple[str, str]]:
-    """The headers of a call's arguments; none of one that is not given."""
-    for path, header in headers.items():
-        value: Any = arguments
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if isinstance(value, bool):
-            yield header, "true" if value else "false"
-        elif isinstance(value, str | int | float):
-            yield header, str(value)
