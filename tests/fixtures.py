@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -45,6 +46,16 @@ class _Brokers:
     def close(self) -> None:
         """No longer use it: it stays for as long as what a test left open does."""
         self._open.close()
+
+
+@contextlib.contextmanager
+def together(record: Record, run: str = "r", **roles: str) -> Iterator[tuple[Any, ...]]:
+    """Sessions of several agents in one run, by their names and roles."""
+    with contextlib.ExitStack() as stack:
+        yield tuple(
+            stack.enter_context(record.run("w", run=run, agent=agent, role=role))
+            for agent, role in roles.items()
+        )
 
 
 def _streams(folder: Path) -> int:

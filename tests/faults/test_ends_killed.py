@@ -31,9 +31,7 @@ def _said(stage: Stage) -> tuple[str | None, list[str]]:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("peer", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(
-    stage: Stage, when: str, peer: bool
-) -> None:
+def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(stage, when, peer):
     """A kill around an agent's leaving leaves all of the run's end on record, or none of it."""
     open_ = stage.record.run("w", run=stage.run, agent="lead", role="lead")
     if peer:
@@ -77,9 +75,7 @@ def test_a_run_whose_agent_was_killed_is_open_until_somebody_ends_it(stage: Stag
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
-    stage: Stage, when: str
-) -> None:
+def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(stage, when):
     """A kill around reopening a task leaves both the task and its step changed, or neither."""
     child = stage.start(REOPENS, when=when, tag="task.reopened.v1")
     child.reach()
@@ -105,9 +101,7 @@ def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(
         ("reopen", "task.reopened.v1"),
     ],
 )
-def test_a_kill_of_who_says_so_leaves_it_said_once_or_not(
-    stage: Stage, when: str, say: str, tag: str
-) -> None:
+def test_a_kill_of_who_says_so_leaves_it_said_once_or_not(stage, when, say, tag):
     """A kill around an outside statement leaves it on record once or not at all."""
     with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
         lead.team.add("one")

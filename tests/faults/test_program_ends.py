@@ -97,9 +97,7 @@ def test_a_program_ends_by_itself(stage: Stage, shape: str) -> None:
 @pytest.mark.long
 @pytest.mark.thorough(quick="test_a_program_ends_by_itself")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_program_ends_within_two_seconds(
-    stage: Stage, shape: str, rounds: Any, evidence: Any
-) -> None:
+def test_a_program_ends_within_two_seconds(stage, shape, rounds, evidence):
     """Each shape, again and again: the slowest end of all."""
     tries = rounds(quick=1, full=200)
     slowest = 0.0

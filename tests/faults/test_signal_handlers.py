@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import hansard
 from hansard.domain.run import RunStatus
 
 TRIES = 40
@@ -38,9 +37,7 @@ def alarm() -> Iterator[Any]:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("effects", ["pure", "once"])
-def test_an_error_of_a_signal_handler_ends_no_session(
-    record: hansard.Record, alarm: Any, effects: str
-) -> None:
+def test_an_error_of_a_signal_handler_ends_no_session(record, alarm, effects):
     """An error raised by a signal handler in a step is not raised again; the session goes on."""
     hits = 0
     for number in range(TRIES):
@@ -62,9 +59,7 @@ def test_an_error_of_a_signal_handler_ends_no_session(
 
 
 @pytest.mark.slow
-def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(
-    record: hansard.Record, alarm: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(record, alarm, monkeypatch):
     """A signal handler raises while the intent is on its way: the call never began, and says so."""
     done: list[int] = []
     log_type: Any = type(record.workspace.log)

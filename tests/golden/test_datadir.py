@@ -103,9 +103,7 @@ def test_every_kind_of_event_is_in_it(then: Answers):
 
 @pytest.mark.parametrize("workspace", ["lab", COPY, "odd"])
 @pytest.mark.parametrize("part", ["check", "head", "tags", "tables", "states"])
-def test_it_is_read_as_it_was(
-    then: Answers, now: Callable[[str], Answers], workspace: str, part: str
-):
+def test_it_is_read_as_it_was(then, now, workspace, part):
     """Findings, rows and states are as before; the schema version may differ."""
     told = then[workspace][part]
     if part == "tables":

@@ -57,9 +57,7 @@ def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | flo
         ('{"messages": [], "outcom": {"reward": 1}}', "did you mean 'outcome'?"),
     ],
 )
-def test_a_file_that_is_nearly_right_is_told_what_to_do(
-    call: Call, tmp_path: Path, text: str, remedy: str
-):
+def test_a_file_that_is_nearly_right_is_told_what_to_do(call, tmp_path, text, remedy):
     """One sentence, with the remedy; nothing is written."""
     told = imported(call, tmp_path, text)
     assert told.count(remedy) == 1
@@ -140,9 +138,7 @@ CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "name": "look", "argum
         {"content": {"content": [{"type": "text", "text": "gone"}], "isError": True}},
     ],
 )
-def test_a_result_that_says_it_is_an_error_is_a_failed_step(
-    call: Call, tmp_path: Path, said: dict[str, Any]
-):
+def test_a_result_that_says_it_is_an_error_is_a_failed_step(call, tmp_path, said):
     """By MCP's word for it, there or in its content, and by Anthropic's; nothing is assumed."""
     answered = {"role": "tool", "tool_call_id": "c", **said}
     file = written(tmp_path, {"messages": [ASKED, CALLED, answered]})
@@ -203,9 +199,7 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
         ),
     ],
 )
-def test_no_guesses_stops_where_something_would_be_assumed(
-    call: Call, tmp_path: Path, record: dict[str, Any], said: str
-):
+def test_no_guesses_stops_where_something_would_be_assumed(call, tmp_path, record, said):
     """`--no-guesses` stops at the first assumption; without it all are listed and recorded."""
     good = {"messages": [ASKED | {"timestamp": "2025-01-01T00:00:00Z"}]}
     file = written(tmp_path, good, record, good | {"task": "after"})
@@ -264,9 +258,7 @@ def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_pat
         ([{"id": "a", "task_id": 1, "messages": []}], "jq '{simulations: .}' FILE"),
     ],
 )
-def test_a_list_of_tau2_results_is_told_what_to_do(
-    call: Call, tmp_path: Path, said: list[Any], remedy: str
-):
+def test_a_list_of_tau2_results_is_told_what_to_do(call, tmp_path, said, remedy):
     """One sentence, with the remedy."""
     file = tmp_path / "list.json"
     file.write_bytes(msgspec.json.encode(said))

@@ -59,9 +59,7 @@ def cache_of(record: Record) -> ActionCache:
     return found
 
 
-def test_a_recording_is_a_run_whose_actions_are_a_cache(
-    record: Record, call: Call, tmp_path: Path
-) -> None:
+def test_a_recording_is_a_run_whose_actions_are_a_cache(record, call, tmp_path):
     """Acting steps are actions, passwords named secrets; a second import adds nothing."""
     done = imported(call, tmp_path, whole("http://127.0.0.1:9/form.html"))
     assert done.code == 0
@@ -96,9 +94,7 @@ def _events(call: Call, tmp_path: Path, run: str) -> list[Path]:
     return [out]
 
 
-def test_what_a_recording_does_not_say_is_counted_or_refused(
-    record: Record, call: Call, tmp_path: Path
-) -> None:
+def test_what_a_recording_does_not_say_is_counted_or_refused(record, call, tmp_path):
     """Unmapped steps are messages and counted; with --no-guesses nothing is imported."""
     told = recording(
         at("click", "#a", frame=[1], **POINT),
@@ -162,9 +158,7 @@ CLICK = at("click", "#a", **POINT)
     ],
     ids=range(17),
 )
-def test_what_is_no_recording_is_refused_with_its_step(
-    record: Record, call: Call, tmp_path: Path, told: object, reason: str
-) -> None:
+def test_what_is_no_recording_is_refused_with_its_step(record, call, tmp_path, told, reason):
     """Cut, of unknown types, without a place, of a megabyte: the reason, and nothing is in."""
     done = imported(call, tmp_path, told)
     assert done.code == 1

@@ -17,7 +17,6 @@ import pytest
 
 import hansard
 from hansard.client.record import Record
-from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.faults.support import Stage
 from tests.integrations.hand_written import Provider, calls, said
@@ -123,9 +122,7 @@ def grant_one(record: Record) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_folder_is_an_agent_whose_every_action_is_on_record(
-    record: Record, call: Call, provider: Provider, folder: Path, sent: Path
-):
+def test_a_folder_is_an_agent_whose_every_action_is_on_record(record, call, provider, folder, sent):
     """Instructions, skills, tools and grants of an agent folder are on record, each paid once."""
     record.memory("agent/clerk").set_policy("off", by="ann", untrusted=["AGENTS.md"])
     rules = folder.parent / "rules.toml"
@@ -173,9 +170,7 @@ def test_a_folder_is_an_agent_whose_every_action_is_on_record(
 
 
 @pytest.mark.timeout(120)
-def test_an_agent_that_asks_nobody_waits_for_nobody(
-    record: Record, call: Call, provider: Provider, folder: Path, sent: Path
-):
+def test_an_agent_that_asks_nobody_waits_for_nobody(record, call, provider, folder, sent):
     """`--yolo`: no interrupt and no change of memory waits; the policy says who set it."""
     rules = folder.parent / "rules.toml"
     rules.write_text('[effects]\nsend = "idempotent"\n')
@@ -221,9 +216,7 @@ def test_killed_and_gone_on_with_no_answer_on_record_is_paid_for_again(
     evidence.record(f"agent.folder.kills.{when}.{step}", kills=kills, asked=len(provider.asked))
 
 
-def test_what_is_no_agent_is_told_with_the_remedy(
-    call: Call, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_no_agent_is_told_with_the_remedy(call, tmp_path, folder, monkeypatch):
     """Each mistake in an agent folder is an error with its remedy."""
     empty = tmp_path / "empty"
     empty.mkdir()

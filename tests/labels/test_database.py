@@ -4,6 +4,7 @@ import pytest
 
 from hansard.domain.roles import file as role_file
 from hansard.projections.roles.table_files import role_place
+from tests.fixtures import together
 from tests.labels.support import read_secret
 
 pytestmark = pytest.mark.slow
@@ -34,10 +35,7 @@ def world(record):
     """What an agent says in the open, then under `internal`, then what it was shown a secret of."""
 
     def make(run: str, *, secrets: bool) -> None:
-        with (
-            record.run("w", run=run, agent="ada", role="researcher") as ada,
-            record.run("w", run=run, agent="bob", role="analyzer") as bob,
-        ):
+        with together(record, run=run, ada="researcher", bob="analyzer") as (ada, bob):
             bob.message("user", "in the open")
             ada.message("user", "for us", label="internal")
             ada.decide("first?", selected="yes")

@@ -4,6 +4,7 @@ import pytest
 
 import hansard
 from hansard.domain.steps import StepStatus
+from tests.fixtures import together
 from tests.labels.support import apply_roles, history, label_of, read_secret
 
 
@@ -11,10 +12,7 @@ from tests.labels.support import apply_roles, history, label_of, read_secret
 def pair(record):
     """A researcher who was shown a secret, and a clerk."""
     apply_roles(record)
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="cyd", role="clerk") as cyd,
-    ):
+    with together(record, ada="researcher", cyd="clerk") as (ada, cyd):
         yield ada, cyd
 
 
@@ -143,10 +141,7 @@ def test_a_transaction_of_a_key_that_is_too_high_writes_nothing(record, pair):
 
 def test_a_role_that_was_never_defined_is_a_name(record):
     """Whoever runs without roles is told all, with its label."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.team.send("plan", role="analyzer")
         assert [mail.content for mail in bob.team.inbox()] == ["plan"]
@@ -197,10 +192,7 @@ def test_what_it_is_not_cleared_for_never_comes(pair):
 def test_what_is_waited_for_is_shown(record, what):
     """That it came is news of it."""
     apply_roles(record)
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="researcher") as bob,
-    ):
+    with together(record, ada="researcher", bob="researcher") as (ada, bob):
         read_secret(ada)
         ada.board.put("k", 1)
         ada.team.add("t", task="t")

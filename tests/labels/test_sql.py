@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fixtures import together
 from tests.labels.support import apply_roles, history, read_secret
 
 pytestmark = pytest.mark.slow
@@ -73,10 +74,7 @@ def test_a_decision_names_its_sources(team, rows):
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
     """Its own write, which stands before its outcome, does not hide what its resolver was given."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.board.put("found", ["a plan"])
         bob.board.put("found", ["mine"], resolve=lambda mine, theirs: theirs + mine)
@@ -154,11 +152,7 @@ def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
 def test_over_tasks_and_views(record, rows):
     """Each way on which something untrusted reaches an agent leads back to where it came from."""
     apply_roles(record)
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="researcher") as bob,
-        record.run("w", run="r", agent="cyd", role="researcher") as cyd,
-    ):
+    with together(record, ada="researcher", bob="researcher", cyd="researcher") as (ada, bob, cyd):
         ada.team.add("clear", agent="cyd")
         read_secret(ada)
         ada.team.add("compare", agent="bob")

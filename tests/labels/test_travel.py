@@ -7,6 +7,7 @@ import pytest
 
 import hansard
 from hansard.domain.label import parse
+from tests.fixtures import together
 from tests.labels.support import apply_roles, history, label_of, read_secret
 
 SECRET = "secret untrusted"
@@ -14,10 +15,7 @@ SECRET = "secret untrusted"
 
 def test_from_a_tool_over_a_key_to_another_agents_decision(record):
     """What was recorded before stays as it was."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         ada.board.put("title", "plans")
         ada.decide("read it?", selected="yes")
         read_secret(ada)
@@ -156,10 +154,7 @@ def test_over_messages_and_tasks(record):
 
 def test_over_a_hand_off(record):
     """What a task is handed on with is shown to who claims it."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         ada.team.add("report", role="researcher")
         task = ada.team.claim()
         read_secret(ada)
@@ -171,11 +166,7 @@ def test_over_a_hand_off(record):
 def test_over_a_view(record):
     """Of what it shows: what a role is not cleared for is in no view, and raises no label."""
     apply_roles(record)
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="cyd", role="clerk") as cyd,
-        record.run("w", run="r", agent="bob", role="researcher") as bob,
-    ):
+    with together(record, ada="researcher", cyd="clerk", bob="researcher") as (ada, cyd, bob):
         ada.decide("first?", selected="yes")
         read_secret(ada)
         ada.decide("second?", selected="yes")
@@ -191,10 +182,7 @@ def test_over_a_view(record):
 
 def test_what_a_resolver_is_shown_is_in_what_it_writes(record):
     """A key that was put over by a function of both is as secret as both."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.board.put("k", "plan")
         bob.board.put("k", "mine", resolve=lambda mine, theirs: f"{theirs} {mine}")
@@ -205,10 +193,7 @@ def test_what_a_resolver_is_shown_is_in_what_it_writes(record):
 
 def test_a_conflict_has_shown_what_stands(record):
     """Its text has it."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
         ada.board.put("k", "plan")
         with pytest.raises(hansard.errors.BoardConflict, match="plan"):
@@ -218,11 +203,7 @@ def test_a_conflict_has_shown_what_stands(record):
 
 def test_what_is_put_over_counts_no_longer(record):
     """A key is labelled by what its value follows from: a put begins again, a counter adds up."""
-    with (
-        record.run("w", run="r", agent="ada", role="researcher") as ada,
-        record.run("w", run="r", agent="bob", role="analyzer") as bob,
-        record.run("w", run="r", agent="cyd", role="writer") as cyd,
-    ):
+    with together(record, ada="researcher", bob="analyzer", cyd="writer") as (ada, bob, cyd):
         read_secret(ada)
         ada.board.put("k", "plan")
         ada.board.add("n", 5)

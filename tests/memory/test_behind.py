@@ -21,9 +21,7 @@ SPACE = "agent/ada"
 PROGRAM = Path(__file__).with_name("programs") / "behind.py"
 
 
-def test_what_is_acknowledged_is_read_at_once_and_stands_in_the_log_once_flushed(
-    record: Record, tmp_path: Path
-):
+def test_what_is_acknowledged_is_read_at_once_and_stands_in_the_log_once_flushed(record, tmp_path):
     """Acknowledged changes are read at once and flushed to the log; a bad one is refused."""
     space, other = record.memory(SPACE), record.memory(SPACE)
     other.create("b.md", "theirs\n", by="eve")

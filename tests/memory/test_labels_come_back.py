@@ -141,9 +141,7 @@ def test_who_undoes_a_deletion_has_seen_what_comes_back(org: Record):
     assert labels == {"AGENTS.md": "", "plans.md": "secret", "mine.md": "secret"}
 
 
-def test_what_is_untrusted_comes_back_as_such_and_is_asked_about(
-    record: Record, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_untrusted_comes_back_as_such_and_is_asked_about(record, monkeypatch):
     """Where the policy asks about changes that rest on untrusted input, undoing is one."""
     soon = AskFirst(tool="memory.*", name="memory", timeout_s=0.1)
     monkeypatch.setattr(operations, "DEFAULT_RULE", soon)
@@ -199,9 +197,7 @@ async def ran(record: AsyncRecord, *said: str) -> str:
 
 
 @pytest.mark.parametrize("by", ["function", "model"])
-def test_a_reflection_rests_on_the_files_that_it_was_given(
-    org: Record, data_dir: Path, workspace: str, by: str
-):
+def test_a_reflection_rests_on_the_files_that_it_was_given(org, data_dir, workspace, by):
     """A proposal has the label of every file that its reflection read, deleted ones too."""
 
     async def scenario() -> None:
@@ -263,9 +259,7 @@ def test_a_compaction_rests_on_the_files_that_its_function_was_given(
 @pytest.mark.parametrize(
     ("others", "label"), [("", ""), ("- Answer, in bullets, and briefly, please!!!\n", "secret")]
 )
-def test_lines_that_go_rest_on_the_files_that_have_them_too(
-    org: Record, call: Call, others: str, label: str
-):
+def test_lines_that_go_rest_on_the_files_that_have_them_too(org, call, others, label):
     """Lines that a change removes carry the labels of the files that still have them."""
     if others:
         with org.run("w", run="r-eve", agent="eve", role="planner") as eve:

@@ -14,7 +14,6 @@ import hansard
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.memory.events import MemoryChanged, stream_of
-from tests.faults.support import Stage
 from tests.integrations.packages import forked_with
 from tests.memory.programs.meetings import minutes
 
@@ -125,9 +124,7 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
 )
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("when", "step"), [("after", 30), ("before", 5), ("after", 4)])
-def test_killed_anywhere_no_correction_is_lost_or_doubled(
-    stage: Stage, provider: Any, evidence: Any, when: str, step: int
-):
+def test_killed_anywhere_no_correction_is_lost_or_doubled(stage, provider, evidence, when, step):
     """Killed anywhere, each correction is made once and no recorded answer is requested again."""
     kills = 0
     while True:

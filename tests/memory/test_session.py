@@ -108,9 +108,7 @@ def test_a_resumed_session_is_given_what_it_was_given_then(ada: Record):
     assert ada.memory(ADA).entry("a.md").version == version
 
 
-def test_the_nearer_level_is_seen_and_a_change_goes_where_the_file_is(
-    session: Session, ada: Record
-):
+def test_the_nearer_level_is_seen_and_a_change_goes_where_the_file_is(session, ada):
     """The agent's own before the user's before that of all."""
     ada.memory().create("AGENTS.md", "of all\n", by="eve")
     ada.memory().create("org.md", "of all\n", by="eve")
@@ -441,9 +439,7 @@ def test_memory_goes_along_with_the_runs_that_changed_it(ada: Record, tmp_path: 
         assert other.memory().view("b.md") == "x\n"
 
 
-def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(
-    ada: Record, tmp_path: Path
-):
+def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, tmp_path):
     """Made of the log when they are read; a role that is shown nothing of the run finds no file."""
     with ada.run("minutes", agent="bob", role="writer", run="monday") as session:
         session.message("user", "Use bullets, please.")

@@ -39,9 +39,7 @@ def run(role: str = "writer", **labels: str) -> Facts:
         (RoleRule("r", kinds=("budget.*",)), May(kinds=("board.*",), keys=("**",)), False),
     ],
 )
-def test_a_budget_is_counted_where_all_of_it_is_seen(
-    sees: RoleRule, may: May, allowed: bool
-) -> None:
+def test_a_budget_is_counted_where_all_of_it_is_seen(sees, may, allowed):
     """Whether a call is let through tells what others have used: only who sees that may ask."""
     found = may_count(RoleDefined(sees=(sees,), may=may), KEY)
     assert found.allowed is allowed
@@ -96,9 +94,7 @@ EXPERIMENTS = RoleRule("e", kinds=("experiment.*",))
         ((), False, '"run.assigned"'),
     ],
 )
-def test_a_run_is_placed_where_all_that_decides_is_seen(
-    sees: tuple[RoleRule, ...], begins: bool, lacking: str
-) -> None:
+def test_a_run_is_placed_where_all_that_decides_is_seen(sees, begins, lacking):
     """The run's place, and, for one that begins, plans and whether they stand."""
     found = may_be_placed(RoleDefined(sees=sees), run(), begins=begins)
     assert found.allowed is (not lacking)

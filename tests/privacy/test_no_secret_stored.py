@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import hansard
@@ -12,9 +10,7 @@ from tests.privacy.operations import REDACT, SECRET, Place, stored_secrets, targ
 pytestmark = pytest.mark.slow
 
 
-def test_no_operation_of_a_trusted_program_stores_a_secret(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_operation_of_a_trusted_program_stores_a_secret(tmp_path, capfd):
     """A secret in any text of any operation is in no stored byte, output or error."""
     folder = tmp_path / "data"
     wrong: list[str] = []

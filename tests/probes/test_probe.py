@@ -122,9 +122,7 @@ def rows(made, kind: str):
     return [line for line in made.lines if line["kind"] == kind]
 
 
-def test_each_run_is_forked_for_each_value_and_nothing_else_changes(
-    desk: Desk, call: Call, record: Record
-):
+def test_each_run_is_forked_for_each_value_and_nothing_else_changes(desk, call, record):
     """Both values are forks that reproduce the decision; runs and savings are unchanged."""
     desk.record(2)
     before = {run for run, _ in record.runs()}
@@ -170,9 +168,7 @@ def test_a_path_that_is_nowhere_names_the_nearest(desk: Desk, call: Call):
     assert "no run is like 'x-*'" in nobody.err
 
 
-def test_a_run_that_the_command_cannot_be_made_for_is_left_out(
-    desk: Desk, call: Call, record: Record
-):
+def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, record):
     """It is counted, with the reason, and so is one that has no such value."""
     desk.record(1)
     with record.run("other") as session:

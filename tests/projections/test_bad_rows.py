@@ -101,9 +101,7 @@ def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, 
 @pytest.mark.thorough(
     quick="projections/test_store.py::test_a_batch_is_written_whole_or_not_at_all"
 )
-def test_what_was_good_is_kept_where_the_rest_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_good_is_kept_where_the_rest_fails(tmp_path, monkeypatch):
     """A batch with bad rows is written in parts that a killed writer resumes from."""
     messages = log_with(400, [300])
     store = counted(tmp_path)

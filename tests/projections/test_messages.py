@@ -156,9 +156,7 @@ def test_golden_events_of_every_type_are_projected(golden: Store):
 @pytest.mark.parametrize(
     "size", [pytest.param(1, marks=pytest.mark.thorough), pytest.param(32, marks=pytest.mark.slow)]
 )
-def test_golden_events_are_the_same_tables_in_one_batch_or_in_many(
-    golden: Store, tmp_path: Path, size: int
-):
+def test_golden_events_are_the_same_tables_in_one_batch_or_in_many(golden, tmp_path, size):
     """Whatever is in a batch with an event: `make test-full` has each message alone."""
     messages = golden_messages()
     borders = range(size, messages.position, size)

@@ -197,9 +197,7 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
     return session.run
 
 
-def test_live_runs_errors_and_runs_without_calls(
-    home: Path, record: hansard.Record, tmp_path: Path
-):
+def test_live_runs_errors_and_runs_without_calls(home, record, tmp_path):
     """Paths count failures, nesting, empty runs and the newest reward, and skip others' runs."""
     name = "paths"
     with hansard.connect(name, data_dir=home) as lab:
@@ -228,9 +226,7 @@ def test_live_runs_errors_and_runs_without_calls(
 
 
 @pytest.mark.thorough(quick="test_live_runs_errors_and_runs_without_calls")
-def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(
-    home: Path, record: hansard.Record, tmp_path: Path
-):
+def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(home, record, tmp_path):
     """An open run ends in (open) and is no success; each agent has its own sequence."""
     name = "paths-open"
     with hansard.connect(name, data_dir=home) as lab:

@@ -264,9 +264,7 @@ async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path
         store.close()
 
 
-async def test_what_cannot_be_written_stops_it_with_the_reason(
-    home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_cannot_be_written_stops_it_with_the_reason(home, workspace, monkeypatch):
     """A projector whose store fails ends with that error, and lets go."""
     await asyncio.to_thread(_many, home, workspace, 0, 3)
 
@@ -321,9 +319,7 @@ def _tear(path: Path) -> None:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("published", [True, False])
-async def test_tables_that_a_kill_has_torn_begin_again(
-    home: Path, workspace: str, published: bool, caplog: pytest.LogCaptureFixture
-):
+async def test_tables_that_a_kill_has_torn_begin_again(home, workspace, published, caplog):
     """At what was published last, else at the log's beginning; that it was so is told."""
     place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 5)

@@ -74,9 +74,7 @@ def test_a_file_of_another_schema_is_emptied_for_a_rebuild(tmp_path: Path, chang
 @pytest.mark.parametrize(
     "file", ["schema/20_helpers.sql", "schema/columns.toml", "tables/00_events.sql"]
 )
-def test_a_change_of_the_schema_changes_its_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-):
+def test_a_change_of_the_schema_changes_its_digest(tmp_path, monkeypatch, file):
     """So a file of tables follows each change, and nobody has to raise a number for it."""
     here, digest = Path(table_schema.__file__).parent, schema_digest.__wrapped__
     for folder in ("schema", "tables"):

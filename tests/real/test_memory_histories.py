@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from hansard.client.record import Record
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import lines
 
@@ -83,9 +82,7 @@ def git_blame(folder: Path, texts: list[str]) -> list[int]:
         ),
     ],
 )
-def test_each_version_is_there_and_blame_is_mostly_gits(
-    name: str, real_data: Path, record: Record, tmp_path: Path
-):
+def test_each_version_is_there_and_blame_is_mostly_gits(name, real_data, record, tmp_path):
     """Each version is exact; nine in ten lines are blamed on git's version."""
     texts = history(real_data, name)
     assert len(texts) == VERSIONS[name]

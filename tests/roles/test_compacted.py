@@ -47,9 +47,7 @@ def brief(messages: list[dict[str, str]]) -> str:
     return messages[0]["content"]
 
 
-def test_only_who_sees_the_whole_record_sees_the_summary(
-    data_dir: Path, workspace: str, tmp_path: Path
-):
+def test_only_who_sees_the_whole_record_sees_the_summary(data_dir, workspace, tmp_path):
     """The watcher knows that something was compacted, and nothing of what; the auditor does."""
     file = tmp_path / "roles.toml"
     file.write_text(ROLES)

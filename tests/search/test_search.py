@@ -110,9 +110,7 @@ def test_the_best_fit_is_first_and_of_equals_the_newest(home: Path, workspace: s
     assert "more than" not in call("pear", "--json", "--limit", "3").err
 
 
-def test_unknown_types_are_found_and_broken_messages_stop_nothing(
-    home: Path, workspace: str, call: Call
-):
+def test_unknown_types_are_found_and_broken_messages_stop_nothing(home, workspace, call):
     """An event of a newer version is searched by its data; what is no commit is passed over."""
     publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\xff no commit"))
     unknown(home, workspace, "oracle.spoke.v7", b'{"riddle":"four legs at dawn","n":3}')
@@ -350,9 +348,7 @@ def test_a_rebuild_waits_for_readers(home: Path, workspace: str, monkeypatch: py
     assert place.path.stat().st_ino != before
 
 
-def test_a_search_does_not_wait_for_ever_for_a_rebuild(
-    home: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_search_does_not_wait_for_ever_for_a_rebuild(home, workspace, monkeypatch):
     """Whoever replaces the file may be stopped in the middle: who searches is told."""
     say(home, workspace, "apple")
     brought_up(home, workspace)

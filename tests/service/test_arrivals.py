@@ -11,7 +11,6 @@ from hansard.client.protocol.wire import Request
 from hansard.domain.errors import BadValue
 from hansard.service import arrivals
 from hansard.service.arrivals import AT_ONCE, PACED_AT_ONCE, PACED_FROM, WAITING_EACH_MAX, Arrivals
-from tests.service.support import House
 
 PACKET = 64
 
@@ -159,9 +158,7 @@ async def test_who_is_paced_is_looked_at_in_the_end(monkeypatch: pytest.MonkeyPa
     assert seen == [-1, *range(PACKET)]
 
 
-def test_a_packet_of_one_holds_up_another_by_one(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packet_of_one_holds_up_another_by_one(house, monkeypatch):
     """The service looks at the token of one request of who burns, and then at the other's."""
     for name in ("ada", "bob"):
         house.login(name)

@@ -111,9 +111,7 @@ def test_a_client_at_its_limit_can_cancel_and_close(house: House) -> None:
         assert record.state("r1").agent("ada").left is not None
 
 
-def test_what_frees_places_is_never_one_too_many(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_frees_places_is_never_one_too_many(house, monkeypatch):
     """At its limits a client can still leave, cancel and close, and begin nothing."""
     monkeypatch.setattr(server, "TURNS_MAX", TURNS)
     monkeypatch.setattr(hosted, "TURNS_MAX", TURNS)
@@ -153,9 +151,7 @@ def test_what_frees_places_is_never_one_too_many(
             assert eve.board.get("k") == 1
 
 
-def test_who_frees_places_holds_no_more_of_them(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_frees_places_holds_no_more_of_them(house, monkeypatch):
     """Repeated cancels, exits and closes count once each; the others are refused."""
     going = Counter[str]()
     ends = {name: asyncio.Event() for name in ("cancel", "exit", "close")}
@@ -261,9 +257,7 @@ def test_a_refused_request_loses_no_scope(house: House, monkeypatch: pytest.Monk
         assert (first.scope, second.scope, second.after) == ("/0.0", "", (first.number,))
 
 
-def test_refused_requests_do_not_wear_a_session_out(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_requests_do_not_wear_a_session_out(house, monkeypatch):
     """A session of which many requests were refused as too many is answered still."""
     monkeypatch.setattr(server, "TURNS_MAX", TURNS)
     monkeypatch.setattr(hosted, "OPEN_MAX", 20)

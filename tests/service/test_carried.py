@@ -454,9 +454,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
         (None, {"principal": "ada", "role": "nobody"}, None),
     ],
 )
-def test_what_is_lowered_wrongly(
-    desk: House, run: str | None, given: dict[str, Any], error: type[Exception] | None
-) -> None:
+def test_what_is_lowered_wrongly(desk, run, given, error):
     """Is refused with the remedy; a role needs to be one that may approve."""
     read_secret(desk)
     with desk.trusted() as record:
@@ -556,9 +554,7 @@ def nursery(desk: House, tmp_path: Path) -> Iterator[Nursery]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_service_killed_at_each_point(
-    desk: House, nursery: Nursery, rounds: Callable[[int, int], int]
-) -> None:
+def test_service_killed_at_each_point(desk, nursery, rounds):
     """A kill at any point of showing a secret never leaves its holder unlabelled."""
     desk.end()
 
@@ -598,9 +594,7 @@ def test_service_killed_at_each_point(
 # ------------------------------------------------------------ looked at
 
 
-def test_principals_are_listed_with_what_they_carry(
-    desk: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_principals_are_listed_with_what_they_carry(desk, capsys, monkeypatch):
     """Whoever keeps the logins sees it."""
     read_secret(desk)
     place = ["--data-dir", desk.data_dir, "--workspace", desk.workspace]
@@ -612,9 +606,7 @@ def test_principals_are_listed_with_what_they_carry(
     assert "secret" in ran(capsys, monkeypatch, ["principals", *place]).out
 
 
-def test_what_no_service_wrote_is_noted(
-    desk: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_no_service_wrote_is_noted(desk, capsys, monkeypatch):
     """`hansard check` notes a commit labelled below what its principal carries."""
     read_secret(desk)
     writes(desk, "ada", "cleared", "b", SECRET)

@@ -24,7 +24,6 @@ from hansard.bus.portal import portal
 from hansard.bus.server.lease import Durability, join
 from hansard.domain.label import LOWEST, Confidentiality, Label, parse
 from hansard.domain.label import join as joined
-from tests.evidence import Evidence
 from tests.service._carried import ROLES, Law
 from tests.service.support import Served
 
@@ -244,9 +243,7 @@ class World:
 
 
 @pytest.mark.timeout(3_600)
-def test_nothing_goes_out_that_was_written_after_it_was_shown(
-    houses: list[Served], evidence: Evidence
-) -> None:
+def test_nothing_goes_out_that_was_written_after_it_was_shown(houses, evidence):
     """Views, tables and the log's order never show what was written under a label."""
     house = houses[0]
     law = Law()

@@ -289,9 +289,7 @@ async def opened(house: House) -> list[bytes]:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("world", HIDDEN[1:])
-def test_hidden_experiments(
-    house: House, other: House, world: tuple[bool, bool, dict[str, Any]]
-) -> None:
+def test_hidden_experiments(house, other, world):
     """Hidden experiments and places change no byte of any answer."""
     found = []
     other.begin()

@@ -133,9 +133,7 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
 
 
 @pytest.mark.thorough(quick="service/test_arrivals.py::test_others_are_looked_at_in_turn")
-def test_long_work_of_who_burns_rests_beside_another(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_work_of_who_burns_rests_beside_another(house, monkeypatch):
     """A busy principal's long work rests beside another's; the other's does not."""
     for name in ("ada", "bob"):
         house.login(name)

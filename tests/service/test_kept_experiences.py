@@ -147,9 +147,7 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
         assert "it is over" not in str(clerk.sql("FROM events").rows)
 
 
-def test_who_may_not_state_it_confirms_and_retires_nothing(
-    read_only: tuple[Served, dict[str, list[str]]],
-) -> None:
+def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
     """Confirming needs its kind; reading needs sight of all experiences."""
     house, _ = read_only
     with house.connect("bob", "reader") as reader:
@@ -176,9 +174,7 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(
         assert [each.change for each in log] == ["distilled", "confirmed", "replayed"]
 
 
-def test_what_left_a_run_is_told_by_what_the_role_sees(
-    read_only: tuple[Served, dict[str, list[str]]],
-) -> None:
+def test_what_left_a_run_is_told_by_what_the_role_sees(read_only):
     """A role reads what left a run as far as it sees the run's calls."""
     house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]

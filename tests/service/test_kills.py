@@ -19,7 +19,6 @@ from hansard.bus.portal import portal
 from hansard.client.protocol import wire
 from hansard.client.protocol.errors import ServiceGone
 from hansard.domain.steps import Verdict
-from tests.evidence import Evidence
 from tests.faults._whole import holes, repeats, torn
 from tests.service._nursery import Nursery
 from tests.service.programs import small
@@ -210,14 +209,7 @@ def check_small(house: House, run: str, file: Path, told: list[Any]) -> None:
 
 @pytest.mark.long
 @pytest.mark.thorough  # point by point below
-def test_service_killed_at_each_point(
-    house: House,
-    nursery: Nursery,
-    tmp_path: Path,
-    rounds: Callable[[int, int], int],
-    evidence: Evidence,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_service_killed_at_each_point(house, nursery, tmp_path, rounds, evidence, monkeypatch):
     """After a kill at each point, clients learn it at once and go on with the next service."""
     house.end()  # others serve
     monkeypatch.setattr(wire, "BEAT_S", 0.05)
@@ -247,13 +239,7 @@ def test_service_killed_at_each_point(
 
 @pytest.mark.long
 @pytest.mark.thorough  # point by point below
-def test_client_killed_at_each_point(
-    house: House,
-    nursery: Nursery,
-    tmp_path: Path,
-    rounds: Callable[[int, int], int],
-    evidence: Evidence,
-) -> None:
+def test_client_killed_at_each_point(house, nursery, tmp_path, rounds, evidence):
     """After a kill at each point, a client begins again at once and goes on."""
     whole = nursery.client("whole", tmp_path / "whole")
     assert whole.ended() == (0, ["ended"])
@@ -283,9 +269,7 @@ def test_service_killed_while_a_client_waits(house: House, nursery: Nursery) -> 
         assert time.monotonic() - began < NOTICED_S
 
 
-def test_service_sleeps(
-    house: House, nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_service_sleeps(house, nursery, tmp_path, monkeypatch):
     """A stopped service counts as gone, and serves again when it wakes."""
     house.end()
     monkeypatch.setattr(wire, "BEAT_S", 0.05)

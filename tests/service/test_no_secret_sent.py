@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.privacy.operations import REDACT, SECRET, Place, targets, tried
-from tests.service.support import House, requests_sent
+from tests.service.support import requests_sent
 
 pytestmark = pytest.mark.slow
 
 
-def test_no_operation_of_a_restricted_agent_sends_a_secret(
-    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_operation_of_a_restricted_agent_sends_a_secret(house, monkeypatch, tmp_path):
     """What a restricted agent's client sends has no secret, whatever it is asked to do."""
     with house.trusted() as plain:
         place = Place(plain, tmp_path, by="ada")

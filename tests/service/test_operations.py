@@ -322,9 +322,7 @@ DEEP = b"[" * 300 + b"]" * 300
         pytest.param(DEEP, None, 1, id="deep-each", marks=pytest.mark.thorough),
     ],
 )
-def test_what_is_huge_ends_nothing(
-    ada: Asking, huge: bytes, fields_max: int | None, step: int
-) -> None:
+def test_what_is_huge_ends_nothing(ada, huge, fields_max, step):
     """Huge and deep fields are taken or refused by name, and the session goes on."""
     for name in NAMES[::step]:
         operation = OPERATIONS[name]

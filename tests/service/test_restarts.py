@@ -22,7 +22,6 @@ from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.server.lease import peek
 from hansard.client.protocol.errors import ServiceGone
-from tests.evidence import Evidence
 from tests.service.programs import small
 from tests.service.support import ALL, House
 from tests.service.test_kills import check_small, settle_small, up
@@ -126,9 +125,7 @@ PLACES = [*range(1, len(small.ENDED)), BEFORE_EFFECT, AFTER_EFFECT, *[ANY_TIME] 
 
 
 @pytest.mark.long
-def test_the_broker_is_killed_at_work(
-    tmp_path: Path, rounds: Callable[[int, int], int], evidence: Evidence
-) -> None:
+def test_the_broker_is_killed_at_work(tmp_path, rounds, evidence):
     """Between requests, within a tool, whose effect was made or not, and at any moment."""
     number = rounds(2, len(PLACES))
     chosen = [BEFORE_EFFECT, ANY_TIME, *random.sample(PLACES, len(PLACES))][:number]
@@ -229,9 +226,7 @@ def reached(house: House) -> Any:
 
 @pytest.mark.thorough(quick="test_the_broker_is_killed_at_work")
 @pytest.mark.long
-def test_all_is_stopped_and_started_again(
-    mortal: Mortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_stopped_and_started_again(mortal, tmp_path, monkeypatch):
     """Service and broker end in order and begin again: the same credentials get in, and go on."""
     options = Credentials.options
 

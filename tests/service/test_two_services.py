@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -67,9 +66,7 @@ def lives(house: House, run: str) -> Counter[str]:
     return Counter(tag for tag in tags if tag.startswith("run."))
 
 
-def test_an_opening_is_done_once_though_another_answers(
-    house: House, second: House, impatient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_opening_is_done_once_though_another_answers(house, second, impatient, monkeypatch):
     """An opening answered by two services is done once, in one epoch."""
     lost = silent(house, monkeypatch)
     with house.connect() as record:
@@ -101,9 +98,7 @@ def runs_of(house: House) -> list[str]:
         return [run for run, _ in record.runs()]
 
 
-def test_an_old_opening_takes_over_no_session(
-    house: House, second: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_opening_takes_over_no_session(house, second, monkeypatch):
     """A repeated old opening is refused and fences no session."""
     sent: list[bytes] = []
     told: list[bytes] = []
@@ -147,9 +142,7 @@ async def again(service: Service, subject: str, reply: str, body: bytes, told: l
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_one_is_killed_between_doing_and_answering(
-    house: House, impatient: None, tmp_path: Path, rounds: Callable[[int, int], int]
-) -> None:
+def test_one_is_killed_between_doing_and_answering(house, impatient, tmp_path, rounds):
     """After a kill at each point of an opening, the other service does it once."""
     del impatient
     nursery = Nursery(house, tmp_path)

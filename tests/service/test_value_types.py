@@ -36,9 +36,7 @@ def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None
     asyncio.run(play()) if lab.is_async else at_once(play())
 
 
-def test_the_service_runs_no_code_for_a_value(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_service_runs_no_code_for_a_value(house, monkeypatch):
     """The service passes on unknown types and never decodes them."""
     made: list[bool] = []
 

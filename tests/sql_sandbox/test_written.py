@@ -92,9 +92,7 @@ def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
 
 
 @pytest.mark.usefixtures("record")
-def test_a_role_is_written_what_it_sees_once_that_is_on_record(
-    call: Any, data_dir: Path, workspace: str, tmp_path: Path
-):
+def test_a_role_is_written_what_it_sees_once_that_is_on_record(call, data_dir, workspace, tmp_path):
     """With --role the file is there when the answer stands on record, with its rows."""
     roles = tmp_path / "roles.toml"
     roles.write_text(
@@ -134,9 +132,7 @@ def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
     "size_mib", [96, pytest.param(1_100, marks=pytest.mark.thorough)], ids=["96", "more-than-1024"]
 )
 @pytest.mark.usefixtures("record")
-def test_memory_does_not_grow_with_what_is_written(
-    data_dir: Path, workspace: str, tmp_path: Path, size_mib: int
-):
+def test_memory_does_not_grow_with_what_is_written(data_dir, workspace, tmp_path, size_mib):
     """Measured as the peak of the command and its worker, beside that of one row."""
     path = tmp_path / "large.arrow"
     least = peak_mib(data_dir, workspace, 1, path)

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.cli.support import environment
+from tests.fixtures import together
 
 
 def _add(lead):
@@ -20,10 +21,7 @@ def _add(lead):
 
 def test_the_agents_and_tasks_of_a_run(record, call):
     """A table of agents, a table of tasks; at an earlier point what was so then."""
-    with (
-        record.run("w", run="r-1", agent="ada", role="researcher") as ada,
-        record.run("w", run="r-1", agent="bob", role="analyzer") as bob,
-    ):
+    with together(record, run="r-1", ada="researcher", bob="analyzer") as (ada, bob):
         _add(ada)
         task = ada.team.claim(lease_s=100)
         search = ada.tool(effects="pure")(_search)

@@ -22,6 +22,7 @@ from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.cli.planting import raw_log
 from tests.conftest import THOROUGH
+from tests.fixtures import together
 from tests.projections.support import new_store, write
 from tests.team.forging import (
     ADA,
@@ -39,10 +40,7 @@ from tests.team.forging import (
 
 def tell(record: Record, run: str = RUN) -> None:
     """Two agents, a key, a task, a message, a view."""
-    with (
-        record.run("w", run=run, agent="ada", role="writer") as ada,
-        record.run("w", run=run, agent="bob", role="reader") as bob,
-    ):
+    with together(record, run=run, ada="writer", bob="reader") as (ada, bob):
         ada.message("user", "hello")
         ada.board.put("plan", {"x": 1})
         ada.team.add("Read", role="reader", task="t")
@@ -165,9 +163,7 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", sorted(FORGERIES))
-def test_nothing_of_a_forgery_counts(
-    case: str, told: Record, call, data_dir: Path, workspace: str, store: Store
-):
+def test_nothing_of_a_forgery_counts(case, told, call, data_dir, workspace, store):
     """A forgery counts in no state or table, and is reported; the run goes on."""
     before, other = facts(told), facts(told, "r-2")
     stream, forge = FORGERIES[case]
@@ -200,10 +196,7 @@ def test_nothing_of_a_forgery_counts(
 
 def goes_on(record: Record) -> None:
     """Both agents come back and do some more."""
-    with (
-        record.run("w", run=RUN, agent="ada", role="writer") as ada,
-        record.run("w", run=RUN, agent="bob", role="reader") as bob,
-    ):
+    with together(record, run=RUN, ada="writer", bob="reader") as (ada, bob):
         ada.message("user", "hello")
         ada.message("user", "hello again")
         ada.board.put("plan", {"x": 1})

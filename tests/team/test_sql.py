@@ -29,6 +29,7 @@ from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.cli.planting import raw_log
 from tests.domain.strategies import task_histories
+from tests.fixtures import together
 from tests.projections.support import Messages, fill, new_store, selected, write
 
 pytestmark = pytest.mark.later
@@ -104,11 +105,7 @@ def test_tasks_are_what_the_domain_folds(events):
 @pytest.mark.thorough(quick="test_refusals")
 def test_who_held_what_and_who_waited(record: Record, data_dir, workspace, store):
     """A task whose lease ran out, one handed on, one that failed; what waits for what; a fork's."""
-    with (
-        record.run("w", run="r", agent="ada", role="reader") as ada,
-        record.run("w", run="r", agent="bob", role="reader") as bob,
-        record.run("w", run="r", agent="cyd", role="writer") as cyd,
-    ):
+    with together(record, ada="reader", bob="reader", cyd="writer") as (ada, bob, cyd):
         ada.team.add("Read", what={"x": 1}, role="reader", task="read")
         ada.team.add("Write", role="writer", waits_for=["read"], task="write")
         ada.team.add("Print", waits_for=["read"], waits_for_roles=["writer"], task="print")
@@ -280,11 +277,7 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
         principal=SECRET, role=SECRET, operation=SECRET, because=SECRET, count=4
     )
     run(work.tell_lasting(WorkspaceStream("access", "stranger"), "service", lambda _: [refused]))
-    with (
-        record.run("w", run="r", agent="ada", role="writer") as ada,
-        record.run("w", run="r", agent="bob", role="spy") as bob,
-        record.run("w", run="r", agent="cyd", role="boss") as cyd,
-    ):
+    with together(record, ada="writer", bob="spy", cyd="boss") as (ada, bob, cyd):
         ada.team.add("Read", task="seen")
         bob.team.add(SECRET, what=SECRET, task=f"{SECRET}-task")
         bob.team.send(SECRET, role="boss")

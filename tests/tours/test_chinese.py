@@ -112,9 +112,7 @@ def test_search_finds_words_inside_a_sentence(record: hansard.Record, call: Any,
     assert call("search", query[::-1], "--json").lines == []
 
 
-def test_sql_has_chinese_columns_values_and_tables(
-    record: hansard.Record, call: Any, tmp_path: Path
-):
+def test_sql_has_chinese_columns_values_and_tables(record, call, tmp_path):
     """As parameters, literals and aliases, and in a table of the reader's own."""
     asked = "SELECT question AS 问题, selected AS 选择 FROM decisions WHERE agent = $1"
     answer = record.sql(asked, "小明")

@@ -29,9 +29,7 @@ def rules(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
-async def test_a_client_that_offers_elicitation_is_asked(
-    setup: Setup, command: Commands, rules: Path, era: str
-):
+async def test_a_client_that_offers_elicitation_is_asked(setup, command, rules, era):
     """Its user's yes grants the approval, a no denies it; nothing else has to be done."""
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
 
@@ -57,9 +55,7 @@ async def test_a_client_that_offers_elicitation_is_asked(
 
 
 @pytest.mark.parametrize("era", ["2026-07-28", "legacy"])
-async def test_a_client_over_http_that_offers_elicitation_is_asked(
-    setup: Setup, command: Commands, rules: Path, era: str
-):
+async def test_a_client_over_http_that_offers_elicitation_is_asked(setup, command, rules, era):
     """An HTTP client's user gets the question; after `--timeout` it has the approval's id."""
     from mcp import Client  # noqa: PLC0415 -- see the support's
     from mcp.types import ElicitResult  # noqa: PLC0415 -- see the support's
@@ -94,9 +90,7 @@ async def test_a_client_over_http_that_offers_elicitation_is_asked(
     assert [each["standing"] for each in listed][:2] == ["granted", "denied"]
 
 
-async def test_a_client_without_elicitation_is_told_to_call_again(
-    setup: Setup, command: Commands, rules: Path
-):
+async def test_a_client_without_elicitation_is_told_to_call_again(setup, command, rules):
     """The client gets the approval's id; once granted, a repeated call gives its result."""
     async with wire(setup, setup.proxy("--rules", rules, "--timeout", 3)) as client:
         await client.greet()

@@ -168,9 +168,7 @@ async def test_the_proxy_logs_in_itself_with_client_credentials(setup: Setup, tr
         assert (await got(url.replace("/mcp", "/resources"))).json() == [url, url]
 
 
-async def test_what_a_login_lacks_is_said(
-    setup: Setup, command: Commands, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_a_login_lacks_is_said(setup, command, monkeypatch):
     """Without a login, with a wrong secret, and with options that are not all there."""
     async with guarded(setup) as (url, _):
         async with wire(setup, setup.proxy("--url", url, server=False)) as client:

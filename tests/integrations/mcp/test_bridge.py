@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults._warm import python
-from tests.integrations.mcp.support import Commands, Setup, ask, everything, text, wire
+from tests.integrations.mcp.support import Setup, ask, everything, text, wire
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,7 @@ def speaking(setup: Setup, era: str) -> list[str]:
     ("client", "server"),
     [("legacy", "new"), pytest.param("2026-07-28", "old", marks=pytest.mark.thorough)],
 )
-async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
-    setup: Setup, command: Commands, client: str, server: str
-):
+async def test_what_is_told_is_what_a_server_of_the_same_era_tells(setup, command, client, server):
     """Each request is answered as by a server of the client's era, and again offline."""
     direct = await ask(setup, setup.server, client, everything)
     effects = setup.effects()
@@ -52,9 +50,7 @@ async def test_what_is_told_is_what_a_server_of_the_same_era_tells(
 
 
 @pytest.mark.parametrize("server", ["new", "old"])
-async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_again(
-    setup: Setup, server: str
-):
+async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_again(setup, server):
     """A repeated answer does not count for the request that is sent again."""
     command = [*setup.proxy(server=False), "--", python(), str(DOUBLING), server]
     async with wire(setup, command) as client:

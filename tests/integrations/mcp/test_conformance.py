@@ -26,7 +26,6 @@ import pytest
 
 from tests.integrations.mcp.http_tee import teed
 from tests.integrations.mcp.support import (
-    Commands,
     Setup,
     free_port,
     listens,
@@ -110,9 +109,7 @@ async def scored(modules: Path, suite: Suite, url: str, folder: Path) -> dict[st
 
 
 @pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")
-async def test_a_server_scores_behind_the_proxy_what_it_scores_alone(
-    setup: Setup, command: Commands, tmp_path: Path
-):
+async def test_a_server_scores_behind_the_proxy_what_it_scores_alone(setup, command, tmp_path):
     """Scores behind the proxy are equal, and the record equals the wire."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("the suite's Node is locked for Linux on x86_64 alone: it was not run")

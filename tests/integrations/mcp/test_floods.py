@@ -399,9 +399,7 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
 
 
 @pytest.mark.slow
-async def test_a_client_over_http_that_reads_late_gets_its_answer(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path, caplog):
     """A late HTTP reader loses notifications above `QUEUED_MAX`, never the answer."""
     kept, many = Kept(tmp_path / "kept"), 3 * QUEUED_MAX
     servers = LocalServers(lambda: Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
@@ -454,9 +452,7 @@ def newer(number: int, name: str, **params: Any) -> Request:
     return Request(frames.request(number, "tools/call", told), number, "tools/call", told)
 
 
-async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks(
-    tmp_path: Path,
-):
+async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks(tmp_path):
     """Each question of an older server reaches the newer client, within a bound."""
     kept, more = Kept(tmp_path / "kept"), 100
     bridge = Bridge(await Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))

@@ -306,9 +306,7 @@ DONE = b'id: 9\ndata: {"jsonrpc": "2.0", "id": ID, "result": {"content": []}}\n\
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("goes_on", [True, False])
-async def test_a_stream_that_breaks_off_is_taken_up_again(
-    setup: Setup, command: Commands, goes_on: bool
-):
+async def test_a_stream_that_breaks_off_is_taken_up_again(setup, command, goes_on):
     """A broken stream is resumed from its newest event; one that never ends is in doubt."""
     events = [b"id: 8\ndata:\n\n", DONE] if goes_on else []
     server = await asyncio.start_server(broken(*events), "127.0.0.1", 0)

@@ -7,7 +7,6 @@ import json
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.integrations.mcp.support import (
     NO_TLS,
     SCENARIO_S,
     WAIT_S,
-    Commands,
     Setup,
     served,
     text,
@@ -150,9 +148,7 @@ async def test_a_server_that_is_gone_is_told(setup: Setup):
 
 
 @pytest.mark.slow
-async def test_what_is_no_request_is_refused_and_the_next_works(
-    setup: Setup, command: Commands, tmp_path: Path
-):
+async def test_what_is_no_request_is_refused_and_the_next_works(setup, command, tmp_path):
     """Bad frames, foreign origins and wrong tokens are refused and never reach the server."""
     file = tmp_path / "token"
     file.write_text(TOKEN)

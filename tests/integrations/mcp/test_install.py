@@ -140,9 +140,7 @@ def test_comments_layout_and_mode_are_kept_and_the_former_file_too(call: Call, t
     ],
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="where programs keep settings differs")
-def test_the_users_own_configuration_can_be_changed(
-    call: Call, tmp_path: Path, client: str, file: str
-):
+def test_the_users_own_configuration_can_be_changed(call, tmp_path, client, file):
     """With --user; that of Claude Desktop is always the user's, and takes no address."""
     options = [] if client == "claude-desktop" else ["--user"]
     assert call("mcp", "install", client, *options, "--write").code == 0
@@ -172,9 +170,7 @@ OF_A_TOKEN = {
 
 
 @pytest.mark.parametrize("client", BY_URL)
-def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(
-    call: Call, tmp_path: Path, client: str
-):
+def test_a_server_at_an_address_is_put_behind_the_proxy_and_back(call, tmp_path, client):
     """A server at an address is put behind the proxy, without secrets, and back unchanged."""
     kind = CLIENTS[client]
     path = kind.path(tmp_path)
@@ -237,9 +233,7 @@ def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: P
         ('{"mcpServers": {"time": 7}}', "time", "no command"),
     ],
 )
-def test_a_file_that_is_not_understood_is_left_alone(
-    call: Call, tmp_path: Path, text: str, name: str, fact: str
-):
+def test_a_file_that_is_not_understood_is_left_alone(call, tmp_path, text, name, fact):
     """What is wrong with it is said."""
     path = tmp_path / ".mcp.json"
     path.write_text(text)

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -50,9 +49,7 @@ async def test_a_server_gets_no_interrupt_of_the_proxy_and_is_in_its_session():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ["legacy", pytest.param("2026-07-28", marks=pytest.mark.thorough)])
-async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(
-    setup: Setup, command: Commands, era: str
-):
+async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(setup, command, era):
     """Each request is answered alike directly, recorded, offline and resumed, effects once."""
     direct = await ask(setup, setup.server, era, everything)
     effects = setup.effects()
@@ -95,9 +92,7 @@ async def test_what_is_on_record_is_what_was_on_the_wire(setup: Setup, command: 
 
 
 @pytest.mark.slow
-async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(
-    setup: Setup, command: Commands
-):
+async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(setup, command):
     """A call cut by a kill is in doubt until somebody settles it."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
@@ -124,9 +119,7 @@ async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(
 
 
 @pytest.mark.slow
-async def test_rules_say_what_is_refused_and_what_tools_do(
-    setup: Setup, command: Commands, tmp_path: Path
-):
+async def test_rules_say_what_is_refused_and_what_tools_do(setup, command, tmp_path):
     """A call that a rule denies never reaches the server; a secret is not on record."""
     rules = tmp_path / "rules.toml"
     rules.write_text('[gate]\ndeny = ["se*"]\n[effects]\nadd = "once"\n[redact]\nkey = "MCP_KEY"\n')
@@ -398,9 +391,7 @@ async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
         (["--rules", "nowhere.toml"], "cannot be read"),
     ],
 )
-def test_options_that_contradict_each_other(
-    setup: Setup, call: Call, options: list[str], fact: str
-):
+def test_options_that_contradict_each_other(setup, call, options, fact):
     """Are told before anything is started."""
     told = call("mcp", "proxy", *options, "--", *setup.server)
     assert told.code == 2

@@ -233,9 +233,7 @@ async def test_the_record_is_the_wire_over_http(setup: Setup, command: Commands,
 
 
 @pytest.mark.thorough(quick="test_the_record_is_the_wire_over_http")
-async def test_the_record_is_the_wire_of_other_peoples_servers(
-    setup: Setup, command: Commands, tmp_path: Path
-):
+async def test_the_record_is_the_wire_of_other_peoples_servers(setup, command, tmp_path):
     """Two foreign servers: the record is the wire, and git's commit is made once."""
     everything_server = [str(programs(tmp_path) / "mcp-server-everything")]
     do = calling(

@@ -6,9 +6,7 @@ import pytest
 
 from hansard.agents.memory.upkeep.remembering import TEXT, Judged, Wanted, judged
 from hansard.bus.os_user import OS_USER
-from hansard.client.record import Record
 from hansard.domain.memory.events import MemoryProposal
-from tests.cli.support import Call
 
 KEY = [
     {"path": "AGENTS.md", "words": ["action items", "last"], "never": ["Monday"]},
@@ -50,9 +48,7 @@ def test_a_key_says_what_was_missed_spurious_misplaced_and_too_specific():
 
 
 @pytest.mark.thorough(quick="prompts/test_command.py::test_versions_by_the_command_line")
-def test_each_version_of_our_prompt_has_its_figures(
-    record: Record, call: Call, tmp_path, monkeypatch
-):
+def test_each_version_of_our_prompt_has_its_figures(record, call, tmp_path, monkeypatch):
     """Each version of the prompt has its own figures; a bad answer takes no run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "remembers.py").write_text(MODEL)

@@ -71,9 +71,7 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
 
 
 @pytest.mark.slow
-async def test_without_a_known_token_or_under_another_name_nothing_is_answered(
-    setup: Setup, tmp_path: Path
-):
+async def test_without_a_known_token_or_under_another_name_nothing_is_answered(setup, tmp_path):
     """A missing, wrong or foreign token, a bad origin and a bad request are refused."""
     async with serving(setup, "--token-file", given(tmp_path)) as (url, process):
         bearer = {"Authorization": f"Bearer {TOKEN}"}

@@ -137,9 +137,7 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
         pytest.param("http", "legacy", marks=pytest.mark.thorough),
     ],
 )
-async def test_who_watches_is_told_what_another_process_did(
-    setup: Setup, tmp_path: Path, transport: str, mode: str
-):
+async def test_who_watches_is_told_what_another_process_did(setup, tmp_path, transport, mode):
     """A watcher learns of changes to what it watches and sees, and of nothing else."""
     async with other(setup) as ada, watching(setup, tmp_path, transport, mode) as rob:
         whole = [f"run://{ada.run}/trace", f"run://{ada.run}/state"]
@@ -166,9 +164,7 @@ async def test_who_watches_is_told_what_another_process_did(
 @pytest.mark.thorough(quick="test_a_restricted_agent_is_told_of_what_it_is_shown")
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(
-    setup: Setup, tmp_path: Path, mode: str
-):
+async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(setup, tmp_path, mode):
     """Bad addresses, unseen keys and too many subscriptions are refused as reads are."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
@@ -222,9 +218,7 @@ async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: s
         assert (await rob.team.get("board_entry", run_id=ada.run, key="findings/1"))["value"] == 199
 
 
-async def test_a_restricted_agent_is_told_of_what_it_is_shown(
-    setup: Setup, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_restricted_agent_is_told_of_what_it_is_shown(setup, house, tmp_path, monkeypatch):
     """A finding notifies a restricted watcher; a secret and a hidden run do not."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
