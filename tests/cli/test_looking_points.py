@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hansard
+from hansard.bus.jetstream.log import JetStreamLog
 from tests.cli.folding import Line, at_position, folded, lines_of, told
 from tests.cli.support import WORKSPACE, Call, Ran, Runs
 
@@ -64,6 +66,25 @@ def assert_not_begun(shown: Ran) -> None:
     """A run is not there at a point before it: an error that says so, and no answer."""
     assert (shown.code, shown.out) == (2, "")
     assert "at an early point it may not have begun" in shown.err
+
+
+def test_an_id_reads_the_run_once(
+    call: Call, runs: Runs, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The commits in which an event's id is looked for are those that are shown."""
+    reads: list[str] = []
+    read_run = JetStreamLog.read_run
+
+    async def counted(log: JetStreamLog, run: str, *rest: Any) -> Any:
+        reads.append(run)
+        return await read_run(log, run, *rest)
+
+    monkeypatch.setattr(JetStreamLog, "read_run", counted)
+    line = lines_of(home, WORKSPACE, runs.team)[-3]
+    reads.clear()
+    [event, *_] = line.body["events"]
+    assert call("run", "show", runs.team, "--at", event["id"], "--json").code == 0
+    assert reads == [runs.team]
 
 
 @pytest.mark.fast(cases=1, slow=0)

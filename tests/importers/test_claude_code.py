@@ -7,7 +7,7 @@ import pytest
 
 from hansard.agents.importers.chat import ChatRun, Given
 from hansard.agents.importers.mapping import mapped, run_id
-from hansard.agents.importers.sources import records
+from hansard.agents.importers.sources import recognised, records
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded
 from hansard.domain.ids import AgentStream
@@ -200,8 +200,37 @@ def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_i
     assert "7 commits, 0 of them new" in bring_in(path).out
     more = record("user", "z", {"role": "user", "content": "Thanks."})
     told = bring_in(written(path, [*SESSION, more]))
-    assert "run '5e55-1' is there with other content" in told.err
+    assert "session '5e55-1' went on, or changed, since it was imported as" in told.err
     assert told.code == 1
+    assert "1 run, 6 messages" in bring_in(path, "--experiment", "e", "--arm", "longer").out
+
+
+def test_an_imported_session_is_not_at_work(bring_in, tmp_path):
+    """It is open, since no one says how it ended, and no process works on it."""
+    bring_in(written(tmp_path / "s.jsonl", SESSION))
+    [run] = bring_in("--json", command="runs").lines
+    assert (run["status"], run["at_work"]) == ("open", [])
+    [shown] = [
+        line
+        for line in bring_in("show", run["run"], "--json", command="run").lines
+        if line["kind"] == "run"
+    ]
+    assert shown["at_work"] == []
+    held = bring_in("--json", command="status").lines[-1]
+    assert (held["runs"], held["open_runs"]) == ({"open": 1}, {})
+
+
+def test_a_bare_line_is_recognised(tmp_path):
+    """Type and message suffice; a line of another kind with both keys is none."""
+    bare = {"type": "user", "message": {"role": "user", "content": "Hello."}}
+    assert _format(tmp_path, [bare]) == "claude-code"
+    assert _format(tmp_path, [{"type": "log", "message": "started"}]) is None
+    assert _format(tmp_path, [{"type": "summary", "sessionId": "s"}]) == "claude-code"
+
+
+def _format(folder, lines):
+    found = recognised(written(folder / "x.jsonl", lines).read_bytes())
+    return found.name if found is not None else None
 
 
 def test_an_answer_of_the_program_itself_names_no_model(tmp_path):

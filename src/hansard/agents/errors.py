@@ -418,5 +418,9 @@ class ResultInexact(UserWarning):
     """A result is not recorded exactly: a resume or replay gives what could be recorded of it."""
 
 
+class SecretsNotRedacted(UserWarning):
+    """A run has secrets redacted on record that the session which resumes it does not redact."""
+
+
 class ToolChanged(UserWarning):
     """A tool's source is not what it was when its recorded calls ran."""

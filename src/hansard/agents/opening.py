@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +18,7 @@ import msgspec
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access.carried import CarriedLog, together
 from hansard.agents.annotations.conversations import turns
-from hansard.agents.errors import AgentError, Miss
+from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
 from hansard.agents.experiments import assignment
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments.plans import Arm, Asked
@@ -43,9 +45,10 @@ from hansard.bus.writer import Identity, Send, StreamWriter
 from hansard.domain import agent as agents
 from hansard.domain import ids
 from hansard.domain import run as runs
-from hansard.domain.agent import AgentState, Begin, Leave
+from hansard.domain.agent import AgentState, Begin, Leave, MessageAdded
 from hansard.domain.choices import chosen
 from hansard.domain.conversation import KIND, RunJoined
+from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Recorded
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
@@ -229,9 +232,42 @@ async def open_agent(
         found = msgspec.structs.replace(found, path=newest(events, found.state.steps))
     permit = permits.FREE
     if writes:
+        _warn_not_redacted(workspace, run, found.state, options)
         permit = seen.permit if seen is not None else await permits.read(workspace, role)
     stream = AgentStream(run, role, agent)
     return _opened(workspace, stream, options, found, post, pending, permit)
+
+
+_REDACTED = re.compile(rb'<secret:([^<>"]+)>|\{"\$secret":"([^"]+)"\}')
+"""What redaction leaves of a secret in a recorded text or value; `hansard.Secret` the second."""
+
+
+def _warn_not_redacted(workspace: Workspace, run: str, state: AgentState, options: Options) -> None:
+    """Warn where secrets were redacted in an agent's record that this session would write.
+
+    A provider of secrets may know those that stand for a whole value.
+    """
+    places: list[bytes] = []
+    for step in state.steps.values():
+        places += [bytes(step.arguments), bytes(step.result), *map(bytes, step.items)]
+        places.append(step.error.message.encode() if step.error is not None else b"")
+    for noted in state.facts:
+        if isinstance(noted.fact, MessageAdded):
+            places.append(bytes(noted.fact.content))
+    found: set[str] = set()
+    for place in places:
+        if b"secret" in place:
+            for text, value in _REDACTED.findall(place):
+                found.add((text or (b"" if options.secrets is not None else value)).decode())
+    known = {name for name, _ in workspace.redaction.secrets} if workspace.redaction else set()
+    missing = sorted(found - known - {""})
+    if missing:
+        message = (
+            f"run {run} has {counted(len(missing), 'secret')} redacted on record "
+            f"({', '.join(missing)}) that this session does not redact: what it writes may hold "
+            "the secret itself; give connect(redact=...) or HANSARD_REDACT as when the run began"
+        )
+        warnings.warn(message, SecretsNotRedacted, stacklevel=2)
 
 
 async def _stands(workspace: Workspace, run: str, agent: str, role: str, found: _Found) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, TypedDict
 
@@ -11,11 +11,19 @@ import msgspec
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.states.replay import fold_life
-from hansard.bus.times import EventTime, began
+from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain.choices import check_options, chosen, nearest
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
 from hansard.domain.ids import RunStream
-from hansard.domain.run import FORK_DEPTH_MAX, RunAssigned, RunForked, RunState, RunStatus
+from hansard.domain.run import (
+    FORK_DEPTH_MAX,
+    AgentJoined,
+    RunAssigned,
+    RunForked,
+    RunResumed,
+    RunState,
+    RunStatus,
+)
 from hansard.domain.times import claimed_time, moment
 
 LIVES_AT_ONCE_MAX = 200
@@ -40,6 +48,13 @@ class RunLife(msgspec.Struct):
     position: int
     error: HansardError | None = None
     experiment: str = ""
+    is_import: bool = False
+    """Whether an importer wrote it and no session opened it since, so that no agent works on it."""
+
+    @property
+    def at_work(self) -> list[str]:
+        """The agents that the run is open for: at work, or killed."""
+        return [] if self.is_import else self.state.missing
 
     @property
     def began_at(self) -> datetime | None:
@@ -211,6 +226,7 @@ async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
 def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:
     first = own[run][0]
     life = RunLife(run, RunState(), began(own[run]), first.position)
+    life.is_import = is_import(own[run])
     try:
         life.state = fold_life(_through_parents(run, own))
         if life.state.assigned is not None:
@@ -218,6 +234,17 @@ def _life(run: str, own: dict[str, list[Stored]]) -> RunLife:
     except HansardError as error:
         life.error = error
     return life
+
+
+def is_import(commits: Sequence[Stored]) -> bool:
+    """Return whether the importer wrote a run's life, and no session opened the run since."""
+    opened = (AgentJoined.tag, RunResumed.tag)
+    return is_imported(commits[0]) and not any(
+        recorded.type in opened
+        for stored in commits
+        if not is_imported(stored)
+        for recorded in stored.commit.events
+    )
 
 
 def _assigned(commits: Iterable[Stored]) -> str:

@@ -166,11 +166,12 @@ def _recognised(
     """Files by their format; the rest is reported. Raises BadRecord, OSError."""
     groups: dict[str, list[Path | None]] = {}
     for path in paths:
-        found = recognised(head(path))
+        begun = head(path)
+        found = recognised(begun)
         if found is not None and not found.way:
             groups.setdefault(found.name, []).append(path)
             continue
-        reason = found.sentence if found is not None else UNKNOWN
+        reason = found.sentence if found is not None else UNKNOWN if begun else "the file is empty"
         tally.bad += 1
         watcher.bad(Bad(str(path) if path is not None else STDIN, 1, reason))
     return groups

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
+from hansard.agents.run_index import is_import
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, Origin, Stored, UpTo
+from hansard.bus.log import AtPosition, Origin, Stored
 from hansard.bus.states.replay import RunView
 from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.bus.validation import quarantine
@@ -143,16 +144,18 @@ class Unreadable(Answer, kw_only=True):
         return self.commits
 
 
-async def show(
-    workspace: Workspace, run: str, up_to: UpTo, agent: str | None
-) -> Shown | Unreadable:
-    """A run at a point, with one of its agents where one is named. Raises NotFound, Corrupt."""
+async def show(workspace: Workspace, run: str, at: object, agent: str | None) -> Shown | Unreadable:
+    """Return a run at a point, with one of its agents where one is named.
+
+    Its commits are read once. Raises NotFound, Corrupt, BadName.
+    """
+    up_to, history = await workspace.points.history(run, at)
     try:
         view = await workspace.states.run(run, up_to)
     except UnknownEvent as error:
-        history = await workspace.states.history(run, up_to)
+        history = history or await workspace.states.history(run, up_to)
         return Unreadable(error=error, commits=[_commit(stored) for stored in history])
-    history = await workspace.states.history(run, AtPosition(view.position))
+    history = history or await workspace.states.history(run, AtPosition(view.position))
     if agent is not None:
         view.agents = {agent: view.agent(agent)}
     return Shown(
@@ -223,7 +226,7 @@ def _run(view: RunView, history: list[Stored]) -> RunState:
         forked=life.forked,
         vector=view.vector,
         agents=life.roster,
-        at_work=life.missing,
+        at_work=[] if is_import(ours) else life.missing,
         keys=sorted(view.boards),
     )
 

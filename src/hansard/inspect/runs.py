@@ -113,7 +113,7 @@ async def _run(workspace: Workspace, life: RunLife) -> Run:
         workflow=state.workflow,
         status=state.status.value,
         agents=state.roster,
-        at_work=state.missing,
+        at_work=life.at_work,
         began=life.began.time if life.began is not None else None,
         program=state.program,
         conversation=state.conversation_id,

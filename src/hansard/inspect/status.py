@@ -139,7 +139,7 @@ def workspace_status(
         streams=list(figures),
         fewer=[fact for each in figures if (fact := each.lacks(replicas)) is not None],
         runs=dict(by_status),
-        open_runs={life.run: life.state.missing for life in lives if life.state.missing},
+        open_runs={life.run: life.at_work for life in lives if life.at_work},
         projection=_projection(place, its.last),
         published=_published(place, its.last),
         quarantined=_quarantined(place),

@@ -18,6 +18,7 @@ from hansard.agents import run_index
 from hansard.agents.importers import sources
 from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
+from hansard.agents.importers.claude_code import CLAUDE_CODE
 from hansard.agents.importers.mapping import Mapped, mapped, run_id
 from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
 from hansard.agents.importers.tau import Claims
@@ -199,6 +200,13 @@ class Importer:
         if run in there:
             return None
         of = f" of arm {chat.arm!r}" if chat.arm else ""
+        if chat.format == CLAUDE_CODE:  # its name is the session's, which nobody can change
+            return (
+                f"session {name!r:.80}{of} went on, or changed, since it was imported as "
+                f"{min(there)}, and a run is imported once: to have the longer one too, import it "
+                "into another workspace (hansard --workspace NAME import FILE), or as a trial "
+                "(--experiment NAME --arm NAME)"
+            )
         return (
             f"run {name!r:.80}{of} is there with other content, as {min(there)}: give it another "
             "name, or leave its name out to bring it in besides"

@@ -23,7 +23,7 @@ EVENTS = "events"
 SEE = "docs/chat-jsonl.md has the fields"
 
 UNKNOWN = (
-    "its format is not recognised: name it, as in 'hansard import tau-bench FILE', or write its "
+    "its format is not recognised: name it, as in 'hansard import claude-code FILE', or write its "
     f"runs as chat-jsonl; {SEE}"
 )
 
@@ -358,6 +358,9 @@ class Format(msgspec.Struct, frozen=True):
         return f"it looks like {self.name}, which has no importer: {self.way}"
 
 
+_SPEAKER = re.compile(rb'"type"\s*:\s*"(?:user|assistant)"')
+
+
 def _as_chat(record: str, how: str) -> str:
     """What makes chat-jsonl of another format."""
     return f"write {record} as a line of chat-jsonl, {how}; {SEE}"
@@ -400,7 +403,8 @@ FORMATS = (
     Format(
         claude_code.CLAUDE_CODE,
         lambda head: (
-            head.has("type", "sessionId", "uuid")
+            head.has("type", "sessionId")
+            or (head.has("type", "message") and _SPEAKER.search(head.data) is not None)
             or head.has("type", "leafUuid")
             or head.has("type", "messageId", "snapshot")
         ),

@@ -140,15 +140,29 @@ class Points:
                     return AtPosition(whole_at(stored))
         raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
 
-    async def _id(self, run: str, wanted: str) -> AtPosition:
+    async def history(self, run: str, at: object) -> tuple[UpTo, list[Stored] | None]:
+        """Where a read of a run ends, and its commits up to there where these had to be read to
+        find it: an id stands in no index. Raises NotFound, BadName.
+        """
+        wanted = at.strip().lower() if isinstance(at, str) else ""
+        if not _UUID.fullmatch(wanted):
+            return await self.up_to(run, at), None
         commits = await self._states.history(run)
-        for stored in commits:
-            if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
-                return AtPosition(whole_at(stored))
-        for stored in commits:
-            if snapshot_version(stored, wanted) is not None:
-                return AtPosition(whole_at(stored))
-        raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
+        up_to = _of_id(run, wanted, commits)
+        return up_to, [stored for stored in commits if stored.position <= up_to.position]
+
+    async def _id(self, run: str, wanted: str) -> AtPosition:
+        return _of_id(run, wanted, await self._states.history(run))
+
+
+def _of_id(run: str, wanted: str, commits: list[Stored]) -> AtPosition:
+    for stored in commits:
+        if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+            return AtPosition(whole_at(stored))
+    for stored in commits:
+        if snapshot_version(stored, wanted) is not None:
+            return AtPosition(whole_at(stored))
+    raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
 
 
 def snapshot_version(stored: Stored, wanted: str) -> int | None:

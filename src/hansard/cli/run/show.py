@@ -48,8 +48,7 @@ async def show(
 ) -> None:
     """Show the state of a run, now or at any point."""
     async with reading_run(which) as (workspace, run):
-        up_to = await workspace.points.up_to(run, at)
-        found = await reads.show(workspace, run, up_to, agent)
+        found = await reads.show(workspace, run, at, agent)
         if isinstance(found, Shown) and at is None:
             found.run.gone = await gone(workspace, found.run)
         if isinstance(found, Unreadable):
