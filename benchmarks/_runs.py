@@ -12,7 +12,7 @@ from benchmarks import _world
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record
 from hansard.bus.log import Append
-from hansard.domain import agent, board, experiment, price, run, steps, view
+from hansard.domain import access, agent, board, experiment, price, run, steps
 from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -164,10 +164,10 @@ def one_run(number: int, parent: str | None) -> Iterator[Append]:
             KeyStream(name, "read"), times, board.AmountAdded(amount=1, role="researcher")
         )
     seen = {str(ada): f"1-{at - 1}"}
-    told = view.ViewServed(
+    told = access.ViewServed(
         role="researcher", agent="ada", at=name, events=at - 1, seen=seen, digest="d" * 32
     )
-    yield appended(KeyStream(name, view.key_of("researcher")), 1, told)
+    yield appended(KeyStream(name, access.key_of("researcher")), 1, told)
     handed = agent.HandedOff(to="writer", fingerprint="h", payload=ASKED)
     yield appended(ada, at, handed, agent.AgentLeft(outcome="completed"))
     scored = run.RunScored(metrics={"reward": float(number % 2), "turns": 20.0}, by="judge")

@@ -8,11 +8,11 @@ import msgspec
 
 from benchmarks import _world
 from hansard.agents.workspace import Workspace
-from hansard.bus.states.replay import States
-from hansard.bus.states.snapshots import Snapshots
+from hansard.bus.log import Snapshots
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord, Record
 from hansard.domain.ids import AgentStream
+from hansard.state.replay import States
 
 ARGUMENT_BYTES = 300
 

@@ -19,12 +19,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from hansard import settings
+from hansard.broker.lease import peek
 from hansard.bus import codec, subjects
 from hansard.bus.clock import Clock
 from hansard.bus.jetstream import JetStreamLog, open_log
 from hansard.bus.jetstream.streams import log_config
 from hansard.bus.log import Append
-from hansard.bus.server.lease import peek
 from hansard.client import opening
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream

@@ -17,7 +17,7 @@ from statistics import median
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, sized
-from hansard.bus.states.replay import States
+from hansard.state.replay import States
 
 STEPS = 640
 FIRST = 40

@@ -30,7 +30,7 @@ from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._world import World
 from benchmarks.bench_size import stored
-from hansard.bus.server.lease import peek
+from hansard.broker.lease import peek
 
 ARGUMENT_BYTES = 600
 RESULT_BYTES = 100

@@ -23,9 +23,9 @@ from benchmarks._world import WORKSPACE
 from benchmarks.bench_project import APPEND, log_of
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.log import Append
+from hansard.projections.errors import SqlError
 from hansard.projections.publish import snapshots as generations
 from hansard.projections.runner import Projector
-from hansard.projections.sql_sandbox.errors import SqlError
 from hansard.projections.sql_sandbox.limits import Bounds, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.store import Store

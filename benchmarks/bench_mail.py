@@ -21,8 +21,8 @@ from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._runs import appended
 from hansard.bus.log import Append
-from hansard.bus.states.teams import mail_of
 from hansard.domain.team.mail import MailSent
+from hansard.state.replay import mail_of
 
 GROWTH_MAX = 1.5
 

@@ -29,8 +29,8 @@ import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from hansard.bus.codec import record
+from hansard.bus.file_lock import write_whole
 from hansard.bus.log import Append
-from hansard.bus.whole_file import write_whole
 from hansard.domain import agent as agents
 from hansard.domain import board, steps
 from hansard.domain import run as runs

@@ -27,7 +27,7 @@ from hansard.client.common import AsyncCommonRecord
 from hansard.client.credentials import Wanted, make
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncCommonSession
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 
 ROLE = """
 [roles.writer]

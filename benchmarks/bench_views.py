@@ -30,7 +30,7 @@ from hansard.domain.agent import DecisionMade, MessageAdded, SessionBegan
 from hansard.domain.board import ValuePut
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepCompleted, StepRequested

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 import hansard
-from hansard.bus.server.lease import join
+from hansard.broker.lease import join
 from hansard.client.record import Record
 from tests.agents.twins import Lab
 from tests.cli.support import Call, Ran, ran

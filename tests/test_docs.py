@@ -30,7 +30,7 @@ import msgspec
 import pytest
 import structlog
 
-from hansard.bus.server.lease import join
+from hansard.broker.lease import join
 from tests.agents.forked import forked
 from tests.agents.forked import python as forked_python
 from tests.cli.support import ran

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         path_under,
     )
     from hansard.agents.steps.by_label import by_label
+    from hansard.agents.steps.conversions import value_type
     from hansard.agents.steps.ledger import Mode
     from hansard.agents.steps.placeholders import Placeholders
     from hansard.agents.steps.recorder import UnsettledStep
@@ -80,17 +81,15 @@ if TYPE_CHECKING:
         reconcile,
         tool,
     )
-    from hansard.agents.steps.value_types import value_type
+    from hansard.broker.lease import Durability
     from hansard.bus.errors import Conflict, NotFound, Unreachable
-    from hansard.bus.server.lease import Durability
     from hansard.client.connect import connect, connect_async
     from hansard.client.person import ask_person
     from hansard.client.record import AsyncRecord, Record, current_session, sessions
     from hansard.client.session import AsyncSession, Session
-    from hansard.domain.board import KeyKind
+    from hansard.domain.board import KeyKind, Merge
     from hansard.domain.errors import BadValue, Corrupt, HansardError
     from hansard.domain.label import Confidentiality, Label
-    from hansard.domain.merges import Merge
     from hansard.domain.reuse import Reuse, ReuseScope, reuse
     from hansard.domain.run import ForkEffects, RunStatus, Swap
     from hansard.domain.steps import Effects, StepStatus, Verdict
@@ -139,13 +138,13 @@ _HOME = {
         "reconcile",
         "tool",
     ),
-    "hansard.agents.steps.value_types": ("value_type",),
+    "hansard.agents.steps.conversions": ("value_type",),
     "hansard.bus.errors": (
         "Conflict",
         "NotFound",
         "Unreachable",
     ),
-    "hansard.bus.server.lease": ("Durability",),
+    "hansard.broker.lease": ("Durability",),
     "hansard.client.connect": (
         "connect",
         "connect_async",
@@ -161,7 +160,7 @@ _HOME = {
         "AsyncSession",
         "Session",
     ),
-    "hansard.domain.board": ("KeyKind",),
+    "hansard.domain.board": ("KeyKind", "Merge"),
     "hansard.domain.errors": (
         "BadValue",
         "Corrupt",
@@ -171,7 +170,6 @@ _HOME = {
         "Confidentiality",
         "Label",
     ),
-    "hansard.domain.merges": ("Merge",),
     "hansard.domain.reuse": (
         "Reuse",
         "ReuseScope",

@@ -7,9 +7,14 @@ from hansard.agents.actions.experience_bundles import (
 )
 from hansard.client.browser.browser import AsyncBrowser, PageAction
 from hansard.client.browser.elements import ElementAttempt
-from hansard.client.browser.experienced import Experienced, ExperiencedAction, FreeGuide
+from hansard.client.browser.experienced import (
+    Experienced,
+    ExperiencedAction,
+    FreeGuide,
+    Teaching,
+    teach,
+)
 from hansard.client.browser.replay import Replayed, ReplayedAction
-from hansard.client.browser.teaching import Teaching, teach
 from hansard.domain.actions.cache import (
     ActionCache,
     ActionChange,
@@ -23,15 +28,17 @@ from hansard.domain.actions.locators import ElementLocator
 from hansard.domain.experience.bundle import FileFact
 from hansard.domain.experience.checks import (
     ArgumentCheck,
+    CheckedStep,
     CheckFailure,
+    CheckFunction,
     CompleteCheck,
     FlowCheck,
     InvariantCheck,
     PostconditionCheck,
     PreconditionCheck,
+    check_function,
 )
 from hansard.domain.experience.experience import Experience, Lesson
-from hansard.domain.experience.functions import CheckedStep, CheckFunction, check_function
 from hansard.domain.experience.kept import ExperienceStanding
 from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
 from hansard.domain.experience.wording import Wording

@@ -28,7 +28,15 @@ from hansard.agents.errors import (
 )
 from hansard.agents.experiments.plans import NotPlaced
 from hansard.agents.memory.search.extras import ExtraMissing
-from hansard.bus.access import BadCredentials
+from hansard.broker.access import BadCredentials
+from hansard.broker.lease import (
+    BadDataDir,
+    NoServerBinary,
+    NotStarted,
+    OtherDurability,
+    ServerError,
+)
+from hansard.broker.private_copy import NotCopied
 from hansard.bus.clock import MockedClock
 from hansard.bus.errors import (
     AppendUnknown,
@@ -47,14 +55,6 @@ from hansard.bus.errors import (
     Unreachable,
 )
 from hansard.bus.portal import AfterFork, OtherLoop, SyncInLoop
-from hansard.bus.server.lease import (
-    BadDataDir,
-    NoServerBinary,
-    NotStarted,
-    OtherDurability,
-    ServerError,
-)
-from hansard.bus.server.private_copy import NotCopied
 from hansard.client.browser.browser import ActionFailed
 from hansard.client.browser.elements import ElementNotFound, PageGone
 from hansard.client.protocol.errors import (
@@ -65,7 +65,7 @@ from hansard.client.protocol.errors import (
     ServiceGone,
 )
 from hansard.client.sql_answer import AnswerCut, NotInstalled
-from hansard.domain.aggregate import AggregateConflict, UndeclaredEvent
+from hansard.domain.aggregate_types import AggregateConflict, UndeclaredEvent
 from hansard.domain.board import BoardConflict
 from hansard.domain.errors import (
     BadName,
@@ -88,19 +88,17 @@ from hansard.projections.errors import (
     Held,
     Newer,
     NoRoom,
+    NotAllowed,
     Older,
     OtherLog,
     PartialTables,
     ProjectionError,
-    Unusable,
-)
-from hansard.projections.sql_sandbox.errors import (
-    NotAllowed,
     QueryFailed,
     SqlBusy,
     SqlClosed,
     SqlError,
     TooCostly,
+    Unusable,
 )
 from hansard.settings import SettingsError
 

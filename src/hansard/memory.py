@@ -1,8 +1,13 @@
 """Memory: spaces, files, versions, search."""
 
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search.ranked import Embedder, Found, Ranked, SearchOptions
-from hansard.agents.memory.search.static_vectors import StaticVectors
+from hansard.agents.memory.search.ranked import (
+    Embedder,
+    Found,
+    Ranked,
+    SearchOptions,
+    StaticVectors,
+)
 from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import AsyncMemory, Memory, MemoryChange

@@ -1,7 +1,6 @@
 """Prompts: versions, candidates, optimisation, evidence."""
 
-from hansard.agents.prompts.evolve import Evolver
-from hansard.agents.prompts.store import Prompt
+from hansard.agents.prompts.store import Evolver, Prompt
 from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
 from hansard.client.options import PromptAliasOptions, PromptVersionOptions
 from hansard.domain.prompt import PromptText

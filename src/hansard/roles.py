@@ -5,8 +5,7 @@ from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRe
 from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
 from hansard.domain.refusal import AgentRefused, Refusal
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
-from hansard.domain.roles.state import ShownAgent, ShownKey, ShownState
-from hansard.domain.roles.view import ShownEvent
+from hansard.domain.roles.view import ShownAgent, ShownEvent, ShownKey, ShownState
 
 __all__ = [
     "AgentRefused",

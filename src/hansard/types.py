@@ -9,13 +9,11 @@ from hansard.agents.board.write import Resolution, Resolve
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
 from hansard.agents.run_index import RunsWanted
+from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
-from hansard.agents.steps.secrets import SecretProvider
 from hansard.agents.steps.tools import Reconcile, ToolSpec
-from hansard.agents.team.mail import Mail
-from hansard.agents.team.tasks import Task, TaskEntry
+from hansard.agents.team.tasks import Mail, Task, TaskEntry
 from hansard.agents.team.twins import AsyncTeam, Team
-from hansard.bus.states.replay import RunView
 from hansard.client.common import AsyncCommonRecord, CommonRecord
 from hansard.client.connect import Connecting
 from hansard.client.options import (
@@ -26,8 +24,14 @@ from hansard.client.options import (
     SessionOptions,
 )
 from hansard.client.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
-from hansard.client.resumable import AsyncResumable, Resumable
-from hansard.client.session import AsyncCommonSession, CommonSession, SessionTasks, SessionThread
+from hansard.client.session import (
+    AsyncCommonSession,
+    AsyncResumable,
+    CommonSession,
+    Resumable,
+    SessionTasks,
+    SessionThread,
+)
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.agent import (
     AgentState,
@@ -42,7 +46,7 @@ from hansard.domain.agent import (
 )
 from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
 from hansard.domain.board import BoardState
-from hansard.domain.compaction import ContextCompacted
+from hansard.domain.conversation import ContextCompacted
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
 from hansard.domain.run import Chain, RunAgentLeft, RunAssigned, RunForked, RunScored, RunState
 from hansard.domain.snapshot import (
@@ -68,6 +72,7 @@ from hansard.domain.team.task import TaskAdded, TaskState, TaskStatus, TeamState
 from hansard.inspect.audit import Audited, Group, Looked
 from hansard.inspect.savings import Saved, Savings, SavingsAnswer
 from hansard.inspect.what_left import SentOut
+from hansard.state.replay import RunView
 
 __all__ = [
     "AgentState",

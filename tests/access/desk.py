@@ -15,8 +15,8 @@ import pytest
 import hansard
 from hansard import settings as configuration
 from hansard.agents.access.authenticator import AccessDenied, Authenticator
-from hansard.bus.access import Credentials
-from hansard.bus.server.lease import Lease, join
+from hansard.broker.access import Credentials
+from hansard.broker.lease import Lease, join
 from hansard.client.credentials import Wanted, make
 from hansard.domain.errors import HansardError
 from tests.access.support import ROLES, called, let_in

@@ -20,12 +20,12 @@ from nats.aio.client import Client
 
 import hansard
 from hansard import settings as configuration
-from hansard.bus import access
-from hansard.bus.access import Credentials
-from hansard.bus.server.lease import Lease, Login, join
+from hansard.broker import access
+from hansard.broker.access import Credentials
+from hansard.broker.lease import Lease, Login, join
 from hansard.cli import command
 from hansard.client.credentials import Wanted, make
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 
 ROLES = """
 [roles.writer]

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.bus import access, subjects
-from hansard.bus.access import permissions
+from hansard.broker import access
+from hansard.broker.access import permissions
+from hansard.bus import subjects
 from hansard.domain.errors import BadName
 from tests.access.support import PLANTED, Lab, credentials, eventually
 

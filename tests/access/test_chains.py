@@ -11,7 +11,7 @@ from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import principals, roles
 from hansard.agents.access.authenticator import AccessDenied, Authenticator
 from hansard.agents.workspace import Workspace
-from hansard.bus import access
+from hansard.broker import access
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
 from hansard.domain import principal

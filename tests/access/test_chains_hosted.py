@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.broker.lease import join
 from hansard.bus.portal import portal
-from hansard.bus.server.lease import join
 from hansard.client.protocol import wire
 from hansard.client.restricted.link import SessionLink, value_of
 from hansard.domain.events import Actor

@@ -13,8 +13,8 @@ import pytest
 import hansard
 from hansard import settings as configuration
 from hansard.agents.access import authenticator as tokens
-from hansard.bus import access
-from hansard.bus.access import BadCredentials, Credentials
+from hansard.broker import access
+from hansard.broker.access import BadCredentials, Credentials
 from hansard.bus.errors import NotFound
 from hansard.client.credentials import seconds, telling
 from hansard.domain.errors import BadValue

@@ -14,12 +14,12 @@ import pytest
 import hansard
 from hansard import settings as configuration
 from hansard.agents.access.authenticator import Authenticator
-from hansard.bus import access
+from hansard.broker import access
+from hansard.broker.lease import find_binary
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.server.lease import find_binary
 from hansard.client.credentials import Wanted, make
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from tests.access.support import ROLES, Lab, called, eventually, let_in
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats.conf"

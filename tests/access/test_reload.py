@@ -12,8 +12,12 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus import access, subjects
-from hansard.bus.access import AccessNotTold, BrokerUser, Credentials, tell_server
+from hansard.broker import access
+from hansard.broker import logins as server_logins
+from hansard.broker.access import AccessNotTold, BrokerUser, Credentials, tell_server
+from hansard.broker.files import ServerFiles, locked
+from hansard.broker.lease import Lease, join
+from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record as record_event
 from hansard.bus.errors import BrokerError
@@ -21,9 +25,6 @@ from hansard.bus.jetstream import calls
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.log import Append
-from hansard.bus.server import logins as server_logins
-from hansard.bus.server.files import ServerFiles, locked
-from hansard.bus.server.lease import Lease, join
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStarted

@@ -19,8 +19,8 @@ import msgspec
 from playwright.async_api import async_playwright
 
 import hansard
+from hansard.bus.file_lock import whole
 from hansard.bus.jetstream.log import JetStreamLog
-from hansard.bus.whole_file import whole
 from hansard.client.browser import browser as browsers
 from hansard.client.browser import replay
 from hansard.domain.actions.kept import KIND

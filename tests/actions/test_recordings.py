@@ -9,7 +9,7 @@ import pytest
 from hansard import testing
 from hansard.agents.importers.chat import Given
 from hansard.agents.importers.reader import Importer
-from hansard.agents.importers.report import Bad
+from hansard.agents.importers.sources import Bad
 from tests.importers.test_devtools import whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

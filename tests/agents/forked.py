@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus.server import lease
+from hansard.broker import lease
 from hansard.projections.sql_sandbox import pool
 from tests.faults import _warm
 

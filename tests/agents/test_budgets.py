@@ -9,7 +9,7 @@ import hansard
 from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget
 from hansard.bus.log import Stored
-from hansard.bus.states.replay import States
+from hansard.state.replay import States
 from tests.agents.twins import Lab, twins
 
 TOKENS = hansard.budget("t", 10, unit="tokens", reserve=6)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.domain.compaction import ContextCompacted
+from hansard.domain.conversation import ContextCompacted
 from tests.agents.twins import Lab, TwinRecord, TwinSession, twins
 from tests.cli.support import environment
 from tests.faults._warm import run

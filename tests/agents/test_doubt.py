@@ -171,9 +171,10 @@ async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
         with pytest.raises(TimeoutError):
             await start(record)
         await record.settle("r", "1", "happened", result="20")
-        for _ in range(2):
-            with pytest.raises(ResultMismatch) as mismatch:
-                await start(record)
+        with pytest.raises(ResultMismatch):
+            await start(record)
+        with pytest.raises(ResultMismatch) as mismatch:
+            await start(record)
         assert mismatch.value.fact == "Expected `int`, got `str`"
         assert "hansard" in mismatch.value.remedy
         assert "run settle r ada#1 --happened RESULT" in mismatch.value.remedy

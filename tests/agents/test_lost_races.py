@@ -11,11 +11,11 @@ import pytest
 
 import hansard
 from hansard.agents import opening, runs
-from hansard.agents.access import principals, queries, views
+from hansard.agents.access import principals, views
 from hansard.agents.access.authenticator import AccessDenied
 from hansard.agents.access.carried import Carried
 from hansard.agents.access.denials import Denials
-from hansard.agents.experiments import prices, scoring
+from hansard.agents.experiments import scoring
 from hansard.agents.opening import Options
 from hansard.agents.policy import approvals, labels
 from hansard.agents.policy import permits as refusals
@@ -28,7 +28,6 @@ from hansard.agents.transact import TRIES_MAX
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
-from hansard.bus.states.teams import tasks_of
 from hansard.domain import access, budget, ids, principal, query
 from hansard.domain.approval import ApprovalRequested
 from hansard.domain.events import Actor
@@ -36,6 +35,7 @@ from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, Work
 from hansard.domain.label import parse
 from hansard.domain.principal import PrincipalShown
 from hansard.domain.run import RunStarted
+from hansard.state.replay import tasks_of
 from tests.agents.rivals import RivalLog
 
 WAIT_S = 60.0
@@ -306,9 +306,7 @@ async def test_answers_and_views_at_once_are_all_on_record(race: Race):
         pass
 
     async def answered(workspace: Workspace) -> None:
-        await queries.answered(
-            workspace, "clerk", "select 1", head=1, position=1, rows=1, cut=False
-        )
+        await views.answered(workspace, "clerk", "select 1", head=1, position=1, rows=1, cut=False)
 
     async def served(workspace: Workspace) -> None:
         await views.serve(workspace, "clerk", "r")
@@ -321,10 +319,10 @@ async def test_answers_and_views_at_once_are_all_on_record(race: Race):
 
 async def test_what_another_stated_meanwhile_is_not_stated_again(race: Race):
     """A price, a principal."""
-    terms = prices.Terms(since=_clock.now())
+    terms = scoring.Terms(since=_clock.now())
 
     async def price(workspace: Workspace) -> bool:
-        return await prices.state(workspace, "m", {"input_tokens": 1.0}, terms, by="eve")
+        return await scoring.state(workspace, "m", {"input_tokens": 1.0}, terms, by="eve")
 
     async def register(workspace: Workspace) -> bool:
         return await principals.register(workspace, "ada")

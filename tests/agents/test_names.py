@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import Lab, twins
 

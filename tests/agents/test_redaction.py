@@ -41,8 +41,10 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
             return f"not with {SECRET}" if asked.tool == "blocked" else None
 
         with pytest.raises(TimeoutError):
-            options = {"labels": {"key": SECRET}, "program": f"by {SECRET}"}
-            async with record.run("use", run="r", gate=[refuse], **options) as session:
+            labels = {"key": SECRET}
+            async with record.run(
+                "use", run="r", gate=[refuse], labels=labels, program=f"by {SECRET}"
+            ) as session:
 
                 @session.tool(effects="pure")
                 async def echo(*values, **named):

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
+from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.codec import record as recorded
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.server.lease import peek
 from hansard.client.record import Record
 from hansard.domain import reuse
 from hansard.domain.errors import BadName, BadValue
@@ -25,7 +25,7 @@ from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.integrity.authorship import misfit
 from hansard.domain.reuse import AnswerOffered, AnswersInvalidated
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from tests.agents.twins import Lab, twins
 from tests.cli.support import Call
 

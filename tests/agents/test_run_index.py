@@ -16,12 +16,12 @@ from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record as recorded
 from hansard.bus.log import Append, Stored
-from hansard.bus.states.replay import fold_life
 from hansard.domain import run as lives
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunState, RunStatus
 from hansard.domain.steps import Failure
+from hansard.state.replay import fold_life
 from tests.agents.twins import Lab, twins
 from tests.requests import counted
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hansard.agents.steps import payloads
-from hansard.bus.blobs import BLOB_BYTES_MIN
+from hansard.bus.log import BLOB_BYTES_MIN
 from hansard.domain.ids import AgentStream
 from tests.agents.twins import Lab, twins
 

@@ -10,11 +10,11 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import record
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append, Stored
-from hansard.bus.recorder.log import RecorderLog
 from hansard.client.protocol import faults
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.run import RunCompleted
+from hansard.state.recorder.log import RecorderLog
 from tests.agents.rivals import RivalLog
 
 STREAM = WorkspaceStream("kind", "one")

@@ -6,7 +6,7 @@ from typing import Any
 
 import hansard
 from hansard.client.record import Record
-from hansard.domain.aggregate import stream_of
+from hansard.domain.aggregate_types import stream_of
 from hansard.domain.ids import WorkspaceStream
 from tests.aggregates.book import Account, Order
 from tests.exchange.support import bring_in, exported, lines_of, log_of

@@ -10,7 +10,7 @@ import pytest
 from hansard.bus import subjects
 from hansard.bus.codec import encode
 from hansard.client.record import Record
-from hansard.domain.aggregate import AggregateChanged
+from hansard.domain.aggregate_types import AggregateChanged
 from hansard.domain.events import Actor, Tx
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.values import dump

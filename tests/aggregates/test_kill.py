@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hansard.bus.portal import portal
-from hansard.domain.aggregate import KIND, AggregateChanged
+from hansard.domain.aggregate_types import KIND, AggregateChanged
 from hansard.domain.ids import AgentStream
 from tests.faults.support import Stage
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 import hansard
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from tests.agents.twins import Lab, twins
 from tests.aggregates.book import Account
 from tests.aggregates.test_session import commits_of

@@ -13,14 +13,14 @@ from eventsourcing.tests import application
 from eventsourcing.tests import persistence as theirs
 from eventsourcing.utils import Environment
 
-from hansard.bus.recorder.native import (
+from hansard.broker.lease import join
+from hansard.integrations.eventsourcing import Factory
+from hansard.state.recorder.native import (
     NativeAggregateRecorder,
     NativeApplicationRecorder,
     NativeProcessRecorder,
     NativeTrackingRecorder,
 )
-from hansard.bus.server.lease import join
-from hansard.integrations.eventsourcing import Factory
 
 pytestmark = pytest.mark.later
 

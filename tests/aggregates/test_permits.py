@@ -8,7 +8,7 @@ import pytest
 import hansard
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles import authorize
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.judge import facts, judge
 from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import Lab, twins

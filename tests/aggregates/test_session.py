@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard.bus.log import Stored
-from hansard.domain.aggregate import AggregateChanged
+from hansard.domain.aggregate_types import AggregateChanged
 from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab, TwinRecord, twins
 from tests.aggregates.book import Account, Order

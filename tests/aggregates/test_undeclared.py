@@ -20,16 +20,16 @@ from eventsourcing.persistence import (
 from eventsourcing.tests.application import BankAccounts
 
 import hansard
+from hansard.broker.lease import peek
 from hansard.bus.portal import portal
-from hansard.bus.recorder.native import (
+from hansard.domain import aggregate_types
+from hansard.domain.errors import BadValue
+from hansard.state.recorder.native import (
     NativeApplicationRecorder,
     NativeMapper,
     OutcomeUnknown,
     Place,
 )
-from hansard.bus.server.lease import peek
-from hansard.domain import aggregate_types
-from hansard.domain.errors import BadValue
 from tests.aggregates.book import Account
 from tests.bus.brokers import CLOCK, running
 

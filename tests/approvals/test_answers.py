@@ -14,7 +14,7 @@ from hansard.agents.policy.approvals import stream_of
 from hansard.bus import waiting
 from hansard.domain import access
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from tests.agents.twins import Lab, TwinSession, twins
 from tests.approvals.support import ASK, sender
 

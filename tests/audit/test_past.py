@@ -8,7 +8,7 @@ import pytest
 import hansard
 from hansard.bus.errors import NotFound
 from hansard.bus.os_user import OS_USER
-from hansard.bus.states.replay import RunView
+from hansard.state.replay import RunView
 from tests.audit.support import Audited
 from tests.conftest import THOROUGH
 

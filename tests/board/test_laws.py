@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import board, merges
+from hansard.domain import board
 from hansard.domain.board import (
     INLINE_BYTES_MAX,
     ITEMS_MAX,
@@ -115,7 +115,7 @@ def test_union_is_a_join(one, two, three):
     """Union is commutative and associative, and a value joined twice counts once."""
 
     def union(a, b):
-        return merges.join("union", a, b)
+        return board.joined("union", a, b)
 
     def same(a, b):
         return canonical(a) == canonical(b)
@@ -271,7 +271,7 @@ def test_a_kind_is_not_written_as_another():
         ItemAppended(item=_ONE, role=ROLE),
         AmountAdded(amount=1, role=ROLE),
         ItemIncluded(item=_ONE, role=ROLE),
-        *(_merged(name, [1 if name != "union" else {}])[0] for name in merges.NAMES),
+        *(_merged(name, [1 if name != "union" else {}])[0] for name in board.NAMES),
     ]
     for one, other in itertools.permutations(firsts, 2):
         with pytest.raises(Refused, match="remove it first, or use another key"):

@@ -11,12 +11,12 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append
-from hansard.bus.recorder.log import RecorderLog
-from hansard.bus.states.boards import Boards
-from hansard.bus.states.replay import States
 from hansard.domain.board import AmountAdded, By, fold
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream
+from hansard.state.boards import Boards
+from hansard.state.recorder.log import RecorderLog
+from hansard.state.replay import States
 
 pytestmark = pytest.mark.slow
 

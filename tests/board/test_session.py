@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.validation import quarantine
+from hansard.bus.validation import reads
 from hansard.domain.board import BoardConflict, ValuePut
 from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab, twins
@@ -383,8 +383,8 @@ async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):
         await board_of(session).put("k", 2)
         assert await board_of(session).get("k") == 2
         first, second = await record.io(workspace.log.read(KeyStream("r", "k")))
-        assert "budget.reserved.v1" in quarantine.reason(first.commit)
-        assert quarantine.reason(second.commit) == ""
+        assert "budget.reserved.v1" in reads.reason(first.commit)
+        assert reads.reason(second.commit) == ""
 
 
 def test_put_events_carry_what_they_went_by():

@@ -12,11 +12,11 @@ import msgspec
 from playwright.async_api import BrowserContext, Page
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.states.replay import RunView
-from hansard.bus.whole_file import write_whole
+from hansard.bus.file_lock import write_whole
 from hansard.cli.run.html import default_path
 from hansard.domain.agent import AgentState
 from hansard.inspect import page as page_data
+from hansard.state.replay import RunView
 from hansard.web.pages import run_page
 
 WORKSPACE = "lab"

@@ -12,13 +12,12 @@ import pytest
 import hansard
 from hansard.agents.team.tasks import told_tasks
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.states.replay import RunView, fold_boards
-from hansard.bus.states.teams import fold_team
 from hansard.domain.board import BoardState
 from hansard.domain.team.task import TeamState
 from hansard.inspect import page as page_data
 from hansard.inspect import state as states
 from hansard.inspect.page_shared import WAITS_SHOWN, Lapses
+from hansard.state.replay import RunView, fold_boards, fold_team
 from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team
 from tests.browser.support import Open, Pages, Tabs, ends

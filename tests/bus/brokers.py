@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from hansard.broker.lease import find_binary
 from hansard.bus.clock import Clock
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import Append, Expected, VersionFree
-from hansard.bus.server.lease import find_binary
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import StreamId
 

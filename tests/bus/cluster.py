@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hansard.broker.lease import find_binary
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.server.lease import find_binary
 
 SERVERS = 3
 START_S = 60.0

@@ -16,14 +16,14 @@ from hansard.bus.clock import Clock
 from hansard.bus.errors import Fenced
 from hansard.bus.log import EventLog
 from hansard.bus.portal import portal
-from hansard.bus.states import _chunks, chunk_maker
-from hansard.bus.states.replay import States, fold_agent
 from hansard.bus.writer import Identity, StreamWriter
 from hansard.client.record import AsyncRecord
 from hansard.domain.agent import CheckpointSaved
 from hansard.domain.events import Actor, Event
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import NULL, Effects, StepCompleted, StepRequested, StepSettled, Verdict
+from hansard.state import histories
+from hansard.state.replay import States, fold_agent
 from tests.agents.twins import Lab, twins
 from tests.faults._inside import Point
 from tests.faults.programs.chunks import CALLS
@@ -37,7 +37,7 @@ class Made:
 
     def __init__(self, log: EventLog, stream: AgentStream) -> None:
         self.chunks: dict[int, bytes] = {}
-        self._prefix = subjects.snapshot_prefix(log.workspace, stream, _chunks.LAYOUT)
+        self._prefix = subjects.snapshot_prefix(log.workspace, stream, histories.LAYOUT)
 
     async def put(self, subject: str, data: bytes) -> bool:
         """Keep one."""
@@ -151,7 +151,7 @@ class Writing:
         return self._writer.version
 
 
-async def idle(record: AsyncRecord) -> chunk_maker.ChunkMaker:
+async def idle(record: AsyncRecord) -> histories.ChunkMaker:
     """The maker of chunks, when it has nothing to make."""
     maker = record.workspace.states._maker
     assert maker is not None
@@ -230,7 +230,7 @@ async def test_more_of_a_step_that_had_ended_is_met_by_reading_it(opened):
 
 async def test_what_is_too_much_to_hold_is_read_from_the_log(opened, monkeypatch):
     """Where commits come faster than chunks are made, none is wrong."""
-    monkeypatch.setattr(chunk_maker, "HELD_MAX", 10)
+    monkeypatch.setattr(histories, "HELD_MAX", 10)
     writer = Writing(opened, 2)
     await writer.facts(200)
     await check(opened, {1, 2, 3})
@@ -239,7 +239,7 @@ async def test_what_is_too_much_to_hold_is_read_from_the_log(opened, monkeypatch
 async def test_a_chunk_waits_until_a_power_cut_leaves_its_commits(opened, monkeypatch):
     """Under `relaxed` that is later than the acknowledgement, of an unknown server never known."""
     monkeypatch.setattr(type(opened.workspace.log), "durability", "relaxed")
-    monkeypatch.setitem(chunk_maker.SYNCED_S, "relaxed", 3_600.0)
+    monkeypatch.setitem(histories.SYNCED_S, "relaxed", 3_600.0)
     writer = Writing(opened, 2)
     await writer.facts(100)
     assert (await idle(opened))._sending

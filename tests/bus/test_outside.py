@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 import hansard
-from hansard.bus.server.lease import find_binary
+from hansard.broker.lease import find_binary
 
 START_S = 60.0
 SEED = b"SUAM2DO3RN6LIHJFVEUTDAKGHFNSWEVMCGBYSYDL6JPNOVDKTL7YTXSJPI"

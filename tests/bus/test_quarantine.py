@@ -13,7 +13,7 @@ from hansard.bus.codec import encode
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
-from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.team.mail import KEY as MAIL
 from hansard.domain.team.task import KEY as TASKS

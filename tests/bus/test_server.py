@@ -25,13 +25,11 @@ import msgspec
 import pytest
 
 import hansard.bus
-from hansard.bus import marks
-from hansard.bus.errors import BusError
-from hansard.bus.marks import Kept, Mark
-from hansard.bus.server import _marker, _supervisor
-from hansard.bus.server import process as server_process
-from hansard.bus.server.files import ServerFiles, locked
-from hansard.bus.server.lease import (
+from hansard.broker import marker
+from hansard.broker import process as server_process
+from hansard.broker import supervisor as _supervisor
+from hansard.broker.files import ServerFiles, locked
+from hansard.broker.lease import (
     BadDataDir,
     Durability,
     Lease,
@@ -44,6 +42,9 @@ from hansard.bus.server.lease import (
     join,
     peek,
 )
+from hansard.bus import marks
+from hansard.bus.errors import BusError
+from hansard.bus.marks import Kept, Mark
 
 GONE_S = 2.0
 """The promise: no server so long after its last user."""
@@ -62,7 +63,7 @@ USER = """
 import sys
 from pathlib import Path
 import msgspec
-from hansard.bus.server.lease import join
+from hansard.broker.lease import join
 lease = join(Path(sys.argv[1]))
 print(msgspec.json.encode(lease.info).decode(), flush=True)
 sys.stdin.read()
@@ -103,7 +104,9 @@ def alive(pid: int) -> bool:
 
 def processes_of(data_dir: Path) -> list[int]:
     """The nats-servers and supervisors of a data directory, and what the latter have keep marks."""
-    mine = re.compile(rb"(nats-server -c|_supervisor) .*" + re.escape(os.fsencode(data_dir)))
+    mine = re.compile(
+        rb"(nats-server -c|hansard.broker.supervisor) .*" + re.escape(os.fsencode(data_dir))
+    )
     return [pid for pid, command in commands().items() if mine.search(command)]
 
 
@@ -277,7 +280,7 @@ def test_what_an_end_waits_for_is_less_than_what_is_promised():
     waits_s = (
         _supervisor.GRACE_S,
         _supervisor.GRACE_POLL_S,
-        _marker.LEAVE_S,
+        marker.LEAVE_S,
         server_process.TERM_S,
     )
     assert sum(waits_s) <= GONE_S
@@ -350,7 +353,7 @@ def test_the_server_does_not_stop_while_somebody_joins(data_dir):
 
 def supervisor(data_dir: Path) -> list[str | Path]:
     """The command that `join` runs."""
-    command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.bus.server._supervisor"]
+    command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.broker.supervisor"]
     command += [data_dir, "strict", find_binary()]
     return command
 
@@ -674,9 +677,9 @@ def test_a_server_on_which_nothing_is_written_is_asked_nothing(lease, data_dir):
         make("hansard_log-busy")
         assert eventually(lambda: kept("idle").mark.position == 1, BACK_WITHIN_S)
         assert eventually(lambda: kept("busy").mark.position == 1, BACK_WITHIN_S)
-        time.sleep(2 * _marker.TICK_S)
+        time.sleep(2 * marker.TICK_S)
         before = asked()
-        time.sleep(2 * _marker.LOOK_S)
+        time.sleep(2 * marker.LOOK_S)
         assert asked() == before + 1
         assert wire.request("hansard_log-busy.1", {})["seq"] == 2
         assert eventually(lambda: kept("busy").mark.position == 2, BACK_WITHIN_S)
@@ -877,7 +880,7 @@ def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     (libraries / "msgspec").symlink_to(Path(msgspec.__file__).parent)
-    script = "import sys; from pathlib import Path; from hansard.bus.server.lease import *\n"
+    script = "import sys; from pathlib import Path; from hansard.broker.lease import *\n"
     script += f"try: join(Path({str(tmp_path / 'data')!r}))\n"
     script += "except NoServerBinary as error: print(error)\n"
     told = subprocess.run(
@@ -919,7 +922,7 @@ def test_many_open_files_do_not_matter(data_dir):
 
 def test_the_supervisor_imports_little():
     """It runs as long as the server does, and a cold join waits for its imports."""
-    command = [sys.executable, "-X", "importtime", "-m", "hansard.bus.server._supervisor"]
+    command = [sys.executable, "-X", "importtime", "-m", "hansard.broker.supervisor"]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
     told = subprocess.run(command, env=environment, capture_output=True, check=False, text=True)
     lines = told.stderr.splitlines()

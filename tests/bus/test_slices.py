@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from hansard.bus import slices
-from hansard.bus.slices import IDLE_S, REST_S, YIELDED_MAX, Slices
+from hansard.bus import clock
+from hansard.bus.clock import IDLE_S, REST_S, YIELDED_MAX, Slices
 
 TURNS = 3 * YIELDED_MAX
 BUSY_S = 3 * IDLE_S
@@ -42,7 +42,7 @@ async def slices_meanwhile() -> int:
 
 async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytest.MonkeyPatch):
     """Among others' work one slice comes every `YIELDED_MAX` turns, so both sides progress."""
-    monkeypatch.setattr(slices, "YIELDED_S", math.inf)
+    monkeypatch.setattr(clock, "YIELDED_S", math.inf)
     meanwhile = await slices_meanwhile()
     assert TURNS // YIELDED_MAX - 1 <= meanwhile <= TURNS // YIELDED_MAX + 1
 
@@ -51,7 +51,7 @@ async def test_the_next_slice_comes_after_a_turn_that_nobody_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A turn of the loop that counts as idle is followed by the next slice."""
-    monkeypatch.setattr(slices, "IDLE_S", math.inf)
+    monkeypatch.setattr(clock, "IDLE_S", math.inf)
     turns: list[int] = []
     going_on = asyncio.ensure_future(other(turns, []))
     paused = 0
@@ -66,13 +66,13 @@ async def test_the_next_slice_comes_when_others_had_their_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever others want of the loop, long work has its part: here a slice after each turn."""
-    monkeypatch.setattr(slices, "YIELDED_S", BUSY_S / 2)
+    monkeypatch.setattr(clock, "YIELDED_S", BUSY_S / 2)
     assert TURNS - 2 <= await slices_meanwhile() <= TURNS + 1
 
 
 async def test_work_that_rests_leaves_the_loop_alone():
     """After each slice it waits for a timer, where other work goes on at once."""
-    token = slices.rests.set(True)
+    token = clock.rests.set(True)
     try:
         began = time.perf_counter()
         async with Slices() as work:
@@ -80,4 +80,4 @@ async def test_work_that_rests_leaves_the_loop_alone():
                 await work.pause()
         assert time.perf_counter() - began >= TURNS * REST_S / 2
     finally:
-        slices.rests.reset(token)
+        clock.rests.reset(token)

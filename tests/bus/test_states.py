@@ -11,13 +11,13 @@ import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
-from hansard.bus.states import _chunks
-from hansard.bus.states.replay import States, fold_agent
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import AgentStream, StreamId
+from hansard.state import histories
+from hansard.state.replay import States, fold_agent
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +120,7 @@ async def test_an_agent_at_every_version_is_a_fold_of_its_first_events(world, ch
     for run in world.runs:
         stream = AgentStream(run, "r", "a")
         expected = folds(await world.states(chunks=False).commits(stream))
-        assert len(expected) > 2 * _chunks.CHUNK_VERSIONS
+        assert len(expected) > 2 * histories.CHUNK_VERSIONS
         for _ in range(2):
             states = world.states(chunks=chunks)
             versions = list(range(len(expected)))
@@ -185,7 +185,7 @@ async def test_chunks_thrown_away_cost_nothing_but_time(world):
 
 def stream_prefix(world: World, stream: AgentStream) -> str:
     """What a stream's chunks are stored under."""
-    return subjects.snapshot_prefix(world.log.workspace, stream, _chunks.LAYOUT)
+    return subjects.snapshot_prefix(world.log.workspace, stream, histories.LAYOUT)
 
 
 @pytest.mark.thorough(quick="test_an_agent_at_every_version_is_a_fold_of_its_first_events")

@@ -11,13 +11,13 @@ from hansard.bus.codec import revive_all
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import Conflict, Fenced
 from hansard.bus.log import Append, Stored
-from hansard.bus.recorder.log import RecorderLog
 from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter
 from hansard.domain.board import KeyRemoved
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream, RunStream
 from hansard.domain.run import RunCancelled
+from hansard.state.recorder.log import RecorderLog
 
 STREAM = RunStream("r")
 

@@ -13,11 +13,9 @@ from hansard.agents.run_index import RunFilter
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
 from hansard.client.opening import open_workspace
-from hansard.inspect.approvals import list_approvals
 from hansard.inspect.board import keys
-from hansard.inspect.principals import list_logins
-from hansard.inspect.replay import replay
-from hansard.inspect.roles import read_roles
+from hansard.inspect.rederive import replay
+from hansard.inspect.roles import list_approvals, list_logins, read_roles
 from hansard.inspect.run import show
 from hansard.inspect.run_diff import run_diff
 from hansard.inspect.runs import list_runs

@@ -14,8 +14,7 @@ import hansard
 from hansard.bus import subjects
 from hansard.bus.codec import encode
 from hansard.domain.agent import CheckpointSaved, SessionBegan
-from hansard.domain.compaction import ContextCompacted
-from hansard.domain.conversation import RunJoined
+from hansard.domain.conversation import ContextCompacted, RunJoined
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.run import AgentJoined, RunForked, RunStarted

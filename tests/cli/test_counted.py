@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 
 COMMANDS = sorted(
     path

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus.whole_file import whole
+from hansard.bus.file_lock import whole
 from tests.cli.support import Call, Runs
 
 

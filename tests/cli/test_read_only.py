@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.bus.server import private_copy
-from hansard.bus.server.lease import peek
+from hansard.broker import private_copy
+from hansard.broker.lease import peek
 from tests.cli.support import WORKSPACE, Ran, Runs, environment, make_runs
 
 PROGRAM = Path(__file__).parent / "_commands.py"

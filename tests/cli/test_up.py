@@ -17,8 +17,8 @@ from uuid import uuid4
 import pytest
 
 import hansard
+from hansard.broker.lease import peek
 from hansard.bus.portal import portal
-from hansard.bus.server.lease import peek
 from hansard.cli.exit_codes import PIPE_CLOSED
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, WriteLock

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hansard.inspect.comparison_words import decides, decisive
+from hansard.inspect.comparison_parts import decides, decisive
 
 ROW = {
     "verdict": "cannot tell",

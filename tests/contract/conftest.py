@@ -5,10 +5,10 @@ from itertools import count
 
 import pytest
 
+from hansard.broker.lease import Durability, Lease, join
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import EventLog
-from hansard.bus.recorder.log import RecorderLog
-from hansard.bus.server.lease import Durability, Lease, join
+from hansard.state.recorder.log import RecorderLog
 
 Opener = Callable[[], Awaitable[EventLog]]
 

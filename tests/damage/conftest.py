@@ -11,9 +11,9 @@ import pytest
 import structlog
 
 import hansard
+from hansard.broker import lease as server
+from hansard.broker.files import ServerFiles
 from hansard.bus import marks
-from hansard.bus.server import lease as server
-from hansard.bus.server.files import ServerFiles
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Commit
 from hansard.domain.ids import AgentStream, RunStream, StreamId

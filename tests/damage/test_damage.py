@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import hansard
+from hansard.broker.lease import join
 from hansard.bus import marks
-from hansard.bus.server.lease import join
 from hansard.domain.errors import Corrupt
 from tests.cli.planting import plant
 from tests.cli.support import Call, Ran

@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 import hansard
+from hansard.broker.lease import peek
 from hansard.bus import marks
-from hansard.bus.server.lease import peek
 from tests.cli.support import Call, Ran, environment, ran
 from tests.conftest import THOROUGH
 from tests.damage.conftest import marked, stopped

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.server.lease import peek
+from hansard.broker.lease import peek
 from hansard.domain.events import Actor
 from hansard.inspect import watch
 from tests.cli.planting import plant, publish_raw

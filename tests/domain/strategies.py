@@ -14,7 +14,7 @@ from hansard.domain import (
     approval,
     board,
     budget,
-    compaction,
+    conversation,
     experiment,
     imported,
     label_events,
@@ -29,8 +29,8 @@ from hansard.domain.errors import Refused
 from hansard.domain.events import Event
 from hansard.domain.memory import events as memory_events
 from hansard.domain.memory import space
+from hansard.domain.roles import check
 from hansard.domain.roles import model as role_events
-from hansard.domain.roles import role
 from hansard.domain.steps import Effects, Failure, Verdict
 from hansard.domain.team import task, task_rules
 from hansard.domain.values import SAFE_INT, Secret
@@ -133,7 +133,7 @@ FACTS: list[agent.Fact] = [
     agent.MessageAdded(role="assistant", content=_RAWS[0], fingerprint="m1"),
     agent.ResourceAccessed(uri="file:x", operation="read", fingerprint="r0"),
     agent.DecisionMade(question="?", selected="a", fingerprint="d0"),
-    compaction.ContextCompacted(
+    conversation.ContextCompacted(
         role="system",
         summary=_RAWS[1],
         fingerprint="c0",
@@ -462,7 +462,7 @@ experiment_histories = st.lists(experiment_commands, max_size=6).map(
     lambda commands: happened(commands, experiment.initial(), experiment.fold, experiment.decide)
 )
 role_histories = st.lists(role_commands, max_size=8).map(
-    lambda commands: happened(commands, role.initial(), role.fold, role.decide)
+    lambda commands: happened(commands, check.initial(), check.fold, check.decide)
 )
 approval_histories = approval_commands.map(
     lambda commands: happened(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hansard.domain import agent
-from hansard.domain.brief import ITEMS_MAX, TEXT_MAX, Brief, first
+from hansard.domain.choices import ITEMS_MAX, TEXT_MAX, Brief, first
 
 
 class Told(Brief):

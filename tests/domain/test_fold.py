@@ -27,7 +27,7 @@ from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.experience import kept as experience
 from hansard.domain.memory import space
-from hansard.domain.roles import role
+from hansard.domain.roles import check
 from hansard.domain.team import task
 from tests.domain import kept_strategies, strategies
 from tests.reach import not_reached
@@ -47,7 +47,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "prompt": (prompt.initial, prompt.fold, strategies.prompt_histories),
     "price": (price.initial, price.fold, strategies.price_histories),
     "principal": (principal.initial, principal.fold, strategies.principal_histories),
-    "role": (role.initial, role.fold, strategies.role_histories),
+    "role": (check.initial, check.fold, strategies.role_histories),
     "stale": (reuse.initial, reuse.fold, kept_strategies.stale_histories),
     "task": (task.initial, task.fold, strategies.task_histories),
 }
@@ -85,7 +85,7 @@ def test_folding_leaves_the_given_state_as_it_is(history, data):
     "fold_of",
     [
         *(access, actions, agent, approval, board, experience, experiment, price, principal),
-        *(prompt, reuse, role, run, space),
+        *(prompt, reuse, check, run, space),
     ],
 )
 def test_an_event_of_another_aggregate_is_refused(fold_of):

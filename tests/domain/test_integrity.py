@@ -9,8 +9,8 @@ from hansard.bus.validation._recheck import Recheck
 from hansard.domain import run as runs
 from hansard.domain.events import Commit, Event
 from hansard.domain.ids import AgentStream, RunStream
-from hansard.domain.integrity.fold import Fold
-from hansard.domain.integrity.membership import Members
+from hansard.domain.integrity.authorship import Fold
+from hansard.domain.integrity.content import Members
 from hansard.domain.run import AgentJoined, RunForked, RunScored, RunStarted
 from tests.team.forging import began, forged, misplaced
 

@@ -11,13 +11,25 @@ from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.label import parse
-from hansard.domain.roles import file as role_file
-from hansard.domain.roles import role
+from hansard.domain.roles import check
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import Trust, may_be_trusted, may_call, may_state, may_write
 from hansard.domain.roles.fields import reached
 from hansard.domain.roles.judge import Facts, explain, facts, judge, unmet_conditions
-from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule, RoleWithdrawn
-from hansard.domain.roles.patterns import DOT, NONE, SLASH, kind_matches, matches, read
+from hansard.domain.roles.model import (
+    DOT,
+    NONE,
+    SLASH,
+    Mask,
+    Masking,
+    May,
+    RoleDefined,
+    RoleRule,
+    RoleWithdrawn,
+    kind_matches,
+    matches,
+    read,
+)
 from hansard.testing import Decider, decider
 from tests.domain import strategies
 
@@ -33,7 +45,7 @@ def of(tag: str, **fields) -> Facts:
 
 def a_role() -> Decider:
     """A role's decider."""
-    return decider(role.initial, role.fold, role.decide)
+    return decider(check.initial, check.fold, check.decide)
 
 
 # ---------------------------------------------------------------- its history
@@ -59,15 +71,15 @@ def test_a_role_is_withdrawn_once_and_may_come_back():
 @given(st.lists(strategies.role_commands, max_size=6), strategies.role_commands)
 def test_a_role_s_command_yields_its_events_once(before, command):
     """Whatever went before, stating a thing twice states it once."""
-    events = strategies.happened(before, role.initial(), role.fold, role.decide)
-    state = role.fold(role.initial(), events)
+    events = strategies.happened(before, check.initial(), check.fold, check.decide)
+    state = check.fold(check.initial(), events)
     try:
-        first = role.decide(state, command)
+        first = check.decide(state, command)
     except Refused:
         assert isinstance(command, RoleWithdrawn)
         assert not state.version
         return
-    assert not role.decide(role.fold(state, first), command)
+    assert not check.decide(check.fold(state, first), command)
 
 
 # ---------------------------------------------------------------- patterns
@@ -190,7 +202,7 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
 def test_a_broken_rule_is_refused_when_applied(broken, said):
     """With the rule's name, what is wrong and what to do; it never comes to be used."""
     with pytest.raises((BadValue, BadName), match=said):
-        role.decide(role.initial(), broken)
+        check.decide(check.initial(), broken)
 
 
 # ---------------------------------------------------------------- who sees what

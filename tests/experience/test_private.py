@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.client.browser.held_secrets import HeldSecrets
+from hansard.client.browser.browser import HeldSecrets
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from hansard.bus.server.lease import find_binary
+from hansard.broker.lease import find_binary
 
 READY_S = 60.0
 """How long a server may take to open its store: a killed one rebuilds what it had not closed."""

@@ -17,8 +17,8 @@ import hansard
 from hansard.bus.codec import revive
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.bus.states.replay import RunView
 from hansard.domain.steps import StepSettled
+from hansard.state.replay import RunView
 from tests.faults._broker import Reachable
 from tests.faults._inside import Acked, Job, Point, World, acked
 from tests.faults._warm import Process, paths, start

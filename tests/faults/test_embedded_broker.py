@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import hansard
+from hansard.broker.lease import ServerInfo, join, peek
 from hansard.bus.errors import StoreGone
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.bus.server.lease import ServerInfo, join, peek
 from hansard.domain.ids import KeyStream
 from tests.bus.brokers import append
 from tests.bus.test_server import commands, eventually, processes_of

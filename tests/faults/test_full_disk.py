@@ -21,15 +21,14 @@ import pytest
 import structlog
 
 import hansard
-from hansard.bus.access import Credentials
-from hansard.bus.disk import explained
-from hansard.bus.errors import AppendUnknown, NotWritable
+from hansard.broker.access import Credentials
+from hansard.broker.hosting import Host
+from hansard.broker.lease import BadDataDir, Durability, hindrance, join, peek
+from hansard.bus.errors import AppendUnknown, NotWritable, explained
+from hansard.bus.file_lock import Unwritable
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
-from hansard.bus.server.hosting import Host
-from hansard.bus.server.lease import BadDataDir, Durability, hindrance, join, peek
-from hansard.bus.whole_file import Unwritable
 from hansard.client.credentials import drafting
 from hansard.client.protocol.faults import of_service
 from hansard.domain.agent import CheckpointSaved

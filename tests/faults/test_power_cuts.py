@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from hansard.broker.lease import peek
 from hansard.bus.log import Stored
-from hansard.bus.server.lease import peek
 from tests.faults._disks import Embedded
 from tests.faults._inside import Acked
 from tests.faults._power import PowerDisk, power_disk

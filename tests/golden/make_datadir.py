@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 import hansard
-from hansard.bus.server.lease import peek
+from hansard.broker.lease import peek
 from hansard.domain import budget
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.events import Recorded

@@ -16,11 +16,10 @@ from hansard.bus.codec import record, revive
 from hansard.domain import (
     access,
     agent,
-    aggregate,
+    aggregate_types,
     approval,
     board,
     budget,
-    compaction,
     conversation,
     experiment,
     imported,
@@ -33,7 +32,6 @@ from hansard.domain import (
     reuse,
     run,
     steps,
-    view,
 )
 from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt, UnknownEvent
@@ -58,11 +56,11 @@ MODULES = {
     for module in (
         access,
         agent,
-        aggregate,
+        aggregate_types,
         approval,
         board,
         budget,
-        compaction,
+        conversation,
         conversation,
         experiment,
         imported,
@@ -81,7 +79,7 @@ MODULES = {
         run,
         steps,
         task,
-        view,
+        access,
     )
 }
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from hansard.bus.log import Stored
 from hansard.client.record import Record
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 
 ROLES = """
 [roles.researcher]

@@ -14,7 +14,6 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, NothingUnder, Stored
-from hansard.bus.recorder.log import RecorderLog
 from hansard.domain import principal
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit
@@ -27,6 +26,7 @@ from hansard.domain.principal import (
     PrincipalShown,
     PrincipalState,
 )
+from hansard.state.recorder.log import RecorderLog
 
 GIVEN = ("internal", "secret", "confidential untrusted", "untrusted", "confidential")
 ADA = WorkspaceStream(principal.KIND, "ada")

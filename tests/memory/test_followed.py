@@ -10,8 +10,8 @@ from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.store import MemoryStore
 from hansard.bus.errors import Unreachable
 from hansard.bus.log import EventLog, Stored
-from hansard.bus.states.memories import SPACES_MAX, Memories
 from hansard.domain.memory.space import initial
+from hansard.state.memories import SPACES_MAX, Memories
 from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
 
 SPACE = "org"

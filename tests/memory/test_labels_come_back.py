@@ -17,8 +17,8 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.upkeep import proposals
 from hansard.agents.memory.upkeep import reflect as upkeep
 from hansard.agents.policy import permits
-from hansard.agents.policy.clearances import clearance_of
 from hansard.agents.policy.gate import AskFirst
+from hansard.agents.policy.permits import clearance_of
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.reflection import reflect
 from hansard.domain.approval import ApprovalStatus

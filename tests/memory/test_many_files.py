@@ -10,11 +10,11 @@ from hansard.agents.memory import drafts
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.write import packed
 from hansard.bus.log import Append
-from hansard.bus.states.memories import Memories
 from hansard.client.record import Record
 from hansard.domain.events import Actor
 from hansard.domain.memory import space
 from hansard.domain.memory.events import MemoryChanged, stream_of
+from hansard.state.memories import Memories
 from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,6 @@ from hansard.agents.memory.write import checked
 from hansard.agents.policy.permits import Permit
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Stored
-from hansard.bus.states.memories import MemoryEventAt, by_of
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor, Commit
 from hansard.domain.label import Confidentiality, Label
@@ -32,6 +31,7 @@ from hansard.domain.memory.lines import blame
 from hansard.domain.memory.space import MemoryState
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.projections.search.files import FileWords
+from hansard.state.memories import MemoryEventAt, by_of
 
 T = TypeVar("T")
 

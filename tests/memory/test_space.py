@@ -14,7 +14,7 @@ from hansard.domain.board import By
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
 from hansard.domain.label import Label
-from hansard.domain.memory import edits, lines, paths, space
+from hansard.domain.memory import lines, paths, space
 from hansard.domain.memory.events import (
     FileChange,
     FileForm,
@@ -61,9 +61,9 @@ def put(state: MemoryState, path: str, text: str | None, link: bool = False) -> 
 @given(texts, texts)
 def test_an_edit_makes_the_text_after_of_the_one_before(before, after):
     """Whatever the two texts, and what did not change is not in it."""
-    made = edits.between(before, after)
+    made = space.between(before, after)
     stored: list[object] = [list(part) for part in made]
-    assert edits.applied(before, stored, "x") == after
+    assert space.applied(before, stored, "x") == after
     assert (made == []) == (before == after)
     assert sum(len(part[2]) for part in made) <= len(after)
 

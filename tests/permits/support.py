@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined
 from tests.agents.twins import TwinRecord, TwinSession
 from tests.team.support import TwinTeam

@@ -4,7 +4,7 @@ import msgspec
 
 from hansard.domain import access
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 
 RULES = """
 [roles.clerk]

@@ -33,7 +33,7 @@ from hansard.domain.actions.cache import (
     PageMark,
 )
 from hansard.domain.errors import HansardError
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 
 SECRET = "sk-hunter2-ocelot"
 TEXTS = (f"a {SECRET} b", SECRET)

@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from hansard.errors import SecretsNotRedacted
 KEY = "sk-live-0123456789"
 
 
-def _start(folder: Path, **options: object) -> list[str]:
+def _start(folder: Path, **options: Any) -> list[str]:
     """Run the program once; return the texts of its warnings."""
     with (
         warnings.catch_warnings(record=True, action="always") as caught,

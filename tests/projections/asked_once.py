@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.inspect import comparison
+from hansard.inspect import comparison_parts
 from hansard.inspect.tables import _Tables
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question, Report
@@ -98,7 +98,7 @@ def asked_once() -> Iterator[Callable[[], None]]:
         patch.setattr(_Tables, "close", lambda self: None)
         patch.setattr(_Tables, "rows", rows)
         patch.setattr(_Tables, "aside", apart)
-        patch.setattr(comparison, "report", report)
+        patch.setattr(comparison_parts, "report", report)
         yield kept.clear
 
 

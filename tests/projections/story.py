@@ -7,7 +7,7 @@ from typing import Any
 from tenacity import wait_none
 
 import hansard
-from hansard.agents.access import principals, queries
+from hansard.agents.access import principals, views
 from hansard.agents.access.carried import Carried
 from hansard.agents.errors import ToolChanged
 from hansard.domain.events import Actor
@@ -212,7 +212,7 @@ def _works_together(record: hansard.Record) -> None:
     state = run(principals.read(work, "ada"))
     run(Carried(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
     record.declassify(principal="ada", to="untrusted", approver="eve", because="looked")
-    run(queries.answered(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
+    run(views.answered(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 
 
 def _shares(record: hansard.Record) -> None:

@@ -18,7 +18,7 @@ from hansard.bus.log import Origin, Stored
 from hansard.bus.validation.check import RawMessage
 from hansard.domain import agent, run
 from hansard.domain.agent import AgentState
-from hansard.domain.compaction import ContextCompacted
+from hansard.domain.conversation import ContextCompacted
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import StreamId

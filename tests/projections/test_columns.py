@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections.columns import dictionary
-from hansard.projections.store import Store
+from hansard.projections.store import Store, dictionary
 
 COMMENTS = """
     SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections import empty_file as module
-from hansard.projections.empty_file import empty_file
+from hansard.projections import store as module
+from hansard.projections.store import empty_file
 
 MADE = b"what stands in a file"
 

@@ -12,11 +12,10 @@ from hansard.bus.log import Origin
 from hansard.domain import (
     access,
     agent,
-    aggregate,
+    aggregate_types,
     approval,
     board,
     budget,
-    compaction,
     conversation,
     experiment,
     imported,
@@ -29,7 +28,6 @@ from hansard.domain import (
     reuse,
     run,
     steps,
-    view,
 )
 from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt
@@ -77,8 +75,8 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     where: dict[str, StreamId] = {
         access.__name__: WorkspaceStream(access.KIND, "ada"),
         agent.__name__: ADA,
-        aggregate.__name__: WorkspaceStream(aggregate.KIND, "a"),
-        compaction.__name__: ADA,
+        aggregate_types.__name__: WorkspaceStream(aggregate_types.KIND, "a"),
+        conversation.__name__: ADA,
         approval.__name__: KeyStream("r", approval.KEY),
         steps.__name__: ADA,
         task.__name__: KeyStream("r", task.KEY),
@@ -100,7 +98,7 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         prompt.__name__: WorkspaceStream(prompt.KIND, "p"),
         query.__name__: WorkspaceStream(query.KIND, "writer"),
         role_events.__name__: WorkspaceStream(role_events.KIND, "r"),
-        view.__name__: KeyStream("r", view.key_of("writer")),
+        access.__name__: KeyStream("r", access.key_of("writer")),
     }
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
@@ -110,14 +108,14 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         tag = path.name.removesuffix(".json").rpartition(".")[0]
         golden = Recorded(tag, path.name, msgspec.Raw(path.read_bytes()))
         stream = where[REGISTRY[tag].__module__]
-        if REGISTRY[tag] is aggregate.AggregateFollowed:
-            stream = WorkspaceStream(aggregate.FOLLOWER, "f")
+        if REGISTRY[tag] is aggregate_types.AggregateFollowed:
+            stream = WorkspaceStream(aggregate_types.FOLLOWER, "f")
         found.append((stream, golden))
     return found
 
 
 BY_STEPS = (
-    aggregate.AggregateChanged.tag,
+    aggregate_types.AggregateChanged.tag,
     memory_events.MemoryChanged.tag,
     memory_events.MemoryRejected.tag,
 )

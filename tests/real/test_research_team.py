@@ -14,9 +14,9 @@ import pytest
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.bus.states.teams import tasks_of
 from hansard.domain.agent import MessageAdded
 from hansard.domain.team.task import TaskStatus
+from hansard.state.replay import tasks_of
 from tests.examples.support import Desk, UseCase, new_desk
 from tests.faults._warm import python
 from tests.team import shown

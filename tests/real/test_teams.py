@@ -9,7 +9,7 @@ import pytest
 from hansard.agents.access import views
 from hansard.agents.access.views import View
 from hansard.client.opening import reading
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.real import support
 from tests.real.converters import crewai, who_and_when

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
+from hansard.projections.errors import SqlError, TooCostly
 from hansard.projections.roles.table_files import role_place
-from hansard.projections.sql_sandbox.errors import SqlError, TooCostly
 from hansard.projections.sql_sandbox.limits import Bounds
 from tests.conftest import ROUNDS, ROUNDS_THOROUGH
 from tests.roles.planted import RULES, SECRETS, bring, planted, whole_tables

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from tests.roles.test_record import EXAMPLE, team
 
 

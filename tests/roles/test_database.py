@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hansard.bus.codec import decode
-from hansard.domain import agent, run, steps, view
+from hansard.domain import access, agent, run, steps
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
@@ -137,8 +137,8 @@ def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
     """Not even by who sees all else: reading does not feed itself."""
     log = planted()
     before = digests(bring(log, tmp_path, ALL, "auditor"))
-    served = view.ViewServed(role="writer", at="commit 1", events=3, digest="d")
-    log.add(KeyStream("r1", view.key_of("writer")), 1, [served])
+    served = access.ViewServed(role="writer", at="commit 1", events=3, digest="d")
+    log.add(KeyStream("r1", access.key_of("writer")), 1, [served])
     assert digests(bring(log, tmp_path, ALL, "auditor")) == before
     named = msgspec.structs.replace(ALL, sees=(*ALL.sees, RoleRule("views", ("view.served",))))
     found = digests(bring(log, tmp_path, named, "auditor"))

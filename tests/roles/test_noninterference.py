@@ -18,17 +18,17 @@ from hansard.agents.access import views
 from hansard.agents.access.roles import happened
 from hansard.bus.codec import revive
 from hansard.bus.log import Stored
-from hansard.bus.states.replay import fold_agent, fold_boards, fold_life
+from hansard.domain.access import versions
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.label import LOWEST, level, parse
 from hansard.domain.roles import check as role_check
-from hansard.domain.roles import file as role_file
-from hansard.domain.roles import state as role_state
+from hansard.domain.roles import check as role_file
+from hansard.domain.roles import view as role_state
 from hansard.domain.roles.judge import judge
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import served, view
-from hansard.domain.view import versions
+from hansard.state.replay import fold_agent, fold_boards, fold_life
 from tests.conftest import THOROUGH
 from tests.roles import worlds
 from tests.roles.worlds import RUN, Act, build

@@ -15,7 +15,7 @@ from hansard.bus.log import Append, AtPosition
 from hansard.bus.os_user import OS_USER
 from hansard.domain.events import Recorded
 from hansard.domain.ids import KeyStream, WorkspaceStream
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from tests.agents.twins import Lab, twins
 from tests.faults._held import HeldLog

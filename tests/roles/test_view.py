@@ -18,8 +18,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.events import Event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
+from hansard.domain.roles import check
 from hansard.domain.roles import check as role_check
-from hansard.domain.roles import role
 from hansard.domain.roles.judge import Facts, facts, judge
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import Happened, ShownEvent, served, shown, view
@@ -212,7 +212,7 @@ def test_a_role_without_rules_is_shown_nothing():
     """Whether it was never defined or withdrawn."""
     events = [happened("step.failed.v1", {"step": 1})]
     assert list(view(None, events)) == []
-    assert list(view(role.initial().rules, events)) == []
+    assert list(view(check.initial().rules, events)) == []
     assert served(view(None, events)) == served([])
 
 

@@ -14,10 +14,10 @@ import pytest
 import hansard
 from hansard.agents.access import views
 from hansard.agents.errors import ViewDiffers
+from hansard.domain.access import SEEN_BYTES_MAX, key_of, ranges, versions
 from hansard.domain.ids import KeyStream
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined, RoleRule
-from hansard.domain.view import SEEN_BYTES_MAX, key_of, ranges, versions
 from tests.agents.twins import Lab, twins
 from tests.audit.support import Audited
 from tests.faults._warm import python

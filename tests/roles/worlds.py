@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hansard.bus.codec import encode, record
 from hansard.bus.log import Stored
-from hansard.domain import agent, board, run, steps, view
+from hansard.domain import access, agent, board, run, steps
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
 from hansard.domain.label import parse
@@ -132,7 +132,7 @@ class _Builder:
             stream = KeyStream(RUN, key)
             self._board[key] = self._board.get(key, 0) + 1
         if act.kind == "served":
-            stream = KeyStream(RUN, view.key_of(ROSTER[act.agent]))
+            stream = KeyStream(RUN, access.key_of(ROSTER[act.agent]))
         self.tell(stream, act.agent, f"{act.number}", events, act.label)
         self._ids[act.number] = f"e-{act.number}-0"
 
@@ -188,7 +188,7 @@ class _Builder:
             case _:
                 seen = {"life": f"1-{len(self.history)}"}
                 at = self.history[-1].commit.id
-                told = view.ViewServed(
+                told = access.ViewServed(
                     role=role, agent=act.agent, at=at, events=9, seen=seen, digest=mark
                 )
                 return [told]

@@ -13,8 +13,8 @@ import hansard
 from hansard import settings
 from hansard.agents.access.roles import read
 from hansard.agents.workspace import Workspace
-from hansard.bus import access
-from hansard.bus.access import Credentials
+from hansard.broker import access
+from hansard.broker.access import Credentials
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
@@ -22,7 +22,7 @@ from hansard.client import credentials as making
 from hansard.client import opening
 from hansard.client.credentials import Wanted, make
 from hansard.client.restricted.link import Link
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.service.running import served, serving
 from hansard.service.server import Service
 from tests.agents.twins import TwinRecord

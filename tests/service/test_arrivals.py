@@ -9,8 +9,14 @@ from hansard.bus.portal import portal
 from hansard.client.protocol import wire
 from hansard.client.protocol.wire import Request
 from hansard.domain.errors import BadValue
-from hansard.service import arrivals
-from hansard.service.arrivals import AT_ONCE, PACED_AT_ONCE, PACED_FROM, WAITING_EACH_MAX, Arrivals
+from hansard.service import fair_queue
+from hansard.service.fair_queue import (
+    AT_ONCE,
+    PACED_AT_ONCE,
+    PACED_FROM,
+    WAITING_EACH_MAX,
+    Arrivals,
+)
 
 PACKET = 64
 
@@ -60,7 +66,7 @@ async def test_who_waits_is_bounded():
 async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
     """What nobody foresaw is told to the loop; who waits is looked at all the same."""
     told: list[Any] = []
-    monkeypatch.setattr(arrivals, "AT_ONCE", 1)
+    monkeypatch.setattr(fair_queue, "AT_ONCE", 1)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     seen: list[int] = []
 
@@ -81,8 +87,8 @@ async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is paced has their turn, and no other one within the test."""
-    monkeypatch.setattr(arrivals, "SHARE", 1e-9)
-    monkeypatch.setattr(arrivals, "PACE_S_MAX", 3_600.0)
+    monkeypatch.setattr(fair_queue, "SHARE", 1e-9)
+    monkeypatch.setattr(fair_queue, "PACE_S_MAX", 3_600.0)
 
 
 async def turns() -> None:
@@ -122,7 +128,7 @@ async def test_who_is_alone_is_not_paced():
 
 async def test_who_was_there_long_ago_is_there_no_more(monkeypatch: pytest.MonkeyPatch):
     """Nobody is paced for one who does not ask."""
-    monkeypatch.setattr(arrivals, "THERE_S", 0.0)
+    monkeypatch.setattr(fair_queue, "THERE_S", 0.0)
     seen: list[int] = []
     coming = Arrivals(seen.append)
     coming.put("bob", 0)
@@ -145,8 +151,8 @@ async def test_who_has_few_waiting_is_not_paced():
 
 async def test_who_is_paced_is_looked_at_in_the_end(monkeypatch: pytest.MonkeyPatch):
     """However busy the loop is, within a bound; in order, and whole."""
-    monkeypatch.setattr(arrivals, "SHARE", 1e-9)
-    monkeypatch.setattr(arrivals, "PACE_S_MAX", 0.001)
+    monkeypatch.setattr(fair_queue, "SHARE", 1e-9)
+    monkeypatch.setattr(fair_queue, "PACE_S_MAX", 0.001)
     seen: list[int] = []
     coming = Arrivals(seen.append)
     coming.put("bob", -1)

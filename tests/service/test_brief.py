@@ -10,9 +10,9 @@ import pytest
 
 import hansard
 from hansard.agents.board.operations import BoardEntry
-from hansard.agents.team.mail import Mail
+from hansard.agents.team.tasks import Mail
 from hansard.domain.agent import AgentState
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.run import RunState, RunStatus
 from hansard.domain.steps import Effects, Step
 from tests.service.support import House, Lab

@@ -13,7 +13,7 @@ import hansard
 from hansard.agents.errors import RoleRefused
 from hansard.agents.policy.gate import Budget
 from hansard.bus.portal import portal
-from hansard.client.protocol import program, wire
+from hansard.client.protocol import remote_call, wire
 from hansard.client.protocol.wire import Open
 from hansard.domain.errors import BadName, BadValue
 from tests.service.support import House
@@ -166,7 +166,7 @@ def test_what_others_used_is_not_told(house: House, other: House, calls: int) ->
             with where.trusted() as record:
                 spending(record, "r1", 2, much, workflow="w", agent="eve", role="trusted")
             asked = [
-                Open(agent="ada", run="r1", budgets=program.told_budgets([made]))
+                Open(agent="ada", run="r1", budgets=remote_call.told_budgets([made]))
                 for name in ("calls", "others")
                 for made in (Budget(name=name, limit=2), Budget(name=name, limit=4, tool="x"))
             ]
@@ -296,9 +296,9 @@ _patterns = st.text(
 )
 def test_a_budget_is_told_as_it_is(budgets: list[Budget]) -> None:
     """Over the wire a budget is the same, its limits without end and its kinds of numbers, too."""
-    asked = Open(agent="ada", budgets=program.told_budgets(budgets))
+    asked = Open(agent="ada", budgets=remote_call.told_budgets(budgets))
     told = wire.read(msgspec.Raw(wire.encode(asked)), Open)
-    found = program.Program(told.budgets, "").said.budgets
+    found = remote_call.Program(told.budgets, "").said.budgets
     assert list(found) == budgets
     numbers = [(type(each.limit), type(each.reserve)) for each in budgets]
     assert [(type(each.limit), type(each.reserve)) for each in found] == numbers
@@ -320,4 +320,4 @@ def test_a_budget_is_told_as_it_is(budgets: list[Budget]) -> None:
 def test_what_is_no_budget_is_refused(told: Any) -> None:
     """Whatever a client sends as budgets: an error of the caller's, before anything is done."""
     with pytest.raises((BadName, BadValue)):
-        program.Program(wire.dump(told), "")
+        remote_call.Program(wire.dump(told), "")

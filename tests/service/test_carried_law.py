@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.agents.access import views
+from hansard.broker.lease import Durability, join
 from hansard.bus.errors import NotFound
 from hansard.bus.portal import portal
-from hansard.bus.server.lease import Durability, join
 from hansard.domain.label import LOWEST, Confidentiality, Label, parse
 from hansard.domain.label import join as joined
 from tests.service._carried import ROLES, Law

@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard import settings
-from hansard.bus import slices
+from hansard.bus import clock
 from hansard.bus.jetstream.requests import Requests
 from hansard.bus.portal import portal
 from hansard.client import opening
@@ -21,7 +21,7 @@ from hansard.client.restricted import link as client
 from hansard.client.restricted.link import Link, value_of
 from hansard.service import server as service_server
 from hansard.service import workspace_requests
-from hansard.service.arrivals import PACED_FROM
+from hansard.service.fair_queue import PACED_FROM
 from hansard.service.running import serving
 from tests.service.support import House
 
@@ -144,7 +144,7 @@ def test_long_work_of_who_burns_rests_beside_another(house, monkeypatch):
     many = 2 * PACED_FROM
 
     async def asked(verb: str, asker: workspace_requests.Asker, request: Any) -> bytes:
-        rested[asker.who.name].append(slices.rests.get())
+        rested[asker.who.name].append(clock.rests.get())
         if asker.who.name == "ada":
             await until(lambda: len(rested["ada"]) == many)
         return await ask(verb, asker, request)

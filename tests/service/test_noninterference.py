@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from hansard.bus.server.lease import Durability, join
+from hansard.broker.lease import Durability, join
 from tests.evidence import Evidence
 from tests.service import _pairs
 from tests.service._exchange import STRANGE, Asked, do, exchanged, of_record, told_outside

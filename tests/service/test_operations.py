@@ -17,7 +17,7 @@ from hansard.client.protocol import faults, wire
 from hansard.client.protocol.wire import Answer, Do, Failed, Left, Open
 from hansard.client.restricted.link import Link, SessionLink
 from hansard.domain.actions.cache import FORMAT
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import Trust, unversioned
 from hansard.service import operations
 from hansard.service.hosted import BLOCKS

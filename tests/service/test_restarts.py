@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.access import Credentials
+from hansard.broker.access import Credentials
+from hansard.broker.lease import peek
 from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.server.lease import peek
 from hansard.client.protocol.errors import ServiceGone
 from tests.service.programs import small
 from tests.service.support import ALL, House

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from hansard.bus.server.lease import join
+from hansard.broker.lease import join
 from tests.cli.support import ran
 from tests.service.support import House
 from tests.service.test_kills import up

@@ -19,7 +19,7 @@ from hansard.client.protocol import faults, wire
 from hansard.client.protocol.wire import Address, Request, Value
 from hansard.domain.errors import BadName, BadValue, CallerError, Refused
 from hansard.domain.ids import KeyStream
-from hansard.projections.sql_sandbox.errors import SqlError
+from hansard.projections.errors import SqlError
 
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

@@ -10,8 +10,8 @@ from statistics import quantiles
 
 import pytest
 
-from hansard.projections.errors import Behind
-from hansard.projections.sql_sandbox.errors import (
+from hansard.projections.errors import (
+    Behind,
     QueryFailed,
     SqlBusy,
     SqlClosed,

@@ -15,7 +15,7 @@ import hansard
 from hansard.bus.portal import portal
 from hansard.client.operations import RecordSql
 from hansard.client.protocol.wire import Failed
-from hansard.projections.sql_sandbox import given
+from hansard.projections.sql_sandbox import answer as given
 from tests.agents.twins import Lab, twins
 from tests.service.support import ALL, Served
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hansard.projections.errors import QueryFailed
 from hansard.projections.publish.snapshots import newest
 from hansard.projections.sql_sandbox import rows
 from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
-from hansard.projections.sql_sandbox.errors import QueryFailed
 from hansard.projections.sql_sandbox.limits import Bounds
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
@@ -88,7 +88,7 @@ NOTHING = """
 import json, sys
 from pathlib import Path
 from hansard.projections.sql_sandbox import worker
-from hansard.projections.sql_sandbox._wire import Ask
+from hansard.projections.sql_sandbox.limits import Ask
 from hansard.projections.sql_sandbox.limits import Limits
 
 class Nothing:

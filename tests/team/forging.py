@@ -10,10 +10,10 @@ from uuid import uuid4
 import msgspec
 import nats
 
+from hansard.broker.lease import ServerInfo, peek
 from hansard.bus import subjects
 from hansard.bus.codec import encode, record
-from hansard.bus.server.lease import ServerInfo, peek
-from hansard.domain import agent, steps, view
+from hansard.domain import access, agent, steps
 from hansard.domain.board import ValuePut
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
@@ -86,9 +86,9 @@ def put(role: str) -> ValuePut:
     return ValuePut(value=msgspec.Raw(msgspec.json.encode(PLANTED)), role=role)
 
 
-def served(role: str, agent_: str) -> view.ViewServed:
+def served(role: str, agent_: str) -> access.ViewServed:
     """A view that was served."""
-    return view.ViewServed(role=role, agent=agent_, at=PLANTED, events=1, digest="d")
+    return access.ViewServed(role=role, agent=agent_, at=PLANTED, events=1, digest="d")
 
 
 def claimed(agent_: str, role: str) -> task.TaskClaimed:

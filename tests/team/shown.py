@@ -12,10 +12,10 @@ import hansard
 from hansard.agents.access import views
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
+from hansard.domain.access import versions
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream
 from hansard.domain.roles.view import served
 from hansard.domain.run import AgentJoined
-from hansard.domain.view import versions
 
 SEES = {"researcher": (), "analyzer": ("researcher",), "writer": ("researcher", "analyzer")}
 """Of which other roles each sees decisions and tasks."""

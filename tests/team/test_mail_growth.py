@@ -7,8 +7,8 @@ import pytest
 
 import hansard
 from hansard.agents.team.store import Mailbox
-from hansard.bus.states import teams
 from hansard.domain.team.mail import MailSent, is_for
+from hansard.state import replay
 from tests.agents.twins import Lab, twins
 from tests.team.support import team_of
 
@@ -56,7 +56,7 @@ async def test_a_box_takes_no_message_twice(data_dir: Path, workspace: str):
             for number in range(4):
                 to = {"agent": "bob"} if number % 2 else {"role": "writer"}
                 await ada.team.send(number, **to)
-        commits = await record.workspace.log.read(teams.mail_of("r"))
+        commits = await record.workspace.log.read(replay.mail_of("r"))
     box = Mailbox("bob", "reader")
     box.take(commits)
     box.take(commits[:2])

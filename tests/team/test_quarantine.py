@@ -16,7 +16,7 @@ import hansard
 from hansard.bus.errors import Conflict, Fenced
 from hansard.client.record import Record
 from hansard.domain.ids import KeyStream
-from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.team import task
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store

@@ -10,7 +10,6 @@ import pytest
 import hansard
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
-from hansard.bus.states.teams import tasks_of
 from hansard.domain.team.task import (
     TaskClaimed,
     TaskCompleted,
@@ -19,6 +18,7 @@ from hansard.domain.team.task import (
     TaskReleased,
     TaskStatus,
 )
+from hansard.state.replay import tasks_of
 from tests.faults.support import Child
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import pytest
 import hansard
 from hansard.bus.codec import revive
 from hansard.bus.portal import portal
-from hansard.bus.states.teams import tasks_of
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.team.task import TaskClaimed, TaskStatus
+from hansard.state.replay import tasks_of
 from tests.examples.support import ROOT, UseCase, new_desk
 from tests.team import shown
 from tests.team.test_races import holders

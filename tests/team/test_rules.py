@@ -32,11 +32,12 @@ from hansard.domain.team.task_rules import (
     TASKS_MAX,
     Claim,
     Reopen,
+    Waits,
     decide,
     shown_status,
     still_to_come,
+    waits,
 )
-from hansard.domain.team.task_waits import Waits, waits
 from hansard.domain.values import dump
 from tests.conftest import THOROUGH
 

@@ -16,17 +16,17 @@ from hypothesis import given, settings
 import hansard
 from hansard.agents.access import principals
 from hansard.bus.portal import portal
-from hansard.bus.states.teams import tasks_of
 from hansard.client.record import Record
 from hansard.domain.access import AccessRefused
 from hansard.domain.board import By
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.domain.team import task
 from hansard.projections.roles.table_files import role_place
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
+from hansard.state.replay import tasks_of
 from tests.cli.planting import raw_log
 from tests.domain.strategies import task_histories
 from tests.fixtures import together

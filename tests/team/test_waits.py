@@ -15,8 +15,7 @@ from hansard.domain.team.task import (
     TaskReleased,
     TeamState,
 )
-from hansard.domain.team.task_rules import Claim, Reopen, Wanted, decide
-from hansard.domain.team.task_waits import Unmet, waits
+from hansard.domain.team.task_rules import Claim, Reopen, Unmet, Wanted, decide, waits
 from tests.conftest import THOROUGH
 
 ROLES = ("", "x", "y", "z")

@@ -6,7 +6,7 @@ from typing import Any, assert_type
 import hansard
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.steps.tools import Tool
-from hansard.bus.states.replay import RunView
+from hansard.state.replay import RunView
 
 
 @hansard.tool

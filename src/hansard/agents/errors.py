@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ import msgspec
 from hansard.agents.callables import awaited, calling, is_coroutine_function, name_of
 from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.bus.loggers import logger
-from hansard.bus.own_tasks import own_task
-from hansard.bus.portal import Portal, demand_loop
+from hansard.bus.portal import Portal, demand_loop, own_task
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -25,30 +25,28 @@ from hansard.agents.experiments.plans import Arm, Asked
 from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
 from hansard.agents.policy.budgets import LogBudgets
-from hansard.agents.policy.clearances import LABEL, RULE, clearance_of, remedy
 from hansard.agents.policy.gate import Budget, GateRule
+from hansard.agents.policy.permits import LABEL, RULE, clearance_of, remedy
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
+from hansard.agents.steps.placeholders import SecretProvider
+from hansard.agents.steps.probed import difference
 from hansard.agents.steps.recorder import Settings, Settle
-from hansard.agents.steps.replayed import difference
-from hansard.agents.steps.secrets import SecretProvider
 from hansard.agents.transact import retry
 from hansard.agents.workspace import Workspace, decided
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, EventLog, NothingUnder, Stored
-from hansard.bus.states.replay import fold_life
 from hansard.bus.writer import Identity, Send, StreamWriter
 from hansard.domain import agent as agents
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState, Begin, Leave, MessageAdded
-from hansard.domain.choices import chosen
+from hansard.domain.choices import chosen, counted
 from hansard.domain.conversation import KIND, RunJoined
-from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Recorded
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
@@ -65,8 +63,10 @@ from hansard.domain.run import (
     RunStarted,
     RunState,
     RunStatus,
+    SessionPath,
+    newest,
 )
-from hansard.domain.session_path import SessionPath, newest
+from hansard.state.replay import fold_life
 
 LEAVE_TRIES_MAX = 1_000
 """Most tries to say that an agent left; each one lost means that another of the run got through."""

@@ -10,7 +10,6 @@ import msgspec
 
 from hansard.bus.codec import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
-from hansard.bus.states.replay import fold_life
 from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain.choices import check_options, chosen, nearest
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
@@ -25,6 +24,7 @@ from hansard.domain.run import (
     RunStatus,
 )
 from hansard.domain.times import claimed_time, moment
+from hansard.state.replay import fold_life
 
 LIVES_AT_ONCE_MAX = 200
 """Lives in one request, so that damage in one of them leaves the others to be read together."""

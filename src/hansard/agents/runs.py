@@ -16,8 +16,6 @@ from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, Stored
 from hansard.bus.os_user import OS_USER
-from hansard.bus.states.replay import RunView
-from hansard.bus.states.teams import evolve_team, tasks_of
 from hansard.domain import agent as agents
 from hansard.domain import ids, values
 from hansard.domain.agent import Begin, Tell
@@ -41,6 +39,7 @@ from hansard.domain.steps import NULL, Failure, Step, StepSettled, Verdict
 from hansard.domain.team import task, task_rules
 from hansard.domain.team.task_rules import Reopen
 from hansard.domain.values import Scrub, recordable
+from hansard.state.replay import RunView, evolve_team, tasks_of
 
 
 async def fork(

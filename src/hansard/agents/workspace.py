@@ -10,16 +10,10 @@ from typing import Any, Self, TypeVar
 from hansard.agents import run_index
 from hansard.agents.run_index import RunFilter
 from hansard.agents.transact import transact
-from hansard.bus.blobs import Blobs
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
-from hansard.bus.log import Append, EventLog, Stored
+from hansard.bus.log import Append, Blobs, EventLog, Snapshots, Stored
 from hansard.bus.redacted_log import RedactedBlobs, RedactedLog, redacted
-from hansard.bus.states.boards import Boards
-from hansard.bus.states.memories import Memories
-from hansard.bus.states.points import Points
-from hansard.bus.states.replay import States
-from hansard.bus.states.snapshots import Snapshots
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.errors import Refused
@@ -29,6 +23,9 @@ from hansard.domain.label import Label
 from hansard.domain.redaction import Redaction
 from hansard.domain.run import RunEvent, RunState
 from hansard.domain.values import recordable
+from hansard.state.boards import Boards
+from hansard.state.memories import Memories
+from hansard.state.replay import Points, States
 
 E = TypeVar("E")
 

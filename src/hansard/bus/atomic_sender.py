@@ -19,7 +19,7 @@ import msgspec
 
 from hansard.bus.errors import AppendUnknown, Conflict, Unreachable
 from hansard.bus.log import Append, EventLog, Stored
-from hansard.bus.own_tasks import own_task
+from hansard.bus.portal import own_task
 
 COMMITS_MAX = 512
 """Most commits sent at once, but for a larger transaction, which goes alone: half of what a batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,6 +17,20 @@ from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor, Commit, Event, Tx
 from hansard.domain.ids import StreamId, WorkspaceStream, uuid8
 from hansard.domain.label import Label
+from hansard.domain.payload.references import Fetch
+
+# What a recorded payload refers to, fetched by whoever has the blobs.
+
+
+async def drive_fetch(fetch: Fetch, get: Callable[[str, int], Awaitable[bytes]]) -> Any:
+    """As the domain's `run_fetch`, where a blob has to be waited for. Raises as `get`."""
+    try:
+        request = next(fetch)
+        while True:
+            request = fetch.send(await get(*request))
+    except StopIteration as stop:
+        return stop.value
+
 
 TRANSACTION_COMMITS_MAX = 1_000
 """Most commits in one transaction: the limit of a JetStream atomic batch."""

@@ -7,9 +7,86 @@ it, too; so whoever is killed lets go. docs/decisions/0007 says why no library d
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import secrets
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from hansard.bus import errors
+from hansard.domain.errors import CallerError
+
+# Files that are there whole or not at all, and only their owner may read.
+
+PRIVATE_FILE = 0o600
+"""What comes out of a record is as private as the record."""
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+class Unwritable(CallerError):
+    """A file cannot be written where it was asked for; nothing was changed there."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        why = error.strerror or str(error)
+        fact = f"{str(path)!r} cannot be written: {why};"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            fact = f"{errors.explained(path, error)}, or"
+        super().__init__(f"{fact} give another place with -o")
+        self.path = path
+
+
+@contextmanager
+def _direct(path: Path) -> Generator[BinaryIO]:
+    try:
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise Unwritable(path, error) from error
+
+
+@contextmanager
+def whole(path: Path) -> Generator[BinaryIO]:
+    """Write a file beside its place, and move it there at the end.
+
+    An error or a kill leaves what was there before; a kill also a hidden file beside it. The mode
+    is 0600, whatever stood there. What a link names is replaced, not the link; what is no regular
+    file (a device, a pipe) is written as it is. Raises Unwritable.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with _direct(path) as file:
+            yield file
+        return
+    part = path.parent / f".hansard-{secrets.token_hex(8)}.part"
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        file = os.fdopen(os.open(part, NEW_FILE, PRIVATE_FILE), "wb")
+    except OSError as error:
+        raise Unwritable(path, error) from error
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise Unwritable(path, error) from error
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file as `whole` does. Raises Unwritable."""
+    with whole(path) as file:
+        file.write(data)
 
 
 def take(fd: int, *, shared: bool = False) -> bool:

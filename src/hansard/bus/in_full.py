@@ -15,7 +15,7 @@ import msgspec
 from hansard.bus.codec import decode, revive
 from hansard.bus.log import Stored
 from hansard.bus.validation.check import RawMessage
-from hansard.bus.validation.quarantine import StandIn
+from hansard.bus.validation.reads import StandIn
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId

@@ -3,7 +3,7 @@
 A log that lost its beginning, its end or a part in between looks like a shorter log, and an older
 copy like an older log: neither says so itself. So each reader that reads a log in order keeps a
 mark: the newest position, the number of commits up to it, and a rolling digest of them. The
-supervisor of an embedded server keeps one per workspace (see `hansard.bus.server._marker`); the
+supervisor of an embedded server keeps one per workspace (see `hansard.broker.marker`); the
 tables and each published generation of them carry one.
 
 A log is compared with a mark as a whole (`loss`). Nothing is ever deleted from a log, so its last
@@ -32,7 +32,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.bus import subjects
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import workspace_name
 

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
-from hansard.bus.blobs import Blobs
 from hansard.bus.codec import revive
-from hansard.bus.log import Append, EventLog, Kind, Stored, UpTo, appends_here, as_read
+from hansard.bus.log import Append, Blobs, EventLog, Kind, Stored, UpTo, appends_here, as_read
 from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import StreamId

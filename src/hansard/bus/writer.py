@@ -24,8 +24,7 @@ from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
 from hansard.bus.log import Append, EventLog, NotYet, Stored, appends_here
 from hansard.bus.loggers import logger
-from hansard.bus.own_tasks import own_task
-from hansard.bus.portal import Arrival
+from hansard.bus.portal import Arrival, own_task
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import StreamId

@@ -517,7 +517,7 @@ def _failed_by(error: OSError) -> int:
 
 def _tell(error: HansardError) -> None:
     """An error as its fact, value and remedy; the traceback only where it is asked for."""
-    from hansard.inspect.texts import masked, plain_text
+    from hansard.inspect.answer import masked, plain_text
 
     if Given.debug:
         import traceback

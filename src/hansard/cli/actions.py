@@ -13,12 +13,11 @@ import typer
 
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output as shown
-from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, Run, noun, work
-from hansard.cli.opening import beginning, reading, settings
+from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import kept_actions
 from hansard.inspect.acknowledgements import ActionsKept
@@ -182,7 +181,7 @@ async def script(
     output: Output = None,
 ) -> None:
     """Write a program that does a file's actions without Hansard."""
-    from hansard.bus.whole_file import write_whole
+    from hansard.bus.file_lock import write_whole
     from hansard.client.browser.replay import opened
     from hansard.inspect.action_scripts import script as written
 
@@ -219,7 +218,8 @@ async def keep(
     file: File, name: Name, because: Because = "", by: By = OS_USER, json: Json = False
 ) -> None:
     """Save a file of actions in the record as a new version."""
-    from hansard.agents.actions import store, versions
+    from hansard.agents.actions import store
+    from hansard.agents.actions import store as versions
     from hansard.client.browser.replay import opened
 
     cache, _ = opened(file)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.memory.search.extras import imported
-from hansard.agents.steps.asking import watching_questions
+from hansard.agents.steps.gating import watching_questions
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Json, noun, work
@@ -17,7 +17,7 @@ from hansard.cli.opening import connecting
 from hansard.cli.output import Hint, Part
 from hansard.client.connect import connect
 from hansard.domain.approval import Approval, ApprovalStatus
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.integrations.mcp import rules as rule_files
 from hansard.integrations.memory.agent_runs import AgentRun, run_folder
 

@@ -10,14 +10,14 @@ import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Json, Run, noun, work
+from hansard.cli.opening import answering
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.inspect import audit as reads
+from hansard.inspect.answer import plain_text
 from hansard.inspect.audit import Audit, Group, Looked, Only, Trail
 from hansard.inspect.find_in_tables import find_run
-from hansard.inspect.texts import plain_text
 
 app = noun()
 

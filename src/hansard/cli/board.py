@@ -12,7 +12,7 @@ from hansard.cli import output
 from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect.board import Key, KeyHistory, Keys, Write, key_history, keys
 from hansard.inspect.payloads import Payloads, recorded
 

@@ -13,7 +13,7 @@ from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading_raw, settings
 from hansard.client.opening import data_dir_of
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.inspect import evidence
 from hansard.inspect.check import Checked, Found
 

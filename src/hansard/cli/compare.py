@@ -9,15 +9,22 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from hansard.bus.whole_file import write_whole
+from hansard.bus.file_lock import write_whole
 from hansard.cli import output as _show
-from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import answering
 from hansard.cli.output import Bytes, Column, Hint, Lines, Part
-from hansard.inspect import comparison as reads
-from hansard.inspect.comparison import Heading, Paragraph, Table
-from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks, sections
-from hansard.inspect.texts import plain_text
+from hansard.inspect import comparison_parts as reads
+from hansard.inspect.answer import plain_text
+from hansard.inspect.comparison_parts import (
+    SECTIONS,
+    Heading,
+    Paragraph,
+    Plot,
+    Table,
+    blocks,
+    sections,
+)
 from hansard.projections.report import Question, Report, task_labels
 
 app = noun()

@@ -11,7 +11,7 @@ from hansard.cli import messages, output, times
 from hansard.cli.common import At, Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect import conversation as reads
 from hansard.inspect.conversation import Conversation, RunPart
 from hansard.inspect.payloads import Payloads

@@ -15,7 +15,7 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Part
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 
 app = noun()
 

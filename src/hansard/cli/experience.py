@@ -19,12 +19,11 @@ from hansard.agents.actions.experience_folder import is_name
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import pairs
-from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.opening import beginning, reading, settings
+from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Column, Part
 from hansard.client.browser.experienced import Experienced
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN
@@ -115,7 +114,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
     """
     from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import write_folder
-    from hansard.agents.actions.versions import label_of_runs
+    from hansard.agents.actions.store import label_of_runs
     from hansard.inspect.experience import learned
 
     texts = pairs(task, "--task")

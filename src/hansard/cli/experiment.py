@@ -12,11 +12,10 @@ import typer
 from hansard.agents.experiments import plans as experiments
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.opening import beginning, reading
+from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import Better, ExperimentRegistered
 from hansard.inspect.acknowledgements import Registered, Stopped

@@ -14,11 +14,11 @@ from hansard.agents.exchange.format import Missing
 from hansard.agents.exchange.view import export_view
 from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.workspace import Workspace
-from hansard.bus.whole_file import whole
+from hansard.bus.file_lock import whole
 from hansard.cli import output as _show
 from hansard.cli.common import noun, work
 from hansard.cli.opening import reading
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect.find import find_run
 
 NAMED_MAX = 5

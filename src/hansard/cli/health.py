@@ -9,7 +9,7 @@ from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.client.opening import data_dir_of
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect.watch import Health, health
 
 app = noun()

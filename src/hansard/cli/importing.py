@@ -21,22 +21,29 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import Given
 from hansard.agents.importers.files import head
+from hansard.agents.importers.mapping import WORDS
 from hansard.agents.importers.reader import STDIN, Importer
-from hansard.agents.importers.report import Bad, BadRecord, Tally
-from hansard.agents.importers.sources import EVENTS, NAMES, UNKNOWN, recognised
+from hansard.agents.importers.sources import (
+    EVENTS,
+    NAMES,
+    UNKNOWN,
+    Bad,
+    BadRecord,
+    Tally,
+    recognised,
+)
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import beginning
 from hansard.cli.output import Hint, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.inspect.imports import Imported
-from hansard.inspect.texts import plain_text
+from hansard.inspect.acknowledgements import Imported
+from hansard.inspect.answer import plain_text
 
 app = noun()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hansard.bus import access
+from hansard.broker import access
 from hansard.cli import output
 from hansard.cli.common import Command, Given, Json, noun, service, work
 from hansard.cli.opening import settings

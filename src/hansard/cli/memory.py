@@ -12,26 +12,23 @@ import typer
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.reading import MemoryEntry
-from hansard.agents.memory.search.static_vectors import StaticVectors
+from hansard.agents.memory.search.ranked import StaticVectors
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.upkeep import reflect as upkeep
 from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Compacted, Probe
 from hansard.agents.memory.upkeep.proposals import LAST
 from hansard.agents.memory.upkeep.proposals import make as made
-from hansard.agents.memory.upkeep.reflect import RUNS_MAX, asked_for
-from hansard.agents.memory.upkeep.remembering import Judged, Wanted
+from hansard.agents.memory.upkeep.reflect import RUNS_MAX, Judged, Wanted, asked_for
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.functions import named
-from hansard.cli.opening import beginning, connecting, reading
+from hansard.cli.opening import answering, beginning, connecting, named, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
 from hansard.client.connect import connect_async
 from hansard.client.reflection import Reflected
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label, join
 from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, space_name

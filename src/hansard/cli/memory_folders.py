@@ -19,7 +19,7 @@ from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory.events import ORG, space_name
 from hansard.domain.memory.lines import unified

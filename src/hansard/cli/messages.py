@@ -16,9 +16,9 @@ from rich.text import Text
 from hansard.bus.times import Time
 from hansard.cli import output, times
 from hansard.cli.output import Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
+from hansard.inspect.answer import plain_text
 from hansard.inspect.messages import Compacted, Message, Summary
-from hansard.inspect.texts import plain_text
 
 FOLD_LINES = 8
 """Of a content; `--json` gives all of it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +19,45 @@ from hansard.cli import output
 from hansard.cli.common import Given
 from hansard.client import opening, unfinished
 from hansard.client.opening import data_dir_of, readable
-from hansard.inspect.find import find_run
+from hansard.domain.errors import BadValue
+from hansard.inspect import tables
+from hansard.inspect.find import address, find_run
+from hansard.projections.publish.snapshots import PublishedSnapshot
+from hansard.projections.reader import Reader
+from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
 
 if TYPE_CHECKING:
     from hansard.inspect.run import RunState
     from hansard.inspect.runs import Run
+
+# Functions that a command is given by name, `module:function`, from where it is called.
+
+
+def named(text: str, option: str = "--with") -> Callable[..., Any]:
+    """The function of a module; the folder in which the command is called counts. Raises BadValue.
+
+    What the module raises when it is imported is its own.
+    """
+    module, colon, name = text.partition(":")
+    if not (colon and module and name):
+        raise BadValue(option, f"{text!r:.80}", "give MODULE:FUNCTION, such as upkeep:shorter")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise
+        remedy = f"call it where {module} can be imported"
+        raise BadValue(option, f"there is no module {module!r:.80}", remedy) from error
+    except AttributeError as error:
+        raise BadValue(option, f"{module} has no {name!r:.80}", "name a function of it") from error
+    if not callable(found):
+        raise BadValue(option, f"{text!r:.80} is no function", "name a function")
+    made: Callable[..., Any] = found
+    return made
 
 
 def settings() -> Settings:
@@ -77,3 +112,34 @@ async def gone(workspace: Workspace, run: Run | RunState) -> list[str]:
 def beginning() -> AbstractAsyncContextManager[Workspace]:
     """The workspace, which is made where it is not there: see `hansard.client.opening`."""
     return opening.beginning(settings())
+
+
+# The workspace's tables, to be asked: see `hansard.inspect.tables`.
+
+
+def answering() -> AbstractAsyncContextManager[Reader]:
+    """The newest generation of the tables, opened for our own questions."""
+    return tables.answering(place_of(settings()), reading_raw, output.hint, output.positions)
+
+
+def published(wait_for: int | None) -> AbstractAsyncContextManager[PublishedSnapshot]:
+    """The newest generation; what is not as of now is told on stderr."""
+    return tables.published(
+        place_of(settings()), reading_raw, output.hint, output.positions, wait_for=wait_for
+    )
+
+
+def place_of(found: Settings) -> TableFiles:
+    """The workspace's tables. Raises BadName."""
+    return TableFiles.of(data_dir_of(found), found.workspace)
+
+
+async def address_of(text: str) -> tuple[int, int]:
+    """Where an event stands, from its address or its id. Raises NotFound."""
+    found = address(text)
+    if found is None:
+        from hansard.inspect.find_in_tables import find_event
+
+        async with answering() as reader:
+            found = find_event(reader, text)
+    return found

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from hansard.bus.whole_file import write_whole
-from hansard.domain.counted import counted
+from hansard.bus.file_lock import write_whole
+from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
-from hansard.inspect.answer import Answer
-from hansard.inspect.texts import plain_text
+from hansard.inspect.answer import Answer, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from hansard.agents.experiments import prices
+from hansard.agents.experiments import scoring
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import By, Json, noun, work
-from hansard.cli.opening import beginning
+from hansard.cli.opening import answering, beginning
 from hansard.cli.output import Column, Part
 from hansard.domain.errors import BadValue
 from hansard.domain.times import moment
@@ -65,10 +64,10 @@ async def state_price(
     json: Json = False,
 ) -> None:
     """State what one million of each usage of a model costs."""
-    terms = prices.Terms(since=moment("--since", since), currency=currency, source=source)
+    terms = scoring.Terms(since=moment("--since", since), currency=currency, source=source)
     given = numbers(amounts)
     async with beginning() as workspace:
-        is_new = await prices.state(workspace, model, given, terms, by=by)
+        is_new = await scoring.state(workspace, model, given, terms, by=by)
     said = f"the prices of {model} are stated" + ("" if is_new else " so already")
     told = Stated(model=model, amounts=given, since=terms.since, stated=is_new)
     output.show(told, said, json=json)

@@ -15,7 +15,7 @@ from hansard.cli.output import Column
 from hansard.client.credentials import tell_broker
 from hansard.domain.principal import PrincipalKind
 from hansard.inspect.acknowledgements import PrincipalNamed, Revoked
-from hansard.inspect.principals import Standing, list_logins
+from hansard.inspect.roles import Standing, list_logins
 
 app = noun(
     name="principals",

@@ -21,19 +21,28 @@ from hansard.agents.runs import fork_swapped
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output, processes
-from hansard.cli.answers import answering
 from hansard.cli.common import By, Command, Json, noun, work
-from hansard.cli.opening import reading
+from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import uuid8
 from hansard.domain.run import RunState, RunStatus, Swap
 from hansard.inspect import probes
-from hansard.inspect.comparison_words import chance, interval, number
-from hansard.inspect.fairness import Asked, Fairness, LeftOut, Probed, Row, Unrun, fairness
+from hansard.inspect.comparison_parts import chance, interval, number
 from hansard.inspect.find import find_run
-from hansard.inspect.probes import Searched, Site, Swapping
+from hansard.inspect.probes import (
+    Asked,
+    Fairness,
+    LeftOut,
+    Probed,
+    Row,
+    Searched,
+    Site,
+    Swapping,
+    Unrun,
+    fairness,
+)
 
 app = noun()
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.states.replay import RunView
 from hansard.cli.opening import reading_run, settings
-from hansard.client.ended import Ended, told
+from hansard.client.beginning import Ended, told
 from hansard.client.opening import data_dir_of
 from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
 from hansard.inspect.savings import Saved, added
+from hansard.state.replay import RunView
 
 SAID_BYTES_MAX = 8_192
 """Of what a program wrote its last line is looked for in so many bytes at the end."""

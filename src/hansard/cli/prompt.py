@@ -12,18 +12,16 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from hansard.agents.prompts import evolve as evolving
 from hansard.agents.prompts import importing, store
+from hansard.agents.prompts import store as evolving
 from hansard.agents.prompts.store import Draft, Move
 from hansard.agents.steps.tools import source_digest
 from hansard.bus.errors import NotFound
 from hansard.bus.os_user import OS_USER
 from hansard.cli import compare as compared
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.functions import named
-from hansard.cli.opening import beginning, reading, settings
+from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
 from hansard.client.optimizing import (
@@ -33,10 +31,10 @@ from hansard.client.optimizing import (
     OptimizeOptions,
     continues,
 )
-from hansard.client.promotion import PRODUCTION, Promotion, promote
+from hansard.client.options import PRODUCTION, Promotion, promote
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.inspect import prompts as inspected

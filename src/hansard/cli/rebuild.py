@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from hansard.bus.server import private_copy
+from hansard.broker import private_copy
 from hansard.cli import output
-from hansard.cli.answers import place_of
 from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import reading_raw, settings
+from hansard.cli.opening import place_of, reading_raw, settings
 from hansard.cli.output import Column, Part
 from hansard.client.opening import data_dir_of
 from hansard.inspect.rebuild import Rebuild

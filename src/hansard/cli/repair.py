@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hansard.bus import repair as repairing
-from hansard.bus.repair import RestoredStream
-from hansard.bus.server import private_copy
+from hansard.broker import private_copy
+from hansard.broker import repair as repairing
+from hansard.broker.repair import RestoredStream
 from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import settings

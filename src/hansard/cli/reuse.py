@@ -9,11 +9,10 @@ import typer
 
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Because, By, Json, noun, within, work
-from hansard.cli.opening import reading
+from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.inspect import reuse as inspected
 from hansard.inspect.acknowledgements import Invalidated

@@ -12,13 +12,12 @@ from hansard.agents.access import roles
 from hansard.bus.errors import NotFound
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
-from hansard.cli.answers import address_of, answering
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.opening import beginning, reading
+from hansard.cli.opening import address_of, answering, beginning, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain import ids
 from hansard.domain.ids import run_of
-from hansard.domain.roles import file as role_file
+from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
 from hansard.inspect.acknowledgements import Applied, Withdrawn
 from hansard.inspect.find_in_tables import role_names

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, within, work
+from hansard.cli.opening import answering
 from hansard.cli.output import Column, Part
 from hansard.inspect.find_in_tables import find_run
 from hansard.inspect.savings import SAVINGS, SavingsAnswer, Wanted, added, savings_of

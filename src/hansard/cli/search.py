@@ -14,8 +14,8 @@ from hansard.cli.opening import reading_raw, reading_run, settings
 from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
+from hansard.inspect.answer import plain_text
 from hansard.inspect.search import Hits
-from hansard.inspect.texts import plain_text
 from hansard.projections.errors import Held
 from hansard.projections.search import search as index
 from hansard.projections.search.search import Answer, Hit, IndexPlace, Question

@@ -14,13 +14,12 @@ from typing import Annotated, Any, Literal
 import typer
 from msgspec.structs import replace
 
+from hansard.bus.file_lock import whole, write_whole
 from hansard.bus.os_user import OS_USER
-from hansard.bus.whole_file import whole, write_whole
 from hansard.cli import output
-from hansard.cli.answers import place_of, published
 from hansard.cli.common import Json, noun, work
-from hansard.cli.opening import settings
-from hansard.domain.counted import counted
+from hansard.cli.opening import place_of, published, settings
+from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.projections.sql_sandbox.answer import ARROW, Answer, as_json, jsonable
 from hansard.projections.sql_sandbox.files import ARROW_FORMS, Form, answer_file

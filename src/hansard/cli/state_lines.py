@@ -9,8 +9,8 @@ from typing import Any
 from rich.text import Text
 
 from hansard.cli import output
+from hansard.inspect.answer import plain_text
 from hansard.inspect.state import Change, Data, What
-from hansard.inspect.texts import plain_text
 
 ENTRIES_MAX = 200
 """Of one kind and agent; the rest are counted. `--json` has all."""

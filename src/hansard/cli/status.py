@@ -18,7 +18,7 @@ from hansard.inspect.status import (
     Status,
     WorkspaceStatus,
 )
-from hansard.service.status import read_status
+from hansard.service.running import read_status
 
 app = noun()
 

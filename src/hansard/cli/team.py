@@ -16,10 +16,10 @@ from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.processes import until, until_told
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect import team as reads
+from hansard.inspect.answer import plain_text
 from hansard.inspect.team import Change, Member, Task, Team, follow_team
-from hansard.inspect.texts import plain_text
 
 app = noun()
 

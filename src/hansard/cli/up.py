@@ -17,10 +17,10 @@ import msgspec
 import typer
 
 from hansard import settings as configuration
+from hansard.broker import private_copy
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.redacted_log import ForwardingLog
-from hansard.bus.server import private_copy
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
 from hansard.cli.background_printer import BackgroundPrinter
@@ -30,15 +30,13 @@ from hansard.cli.output import Hint, Part
 from hansard.cli.processes import until, until_told
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
-from hansard.inspect.commits import CorruptLine, Logged, logged
+from hansard.inspect.answer import masked
+from hansard.inspect.evidence import CorruptLine, Logged, logged
 from hansard.inspect.status import BrokerStatus
-from hansard.inspect.texts import masked
 from hansard.service.projecting import projecting, workspaces
-from hansard.service.reflecting import reflecting
-from hansard.service.running import served
-from hansard.service.status import broker_status
+from hansard.service.running import broker_status, reflecting, served
 from hansard.service.watching import Watcher
 from hansard.settings import Settings
 

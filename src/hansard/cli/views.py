@@ -16,11 +16,10 @@ from hansard.agents.access.views import View
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output, state_lines
-from hansard.cli.answers import address_of
 from hansard.cli.common import At, Json, Run, noun, work
-from hansard.cli.opening import reading, reading_run
+from hansard.cli.opening import address_of, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import role_views
 from hansard.inspect.find import find_run

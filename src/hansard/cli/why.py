@@ -10,11 +10,11 @@ import msgspec
 import typer
 
 from hansard.cli import output
-from hansard.cli.answers import answering
 from hansard.cli.common import Json, noun, work
+from hansard.cli.opening import answering
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect import why as reads
-from hansard.inspect.comparison import Heading, Paragraph, Table
+from hansard.inspect.comparison_parts import Heading, Paragraph, Table
 from hansard.inspect.why import Decisions, Explained
 from hansard.web.pages import decision_page
 

@@ -4,9 +4,11 @@ given. Whoever has a record asks that one instead.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,11 +16,11 @@ from msgspec.structs import replace
 
 from hansard.agents import opening as agents
 from hansard.agents.flow import Unbroken
-from hansard.agents.opening import Opened, Options
+from hansard.agents.opening import Opened, Options, close_agent
+from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
+from hansard.bus.loggers import logger
 from hansard.bus.portal import portal, refuse_in_loop
-from hansard.bus.states.replay import fold_life
-from hansard.client.ended import ended
 from hansard.client.options import (
     INTERACTIVE,
     BeginOptions,
@@ -30,12 +32,76 @@ from hansard.client.options import (
 from hansard.client.protocol.errors import NotOffered
 from hansard.client.tracebacks import hide_if_uncaught
 from hansard.client.unfinished import ProgramStart, Unfinished
-from hansard.domain.choices import check_options
-from hansard.domain.counted import counted
+from hansard.domain.choices import check_options, counted
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
+from hansard.inspect.savings import Saved, saved
 from hansard.settings import Settings
+from hansard.state.replay import fold_life
+
+# What a session that ended was answered: a line in the log, and one in the report that
+# `hansard run resume` and `hansard run replay` read when the program is done.
+
+_log = logger(__name__)
+
+LINES_MAX = 100_000
+"""Sessions of one program that a report tells of."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A session that left, and what it was answered; a restricted agent's does not say."""
+
+    run: str
+    agent: str
+    mode: Mode
+    saved: Saved
+
+
+async def ended(
+    workspace: Workspace, opened: Opened, report: str | None, error: BaseException | None
+) -> None:
+    """End a session, and tell what it was answered. Raises as `close_agent`."""
+    mode = opened.engine.settings.mode
+    try:
+        await close_agent(workspace, opened, error)
+    finally:
+        if mode is not Mode.LIVE:
+            ledger = opened.engine.ledger
+            tell(Ended(opened.run, ledger.stream.agent, mode, saved(ledger)), report)
+
+
+def tell(what: Ended, report: str | None) -> None:
+    """Tell of a session that left. A report that cannot be written is logged, and ends nothing."""
+    _log.info(
+        "answered from the record",
+        run=what.run,
+        agent=what.agent,
+        mode=what.mode.value,
+        saved=what.saved.line(),
+    )
+    if report is None:
+        return
+    try:
+        file = os.open(report, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(file, msgspec.json.encode(what) + b"\n")
+        finally:
+            os.close(file)
+    except OSError as failed:
+        _log.warning("what a replay saved cannot be reported", report=report, error=str(failed))
+
+
+def told(report: Path) -> Iterator[Ended]:
+    """The sessions that a report tells of, in the order in which they left."""
+    for number, line in enumerate(report.read_bytes().splitlines()):
+        if number >= LINES_MAX:
+            return
+        try:
+            yield msgspec.json.decode(line, type=Ended)
+        except msgspec.DecodeError:  # whoever wrote it was killed in the middle
+            continue
+
 
 INSTEAD = (
     "these settings name a restricted agent's credentials, with which record.run(...) of "

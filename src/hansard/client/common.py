@@ -36,8 +36,7 @@ from hansard.client.session import (
     within_async,
 )
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.brief import Brief
-from hansard.domain.choices import NOTHING
+from hansard.domain.choices import NOTHING, Brief
 from hansard.domain.steps import Verdict
 from hansard.inspect.savings import SavingsAnswer
 

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from hansard.agents.policy.gate import GateRule
+from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.scope import enters
-from hansard.agents.steps.secrets import SecretProvider
-from hansard.bus import access
-from hansard.bus.access import Credentials
+from hansard.broker import access
+from hansard.broker.access import Credentials
+from hansard.broker.lease import Durability
 from hansard.bus.portal import portal, refuse_in_loop
-from hansard.bus.server.lease import Durability
 from hansard.client.common import AsyncCommonRecord
 from hansard.client.opening import open_with_tables, settings_of
 from hansard.client.options import ConnectOptions, Defaults, MoreSettings

@@ -17,13 +17,13 @@ import msgspec
 from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import principals
 from hansard.agents.workspace import Workspace
-from hansard.bus import access, subjects
-from hansard.bus.access import BadCredentials, BrokerUser, Credentials
-from hansard.bus.file_lock import take
+from hansard.broker import access
+from hansard.broker.access import BadCredentials, BrokerUser, Credentials
+from hansard.broker.hosting import join_in_thread
+from hansard.bus import subjects
+from hansard.bus.file_lock import Unwritable, take
 from hansard.bus.loggers import logger
 from hansard.bus.os_user import OS_USER
-from hansard.bus.server.hosting import join_in_thread
-from hansard.bus.whole_file import Unwritable
 from hansard.client.opening import data_dir_of, reading
 from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token

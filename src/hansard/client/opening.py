@@ -17,16 +17,16 @@ import msgspec
 
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
+from hansard.broker import private_copy
+from hansard.broker.hosting import Host
+from hansard.broker.lease import Durability, Login
 from hansard.bus.clock import Clock, demand_real_clock
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
-from hansard.bus.jetstream.durability import outside_durability
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
-from hansard.bus.server import private_copy
-from hansard.bus.server.hosting import Host
-from hansard.bus.server.lease import Durability, Login
 from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.tracebacks import show_own_frames
 from hansard.domain.choices import chosen

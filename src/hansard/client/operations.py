@@ -45,9 +45,8 @@ from hansard.agents.policy.permits import (
     writes,
 )
 from hansard.agents.prompts.store import Prompt
-from hansard.agents.team.mail import Mail
-from hansard.agents.team.tasks import LEASE_S, STATES, Task, TaskEntry
-from hansard.client.promotion import PRODUCTION
+from hansard.agents.team.tasks import LEASE_S, STATES, Mail, Task, TaskEntry
+from hansard.client.options import PRODUCTION
 from hansard.client.protocol.wire import EMPTY, Fault
 from hansard.client.reports import (
     AuditQuestion,

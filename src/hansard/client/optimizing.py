@@ -26,8 +26,7 @@ from hansard.agents.prompts.store import Prompt
 from hansard.bus.portal import LoopPortal, Portal
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
-from hansard.domain.brief import Brief
-from hansard.domain.choices import check_options
+from hansard.domain.choices import Brief, check_options
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptText
 from hansard.domain.steps import PromptUse

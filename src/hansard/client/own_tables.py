@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from hansard.client.sql_answer import NotInstalled, SqlAnswer
-from hansard.domain.counted import listed
+from hansard.domain.choices import listed
 from hansard.domain.errors import BadValue
-from hansard.projections.sql_sandbox import given
+from hansard.projections.sql_sandbox import answer
 from hansard.projections.sql_sandbox.answer import ARROW
 
 FORMS = (
@@ -25,17 +25,17 @@ FORMS = (
 )
 
 
-def as_arrow(tables: Mapping[str, Any], bytes_max: int = given.BYTES_MAX) -> dict[str, bytes]:
+def as_arrow(tables: Mapping[str, Any], bytes_max: int = answer.BYTES_MAX) -> dict[str, bytes]:
     """Tables by name, each as an Arrow IPC stream; a text or a path is a file's. Raises BadValue
     for what is no table, no name, or more than `bytes_max` altogether, and NotInstalled.
     """
     if not ARROW:
         raise NotInstalled("pyarrow", "a table of your own", "leave it out")
     if not isinstance(tables, Mapping):
-        raise BadValue(given.WHERE, f"{tables!r:.80} has no names", 'give tables={"name": frame}')
-    given.check(dict.fromkeys(tables, b""))
+        raise BadValue(answer.WHERE, f"{tables!r:.80} has no names", 'give tables={"name": frame}')
+    answer.check(dict.fromkeys(tables, b""))
     made = {name: _bytes(name, frame) for name, frame in tables.items()}
-    given.check(made, bytes_max)
+    answer.check(made, bytes_max)
     return made
 
 
@@ -49,7 +49,7 @@ def _bytes(name: str, frame: Any) -> bytes:
         if not names or len(set(names)) < len(names):
             shown = ", ".join(table.column_names) or "none"
             remedy = "give at least one, and each another name"
-            raise BadValue(given.WHERE, f"the columns of {name!r} are {shown:.200}", remedy)
+            raise BadValue(answer.WHERE, f"the columns of {name!r} are {shown:.200}", remedy)
         sink = pa.BufferOutputStream()
         with ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -57,7 +57,7 @@ def _bytes(name: str, frame: Any) -> bytes:
         if isinstance(error, BadValue):
             raise
         fact = f"{name!r} is no table ({error!s:.300})"
-        raise BadValue(given.WHERE, fact, f"give {FORMS}") from error
+        raise BadValue(answer.WHERE, fact, f"give {FORMS}") from error
     return bytes(sink.getvalue())
 
 
@@ -145,9 +145,9 @@ def _read(path: Path) -> Any:
     reads = READERS.get(path.suffix.lower())
     if reads is None:
         fact = f"{path.name!r} is not read"
-        raise BadValue(given.WHERE, fact, f"name it {listed(READERS)}, as what it is")
+        raise BadValue(answer.WHERE, fact, f"name it {listed(READERS)}, as what it is")
     size = path.stat().st_size
-    if size > given.BYTES_MAX:
-        fact = f"{path.name!r} has {size:,} bytes, the most is {given.BYTES_MAX:,}"
-        raise BadValue(given.WHERE, fact, "leave out columns and rows, or sum them up before")
+    if size > answer.BYTES_MAX:
+        fact = f"{path.name!r} has {size:,} bytes, the most is {answer.BYTES_MAX:,}"
+        raise BadValue(answer.WHERE, fact, "leave out columns and rows, or sum them up before")
     return reads(path)

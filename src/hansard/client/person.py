@@ -20,7 +20,7 @@ from hansard.bus.portal import in_loop
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus, Verdict
-from hansard.inspect.texts import masked, plain_text
+from hansard.inspect.answer import masked, plain_text
 
 if TYPE_CHECKING:  # they take long, and most programs never ask
     from rich.console import Console

@@ -33,34 +33,30 @@ from hansard.agents.actions.experience_bundles import (
     install,
     publish,
 )
-from hansard.agents.actions.versions import label_of_runs
+from hansard.agents.actions.store import label_of_runs
 from hansard.agents.annotations.conversations import Conversation, conversation
 from hansard.agents.callables import is_coroutine_function
 from hansard.agents.errors import ToolError
 from hansard.agents.experiments import plans as experiments
-from hansard.agents.experiments import prices, scoring
+from hansard.agents.experiments import scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
 from hansard.agents.flow import on_portal
 from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
 from hansard.agents.policy.labels import Lowering, declassify
-from hansard.agents.prompts import evolve
+from hansard.agents.prompts import store
 from hansard.agents.prompts import store as prompts
-from hansard.agents.prompts.evolve import Evolver
-from hansard.agents.prompts.store import Prompt
+from hansard.agents.prompts.store import Evolver, Prompt
 from hansard.agents.run_index import RunFilter, RunsWanted
 from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
-from hansard.agents.steps.scope import ambient, kept
-from hansard.agents.steps.secret_guard import guard_secrets
+from hansard.agents.steps.scope import ambient, guard_secrets, kept
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.bus.portal import Portal
-from hansard.bus.states.replay import RunView
+from hansard.client.beginning import ended
 from hansard.client.common import AsyncSessions, SyncSessions
-from hansard.client.ended import ended
-from hansard.client.memory_rankers import SessionRankers
 from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.optimizing import (
     Evaluate,
@@ -72,7 +68,9 @@ from hansard.client.optimizing import (
     wanted_of,
 )
 from hansard.client.options import (
+    PRODUCTION,
     Defaults,
+    Promotion,
     PromptAliasOptions,
     PromptVersionOptions,
     RunOptions,
@@ -80,8 +78,7 @@ from hansard.client.options import (
     moving,
     wanted,
 )
-from hansard.client.promotion import PRODUCTION, Promotion
-from hansard.client.promotion import promote as promoted
+from hansard.client.options import promote as promoted
 from hansard.client.reports import (
     AuditOptions,
     AuditQuestion,
@@ -99,6 +96,7 @@ from hansard.client.session import (
     AsyncSession,
     CommonSession,
     Session,
+    SessionRankers,
     opened_async,
 )
 from hansard.client.session import opened as made
@@ -106,8 +104,7 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache, checked
 from hansard.domain.actions.slots import compared, with_slots
 from hansard.domain.approval import ApprovalStatus
-from hansard.domain.brief import first
-from hansard.domain.choices import NOTHING, by_name, chosen
+from hansard.domain.choices import NOTHING, by_name, chosen, first
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experiment import ExperimentRegistered, ExperimentState
@@ -124,7 +121,7 @@ from hansard.inspect import kept_actions, snapshots
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect.actions import action_cache
-from hansard.inspect.comparison import compare
+from hansard.inspect.comparison_parts import compare
 from hansard.inspect.experience import Sentences, learned
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
@@ -133,6 +130,7 @@ from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
 from hansard.inspect.what_left import SentOut, what_left
 from hansard.inspect.why import why
+from hansard.state.replay import RunView
 
 A = TypeVar("A")
 
@@ -225,7 +223,7 @@ class _OfWorkspace:
         if "_experience_index" in self.__dict__:
             self._experience_index.close()
         if self._lent is not None:
-            from hansard.bus.recorder import native  # noqa: PLC0415 -- it is loaded already
+            from hansard.state.recorder import native  # noqa: PLC0415 -- it is loaded already
 
             native.taken_back(self._lent)
         try:
@@ -240,7 +238,7 @@ class _OfWorkspace:
         `SingleThreadedRunner(system, env=record.application_env())`. It is good in this process,
         while the record is open.
         """
-        from hansard.bus.recorder import native  # noqa: PLC0415 -- most programs need no library
+        from hansard.state.recorder import native  # noqa: PLC0415 -- most programs need no library
 
         if self._lent is None:
             log, blobs = self.workspace.log, self.workspace.blobs
@@ -395,17 +393,17 @@ class OnPortal(_OfWorkspace, SyncSessions[Session]):
             NotFound: There is no such prompt.
             Refused: It has no such version.
         """
-        said = evolve.told(feedback)
+        said = store.told(feedback)
         before = self._portal.run(prompts.get(self.workspace, reference))
         after = before
         for each in said:
-            rule = evolve.rule_of(each, using)
+            rule = store.rule_of(each, using)
             if is_coroutine_function(rule):
                 remedy = "give a plain function, or use the async client"
                 raise BadValue("using", "it is a coroutine function", remedy)
-            after = evolve.evolved(after, rule(after, each))
+            after = store.evolved(after, rule(after, each))
         return self._portal.run(
-            evolve.added(self.workspace, before, after, said, because=because, by=by)
+            store.added(self.workspace, before, after, said, because=because, by=by)
         )
 
     def optimize(
@@ -508,13 +506,13 @@ class OnLoop(_OfWorkspace, AsyncSessions[AsyncSession]):
         """Add the version of a prompt that answers what was said of it; see `Record.evolve`.
         `using` may be a coroutine function.
         """
-        said = evolve.told(feedback)
+        said = store.told(feedback)
         before = await prompts.get(self.workspace, reference)
         after = before
         for each in said:
-            text = evolve.rule_of(each, using)(after, each)
-            after = evolve.evolved(after, await text if inspect.isawaitable(text) else text)
-        return await evolve.added(self.workspace, before, after, said, because=because, by=by)
+            text = store.rule_of(each, using)(after, each)
+            after = store.evolved(after, await text if inspect.isawaitable(text) else text)
+        return await store.added(self.workspace, before, after, said, because=because, by=by)
 
     async def optimize(
         self,
@@ -1225,8 +1223,8 @@ class AsyncRecord(OnLoop):
         """
         named = by_name("amounts", amounts)
         source = self.workspace.text(source)
-        terms = prices.Terms(since=since, currency=currency, source=source)
-        return await prices.state(self.workspace, model, named, terms, by=by)
+        terms = scoring.Terms(since=since, currency=currency, source=source)
+        return await scoring.state(self.workspace, model, named, terms, by=by)
 
     async def prompt(self, reference: str) -> Prompt:
         """A version of a prompt: `.format(query=...)` gives its text, and a call that is given that

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from hansard.agents.memory.upkeep import reflect as remembering
 from hansard.agents.memory.upkeep import reflect as upkeep
-from hansard.agents.memory.upkeep import remembering
-from hansard.agents.memory.upkeep.reflect import Propose, RunTold, asked_for
-from hansard.agents.memory.upkeep.remembering import Judged, Wanted
+from hansard.agents.memory.upkeep.reflect import Judged, Propose, RunTold, Wanted, asked_for
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound

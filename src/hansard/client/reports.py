@@ -1,6 +1,6 @@
 """What `record.compare` and `record.why` answer: the structs that the commands print, with the
 forms that a notebook and a terminal show. Both are made of the same blocks as the commands' tables
-(`hansard.inspect.comparison`).
+(`hansard.inspect.comparison_parts`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ from typing import Annotated, Any, Self, TypedDict, TypeVar
 import msgspec
 
 from hansard.client.sql_answer import package
-from hansard.domain.brief import Brief
-from hansard.domain.choices import check_options
-from hansard.domain.counted import counted
+from hansard.domain.choices import Brief, check_options, counted
 from hansard.domain.errors import BadValue, CallerError
 from hansard.inspect import comparison_parts
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, plain_text
 from hansard.inspect.audit import Audit, Only, audit
-from hansard.inspect.comparison import Comparison, Heading, Paragraph, Table
-from hansard.inspect.comparison_parts import Block
+from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
 from hansard.inspect.find_in_tables import find_run
-from hansard.inspect.texts import plain_text
 from hansard.inspect.why import Decisions, Explained, blocks
 from hansard.projections.reader import Reader
 from hansard.projections.report import Question

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hansard.agents.access import queries, roles
+from hansard.agents.access import roles, views
 from hansard.agents.access.carried import Carried
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import Permit, trusts
@@ -132,7 +132,7 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- what is asked, of what, as whom
         )
         later = load(place)  # it may be of a generation that was published meanwhile
     told = _Told(
-        queries.digest_of(statement, parameters, tables),
+        views.digest_of(statement, parameters, tables),
         answer.position,
         answer.rows,
         cut=answer.cut is not None,
@@ -172,7 +172,7 @@ async def read_as(
             finally:
                 await asyncio.to_thread(store.close)
         later = load(place)
-    told = _Told(queries.digest_of(asked, ()), generation.position, len([*found.lines()]))
+    told = _Told(views.digest_of(asked, ()), generation.position, len([*found.lines()]))
     async with _opened(settings, within) as workspace:
         await _on_record(workspace, role, told, by, carried, (kept, later))
     return found
@@ -200,7 +200,7 @@ async def _on_record(
     if carried is not None:
         for each in stood:
             await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
-    await queries.answered(
+    await views.answered(
         workspace if carried is None else workspace.through(carried.log),
         role,
         told.asked,

@@ -37,7 +37,7 @@ import msgspec
 
 from hansard.agents.access.views import View
 from hansard.agents.actions import kept_experiences, store
-from hansard.agents.actions.versions import label_of_runs
+from hansard.agents.actions.store import label_of_runs
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
@@ -61,6 +61,7 @@ from hansard.agents.flow import (
     sync,
 )
 from hansard.agents.memory.operations import MemoryFlows
+from hansard.agents.memory.search.ranked import Embedder, Rankers
 from hansard.agents.memory.twins import AsyncMemory, Memory
 from hansard.agents.policy.permits import states
 from hansard.agents.steps.engine import StepEngine
@@ -70,7 +71,7 @@ from hansard.agents.steps.scope import Scope, drop, enter, keep, leave, opens
 from hansard.agents.steps.streams import iterate, iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
-from hansard.agents.team.mail import MailFlows
+from hansard.agents.team.tasks import MailFlows
 from hansard.agents.team.twins import AsyncTeam, Team
 from hansard.agents.team.wait_for import WaitFlows
 from hansard.bus.errors import NotFound
@@ -79,21 +80,18 @@ from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
 from hansard.client.beginning import Asked, begun, begun_async
 from hansard.client.browser import experienced, replay
 from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
-from hansard.client.browser.teaching import Teaching
-from hansard.client.memory_rankers import SessionRankers
+from hansard.client.browser.experienced import Teaching
 from hansard.client.options import SessionOptions
-from hansard.client.resumable import AsyncResumable, Resumable
 from hansard.client.tracebacks import explain
 from hansard.domain import ids
 from hansard.domain.actions.cache import ActionCache, CachedAction
 from hansard.domain.actions.kept import ActionsHealed
 from hansard.domain.agent import AgentState
-from hansard.domain.brief import Brief
-from hansard.domain.choices import NOTHING, by_name
-from hansard.domain.compaction import Bound
+from hansard.domain.choices import NOTHING, Brief, by_name
+from hansard.domain.conversation import Bound
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.experience.checks import CheckFunction
 from hansard.domain.experience.experience import Experience
-from hansard.domain.experience.functions import CheckFunction
 from hansard.domain.experience.kept import (
     ExperienceDistilled,
     ExperienceHealed,
@@ -108,7 +106,142 @@ from hansard.inspect import snapshots
 from hansard.inspect.experience import learned
 from hansard.inspect.savings import Saved, saved
 
+# A loop that goes on where it stood: `session.resumable`, of both clients.
+
 T = TypeVar("T")
+
+
+class Reached(Generic[T]):
+    """How far a loop over items has come, and what came of them."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+        self.last_item: T | None = None
+
+
+class _Loop(Generic[T]):
+    """What both kinds of loop show of how far they have come."""
+
+    def __init__(self) -> None:
+        self._reached: Reached[T] = Reached()
+
+    @property
+    def results(self) -> list[Any]:
+        """What the loop's body appended, in order: with what it appended before the run was
+        resumed, as far as that was recorded, so that it is whole at the end. It is recorded with
+        the loop's progress, every so many items.
+        """
+        return self._reached.results
+
+    @property
+    def last_item(self) -> T | None:
+        """The last item that is done, in this process or before it; None before the first."""
+        return self._reached.last_item
+
+
+async def remaining_async(
+    items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
+) -> AsyncGenerator[T, None]:
+    """The items not yet done. It does not know the loop that it is of: who drops that one has left
+    it.
+    """
+    going = progress()
+    reached.results += await drive(going.begin())
+    kept = len(reached.results)
+    try:
+        for number, item in enumerate(items, 1):
+            if not await drive(going.skips(item)):
+                yield item
+                saves = number % every == 0
+                await drive(going.done(reached.results[kept:] if saves else ()))
+                kept = len(reached.results) if saves else kept
+            reached.last_item = item
+        await drive(going.end(reached.results[kept:]))
+    finally:
+        await drive(going.leave())
+
+
+class AsyncResumable(_Loop[T]):
+    """A loop over what is not yet done (`session.resumable`), and what came of what is."""
+
+    def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
+        super().__init__()
+        self._left = remaining_async(items, every, progress, drive, self._reached)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        return await self._left.__anext__()
+
+    async def aclose(self) -> None:
+        """Leave the loop: what follows stands outside of it."""
+        await self._left.aclose()
+
+
+def remaining(
+    items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
+) -> Generator[T, None, None]:
+    """The items not yet done. It does not know the loop that it is of: who drops that one has left
+    it.
+    """
+    going = progress()
+    reached.results += drive(going.begin())
+    kept = len(reached.results)
+    try:
+        for number, item in enumerate(items, 1):
+            if not drive(going.skips(item)):
+                yield item
+                saves = number % every == 0
+                drive(going.done(reached.results[kept:] if saves else ()))
+                kept = len(reached.results) if saves else kept
+            reached.last_item = item
+        drive(going.end(reached.results[kept:]))
+    finally:
+        drive(going.leave())
+
+
+class Resumable(_Loop[T]):
+    """A loop over what is not yet done (`session.resumable`), and what came of what is."""
+
+    def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
+        super().__init__()
+        self._left = remaining(items, every, progress, drive, self._reached)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        return self._left.__next__()
+
+    def close(self) -> None:
+        """Leave the loop: what follows stands outside of it."""
+        self._left.close()
+
+
+# What a search in memory ranks by: the indexes that the tables' package has.
+
+
+class SessionRankers:
+    """The indexes of one session or space: what was indexed once is not indexed again."""
+
+    def __init__(self) -> None:
+        self._words: Rankers | None = None
+        self._by_embedder: dict[str, Rankers] = {}
+
+    def __call__(self, embedder: Embedder | None) -> Rankers:
+        """What ranks by words, and with an embedder by meaning."""
+        from hansard.projections.search.files import FileVectors, FileWords  # noqa: PLC0415 -- it takes long, and not all search
+
+        if self._words is None:
+            self._words = Rankers(FileWords())
+        if embedder is None:
+            return self._words
+        name = f"{embedder.name}@{embedder.digest}"
+        if name not in self._by_embedder:
+            self._by_embedder[name] = Rankers(self._words.words, FileVectors(embedder))
+        return self._by_embedder[name]
+
 
 _log = logger(__name__)
 

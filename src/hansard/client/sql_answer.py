@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.brief import Brief
-from hansard.domain.counted import counted
+from hansard.domain.choices import Brief, counted
 from hansard.domain.errors import CallerError
-from hansard.inspect.texts import plain_text
+from hansard.inspect.answer import plain_text
 
 SHOWN_ROWS = 20
 """Rows of an answer that a notebook and a terminal show."""

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 import hansard
-from hansard.bus.states.replay import RunView
 from hansard.demo.team import BATCH, MODULES, THRESHOLDS, World, call_name, digest, work
 from hansard.domain.agent import CheckpointSaved
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import Effects, Step, StepStatus
+from hansard.state.replay import RunView
 
 WORKSPACE = "demo"
 

@@ -14,8 +14,8 @@ from typing import Any, assert_never
 import msgspec
 
 from hansard.domain import refusal, steps
-from hansard.domain.brief import Brief, first
-from hansard.domain.compaction import ContextCompacted, replaced
+from hansard.domain.choices import Brief, first
+from hansard.domain.conversation import ContextCompacted, replaced
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label_events import LabelDeclassified

@@ -24,8 +24,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from hansard.domain import merges
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
@@ -36,13 +35,80 @@ from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL
 from hansard.domain.values import SAFE_INT, dump
 
+# Merges that commute: whatever order their values come in, the same value stands in the end.
+#
+# Each is the join of a semilattice (commutative, associative, and a value joined twice counts
+# once), over plain JSON values:
+#
+# max, min    of two numbers, or of two texts by code points
+# union       of two objects: every key of both; two objects under one key are joined in turn; an
+# object stands before what is none; of two others the later in RFC 8785 form stands
+
+
+class Merge(StrEnum):
+    """How a value is merged into what stands."""
+
+    MAX = "max"
+    MIN = "min"
+    UNION = "union"
+
+
+NAMES = tuple(each.value for each in Merge)
+
+
+def check_merge(name: str, value: Any) -> None:
+    """Raise BadValue unless a merge of this name takes the value."""
+    if name not in NAMES:
+        raise BadValue("merge", f"{name!r:.80} is no merge", f"use {', '.join(NAMES)}")
+    if name == "union":
+        if not _is_object(value):
+            raise BadValue("merge 'union'", f"{value!r:.80}", "give a dict with texts as keys")
+    elif type(value) not in (int, float, str):
+        raise BadValue(f"merge {name!r}", f"{value!r:.80}", "give a number up to 2**53, or a text")
+
+
+def check_pair(name: str, stands: Any, value: Any) -> None:
+    """Raise BadValue unless two values that `check` passed can be merged: numbers do not compare
+    with texts.
+    """
+    if name != "union" and (type(stands) is str) != (type(value) is str):
+        fact = f"{value!r:.80} cannot be compared with {stands!r:.80}"
+        raise BadValue(f"merge {name!r}", fact, "merge numbers with numbers, texts with texts")
+
+
+def joined(name: str, one: Any, other: Any) -> Any:
+    """The two values merged."""
+    if name == "union":
+        return _union(one, other)
+    return max(one, other) if name == "max" else min(one, other)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a plain value is an object of the caller's, and not the tagged form of another."""
+    return type(value) is dict and not any(key[:1] == "$" for key in value)
+
+
+def _union(one: Any, other: Any) -> Any:
+    match _is_object(one), _is_object(other):
+        case True, True:
+            both = dict(one)
+            for key, item in other.items():
+                both[key] = _union(both[key], item) if key in both else item
+            return both
+        case True, False:
+            return one
+        case False, True:
+            return other
+        case _:
+            return max(one, other, key=canonical)
+
+
 VIEWS = "view "
 """What the keys begin with under which it is kept what views were served to a role."""
 
 RESERVED = ("budget ", "team ", VIEWS)
-"""What no key may begin with: budgets (`hansard.domain.budget`), the team's tasks and messages
-(`hansard.domain.team.task`, `hansard.domain.team.mail`) and views (`hansard.domain.view`) are kept
-under such keys.
+"""Prefixes that no key may have: budgets (`hansard.domain.budget`), the team's tasks and messages
+(`hansard.domain.team`) and views (`hansard.domain.access`) are kept under such keys.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -136,7 +202,7 @@ class ItemDiscarded(Event, frozen=True, kw_only=True):
 
 @event("board.merged.v1")
 class ValueMerged(Event, frozen=True, kw_only=True):
-    """A value was merged into what stood; `merge` as in `hansard.domain.merges`."""
+    """A value was merged into what stood; `merge` as in `hansard.domain.board`."""
 
     merge: str
     value: msgspec.Raw
@@ -370,11 +436,11 @@ def merged(state: BoardState, event: ValueMerged, *, first: bool) -> msgspec.Raw
     Raises BadValue.
     """
     value = msgspec.json.decode(event.value)
-    merges.check(event.merge, value)
+    check_merge(event.merge, value)
     if not first:
         stands = msgspec.json.decode(state.value)
-        merges.check_pair(event.merge, stands, value)
-        value = merges.join(event.merge, stands, value)
+        check_pair(event.merge, stands, value)
+        value = joined(event.merge, stands, value)
     return msgspec.Raw(canonical(value))
 
 
@@ -473,7 +539,7 @@ def _commuting(key: str, stands: KeyKind | None, state: BoardState, wanted: Writ
 
 
 def _merges(key: str, stands: KeyKind | None, state: BoardState, wanted: ValueMerged) -> bool:
-    merges.check(wanted.merge, msgspec.json.decode(wanted.value))
+    check_merge(wanted.merge, msgspec.json.decode(wanted.value))
     _fits(key, stands, KeyKind(wanted.merge))
     after = merged(state, wanted, first=stands is None)
     count = len(msgspec.json.decode(after)) if wanted.merge == "union" else 0

@@ -2,7 +2,173 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
+
+# A context window that grew too long: a summary stands for its earlier messages.
+#
+# Nothing is taken away: the messages stay on record where they are, and the event says which of
+# them the summary stands for.
+
+T = TypeVar("T")
+
+SYSTEM = ("system", "developer")
+"""Roles of messages that are an agent's instructions: those at a window's begin stay."""
+
+
+@event("context.compacted.v1")
+class ContextCompacted(Event, frozen=True, kw_only=True):
+    """From here on a summary stands in the context window for messages of before.
+
+    Attributes:
+        role: The role of the message that the summary is.
+        summary: Its content, or a reference to it.
+        fingerprint: Which summary it is, for replay.
+        stands_for: Ids of the events that it stands for, in the order of the window: messages, of
+            earlier runs of the conversation, too, and a summary of before.
+        versions: Those of them that stand in this very stream: ranges of versions, first, last.
+        kept: Ids of the events that the window has beside it, in its order.
+        digest: Of what it stands for, as it would be sent to a model: of its canonical JSON.
+        tokens: How many the summary has; None where nobody counted.
+        tokens_before: How many the window had before; None where one of them is not known.
+        tokens_after: How many it has with the summary; None as before.
+        step: The step that made the summary.
+    """
+
+    role: str
+    summary: msgspec.Raw
+    fingerprint: str
+    stands_for: tuple[str, ...]
+    digest: str
+    versions: tuple[tuple[int, int], ...] = ()
+    kept: tuple[str, ...] = ()
+    tokens: int | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    step: int | None = None
+
+    def stands_for_version(self, version: int) -> bool:
+        """Whether it stands for what is at a version of its own stream."""
+        return any(first <= version <= last for first, last in self.versions)
+
+
+def ranges(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Versions as ranges, first and last."""
+    found: list[tuple[int, int]] = []
+    for version in sorted(versions):
+        if found and found[-1][1] == version - 1:
+            found[-1] = (found[-1][0], version)
+        else:
+            found.append((version, version))
+    return tuple(found)
+
+
+def replaced(window: Sequence[T], gone: Callable[[T], bool], summary: T) -> list[T]:
+    """A window with a summary in the place of the first of those that it stands for; at the begin
+    where they stand elsewhere, in earlier runs.
+    """
+    places = [index for index, each in enumerate(window) if gone(each)]
+    found = [each for each in window if not gone(each)]
+    found.insert(places[0] if places else 0, summary)
+    return found
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What a decision on a window looks at, of each message: its role, whether it answers a call of
+    the one before it, and how many tokens it has; None where nobody counted.
+    """
+
+    role: str
+    answers: bool
+    tokens: int | None
+    is_summary: bool = False
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """When a window is too long, and how many of its newest messages stay; None is no bound."""
+
+    keep: int
+    messages: int | None = None
+    tokens: int | None = None
+
+    def check(self) -> None:
+        """Raises BadValue for what bounds nothing."""
+        for name in ("keep", "messages", "tokens"):
+            value = getattr(self, name)
+            if name != "keep" and value is None:
+                continue
+            if type(value) is not int or value < 0:
+                shown = name if name == "keep" else f"max_{name}"
+                raise BadValue(
+                    f"compact({shown})", f"{value!r:.80}", "give a whole number, 0 or more"
+                )
+
+
+def dropped(window: Sequence[Line], bound: Bound) -> tuple[int, int] | None:
+    """Which of a window a summary is to stand for: from and up to before these places. None where
+    the window is within its bound.
+
+    Instructions at its begin stay, and so do the newest messages; an answer to a call stays with
+    that call. Raises Refused where nothing is left to drop, BadValue where tokens are bounded and
+    not counted.
+    """
+    if not _too_long(window, bound):
+        return None
+    start = 0
+    while start < len(window) and window[start].role in SYSTEM and not window[start].is_summary:
+        start += 1
+    end = max(start, len(window) - bound.keep)
+    while start < end < len(window) and window[end].answers:
+        end -= 1
+    if end == start or (end - start == 1 and window[start].is_summary):
+        message = (
+            f"nothing to compact: of the {len(window)} messages of the window {start} are "
+            f"instructions, and keep={bound.keep} keeps the others: keep fewer"
+        )
+        raise Refused(message)
+    return start, end
+
+
+def _too_long(window: Sequence[Line], bound: Bound) -> bool:
+    if bound.messages is None and bound.tokens is None:
+        return True
+    if bound.messages is not None and len(window) > bound.messages:
+        return True
+    if bound.tokens is None:
+        return False
+    counted = total(line.tokens for line in window)
+    if counted is None:
+        unknown = sum(line.tokens is None for line in window)
+        raise BadValue(
+            "compact(max_tokens)",
+            f"nobody counted the tokens of {unknown} of the {len(window)} messages",
+            "give tokens= with each message, or count= here, a function of a message",
+        )
+    return counted > bound.tokens
+
+
+def total(tokens: Iterable[int | None]) -> int | None:
+    """How many in all; None where that of one is not known."""
+    found = list(tokens)
+    known = [each for each in found if each is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def check_free(stands_for: Iterable[str], taken: Iterable[str], by: str) -> None:
+    """Raises Refused where another agent's summary stands for some of these already."""
+    both = set(stands_for) & set(taken)
+    if both:
+        message = (
+            f"agent {by!r} compacted {len(both)} of these messages in this run: one agent of a run "
+            "compacts its conversation; let that one, or keep them (keep=)"
+        )
+        raise Refused(message)
+
 
 KIND = "conversation"
 """The kind of its stream."""

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain import ids, values
-from hansard.domain.brief import Brief
-from hansard.domain.counted import counted, shortened
+from hansard.domain.choices import Brief, counted, shortened
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical

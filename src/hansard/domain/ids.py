@@ -8,11 +8,35 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import assert_never
+from urllib.parse import urlsplit
 
 import msgspec
 
 from hansard.domain.errors import BadName
+
+# Whether a URL leads to one of some hosts.
+
+_AMBIGUOUS = re.compile(r"[\\\s\x00-\x20\x7f]")
+
+
+def host_in(url: str, hosts: Iterable[str]) -> bool:
+    """Whether a URL's host is one of some; `.example.org` stands for every host under it.
+
+    One with a backslash, a space or a control character is none: clients disagree on its host.
+    """
+    if _AMBIGUOUS.search(url):
+        return False
+    try:
+        host = (urlsplit(url).hostname or "").lower().rstrip(".")
+    except ValueError:
+        return False
+    wanted = [each.lower() for each in hosts]
+    return any(
+        host == want or (want.startswith(".") and host.endswith(want)) for want in wanted if host
+    )
+
 
 NAME_LENGTH_MAX = 1_000
 """Longest run, role, agent, key or kind name, in characters: it must fit a commit's body twice."""

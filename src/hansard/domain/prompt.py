@@ -18,9 +18,7 @@ from typing import Any, Self, assert_never
 import msgspec
 
 from hansard.domain import ids, values
-from hansard.domain.brief import Brief
-from hansard.domain.choices import nearest
-from hansard.domain.counted import shortened
+from hansard.domain.choices import Brief, nearest, shortened
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical, digest

@@ -1,7 +1,7 @@
 """What a reader is given in the place of an event that does not fit: its version is taken by it,
 and nothing of what it says counts.
 
-No log holds such an event: it is made when a log is read (`hansard.bus.validation.quarantine`). So
+No log holds such an event: it is made when a log is read (`hansard.bus.validation.reads`). So
 it has a tag, but is not registered under it, and a stored event with this tag is one that does not
 fit.
 """

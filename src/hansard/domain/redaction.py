@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard.domain import ids
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.values import Plain, Scrub, Secret
 

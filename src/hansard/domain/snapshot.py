@@ -15,8 +15,8 @@ import msgspec
 
 from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState, MessageAdded, Moment, ResourceAccessed
-from hansard.domain.brief import Brief
-from hansard.domain.compaction import ContextCompacted, total
+from hansard.domain.choices import Brief
+from hansard.domain.conversation import ContextCompacted, total
 from hansard.domain.ids import AgentStream, uuid8
 from hansard.domain.steps import Step, StepStatus
 

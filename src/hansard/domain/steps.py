@@ -12,7 +12,7 @@ from typing import assert_never
 
 import msgspec
 
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import joined

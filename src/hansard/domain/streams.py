@@ -7,7 +7,7 @@ from typing import Any, get_args
 from hansard.domain import (
     access,
     agent,
-    aggregate,
+    aggregate_types,
     approval,
     board,
     budget,
@@ -21,7 +21,6 @@ from hansard.domain import (
     query,
     reuse,
     run,
-    view,
 )
 from hansard.domain.actions import kept
 from hansard.domain.events import Event
@@ -40,7 +39,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
             budget.Spent,
             mail.MailSent,
             label_events.LabelDeclassified,
-            view.ViewServed,
+            access.ViewServed,
             *get_args(approval.ApprovalEvent),
             *get_args(board.BoardEvent),
             *get_args(task.TaskEvent),
@@ -52,8 +51,8 @@ _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
     kept.KIND: frozenset(get_args(kept.ActionsEvent)),
     kept_experiences.KIND: frozenset(get_args(kept_experiences.ExperienceEvent)),
-    aggregate.KIND: frozenset({aggregate.AggregateChanged}),
-    aggregate.FOLLOWER: frozenset({aggregate.AggregateFollowed}),
+    aggregate_types.KIND: frozenset({aggregate_types.AggregateChanged}),
+    aggregate_types.FOLLOWER: frozenset({aggregate_types.AggregateFollowed}),
     conversation.KIND: frozenset({conversation.RunJoined}),
     experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
     imported.KIND: frozenset({imported.ImportEnded}),

@@ -24,8 +24,8 @@ from hansard.domain.payload.parts import as_blob
 from hansard.domain.payload.references import rolling
 from hansard.domain.steps import Step
 from hansard.inspect import tree
-from hansard.inspect.agent_histories import AgentHistory
 from hansard.inspect.payloads import recorded
+from hansard.inspect.trace import AgentHistory
 
 WINDOW_MOVES = 1_024
 """Moves of each side that are aligned at once, after what is equal at both ends: the costs of

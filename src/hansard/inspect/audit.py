@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
 from hansard.inspect.decision_parts import moment

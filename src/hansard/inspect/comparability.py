@@ -18,11 +18,11 @@ import msgspec
 
 from hansard.bus.codec import revive
 from hansard.domain.agent import MessageAdded
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.domain.steps import Step, ToolDeclared, Withheld
-from hansard.inspect.agent_histories import AgentHistory
+from hansard.inspect.answer import plain_text
 from hansard.inspect.payloads import recorded
-from hansard.inspect.texts import plain_text
+from hansard.inspect.trace import AgentHistory
 
 PROMPT_ROLES = frozenset({"system", "developer"})
 """Roles of messages that instruct a model."""

@@ -1,4 +1,7 @@
-"""A comparison as headings, sentences, tables and plots: what all of its forms are made of."""
+"""A comparison as headings, sentences, tables and plots, for all of its forms.
+
+Long because a comparison is one answer: its summary, its words, its tables and its plots.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,401 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
-from hansard.inspect.comparison import Heading, Paragraph, Table
-from hansard.inspect.comparison_summary import summary, uneven, uneven_in_words
-from hansard.inspect.comparison_words import (
-    LOST_UNITS_P,
-    NO_VERDICT,
-    chance,
-    decides,
-    exact_test,
-    interval,
-    looks,
-    number,
-    ranks,
-)
-from hansard.projections.report import Part, Report
+from hansard.inspect.answer import Answer
+from hansard.projections.reader import Reader
+from hansard.projections.report import Part, Question, Report, report
+
+# The arms of an experiment beside each other.
+
+
+class Heading(msgspec.Struct, frozen=True):
+    """A heading."""
+
+    text: str
+
+
+class Paragraph(msgspec.Struct, frozen=True):
+    """A paragraph; `verdict` where it is one; `brief` where it is a line among others."""
+
+    text: str
+    verdict: str = ""
+    brief: bool = False
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table: columns (a name that begins with `>` is of numbers) and rows of texts. Over it
+    stands its title; `left_out` says what is not among the rows, and whether that is before them.
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    title: str = ""
+    left_out: str = ""
+    left_out_before: bool = False
+
+
+Said = Heading | Paragraph | Table
+"""What any answer is made of; a comparison has plots, too."""
+
+
+Row = dict[str, Any]
+"""A line of the report."""
+
+
+class Comparison(Answer):
+    """What is to be said of an experiment."""
+
+    report: Report
+
+    def lines(self) -> Iterator[Row]:
+        """First what was asked and as of when, then row by row."""
+        made = self.report
+        asked = msgspec.structs.asdict(made.question)
+        yield {
+            "kind": "report",
+            "position": made.position,
+            "digest": made.digest,
+            **asked,
+            "baseline": made.baseline,
+            "plan": made.plan,
+        }
+        for place, parts in (("judged", made.judged), ("beside", made.beside)):
+            for part in parts:
+                yield from _rows("arm", part.arms, part=place)
+                yield from _rows("comparison", part.comparisons, part=place)
+                yield from _rows("curve", part.curves, part=place)
+        yield from _rows("ranking", made.ranking)
+        yield from _rows("sample_ratio", made.ratio)
+        yield from _rows("accounting", made.accounts)
+        yield from _rows("regression", made.regressions)
+        yield from _rows("unmatched", made.unmatched)
+        yield from _rows("tool", made.tools)
+        yield from _rows("sequence", made.sequences)
+        yield from _rows("odd_time", made.times)
+
+
+def _rows(kind: str, rows: list[Row], **where: str) -> Iterator[Row]:
+    return ({"kind": kind, **where, **row} for row in rows)
+
+
+def compare(answers: Reader, question: Question) -> Comparison:
+    """The comparison. Raises Unknown."""
+    return Comparison(report(answers, question))
+
+
+# How the numbers of a comparison are said, and which number decides.
+
+P_LEAST = 0.0001
+"""Below it, a p-value is told as below it."""
+
+LARGE = 1_000
+"""From it on, numbers are told without a fraction."""
+
+NO_VERDICT = "no metric named"
+"""The verdict of what was scored beside others, and nothing names."""
+
+WAYS = {"failure": "counted as failures", "excluded": "left out", "worst-case": "worst case"}
+"""How each way of counting what is missing is named in a sentence."""
+
+LOST_UNITS_P = 0.001
+"""Below this p-value of the sample-ratio check, something loses units of an arm."""
+
+
+def number(value: float | None, *, signed: bool = False) -> str:
+    """A number for people: four digits that count."""
+    if value is None:
+        return ""
+    sign = "+" if signed else ""
+    return f"{value:{sign},.0f}" if abs(value) >= LARGE else f"{value:{sign}.4g}"
+
+
+def chance(p: float | None) -> str:
+    """A p-value for people."""
+    if p is None:
+        return "not known"
+    return f"below {P_LEAST}" if p < P_LEAST else f"{p:.4f}"
+
+
+def interval(low: float | None, high: float | None, *, signed: bool = False) -> str:
+    """An interval for people."""
+    if low is None or high is None:
+        return ""
+    return f"{number(low, signed=signed)} .. {number(high, signed=signed)}"
+
+
+def looks(report: Report) -> str:
+    """When it may be looked at, and whether that is now."""
+    plan = report.plan
+    if plan["stop"] == "sequential":
+        return "The intervals are valid at any number of analyses."
+    once = "the intervals are valid for one analysis, and how many were made is not recorded."
+    if plan["planned"] is None:
+        return f"No size was planned: {once}"
+    lacking = any(not row["units"] for row in report.ratio)  # an arm of the plan without a run
+    have = 0 if lacking else min((row["tasks"] for row in report.accounts), default=0)
+    tasks = counted(plan["planned"], "task")
+    if have < plan["planned"]:
+        return (
+            f"An interim analysis: {have:,} of {tasks} planned for each arm are there, and the "
+            "intervals are valid for one analysis at the planned size."
+        )
+    runs, wanted = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
+    if runs < wanted:
+        return (
+            f"An interim analysis: {runs:,} of {counted(wanted, 'trial')} planned for each arm are "
+            "there, and the intervals are valid for one analysis at the planned size."
+        )
+    if have > plan["planned"]:
+        return f"Past its planned size of {tasks} ({have:,} are there): {once}"
+    return f"At its planned size, {tasks}: {once}"
+
+
+def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
+    """The number that decides and the test that it comes from, or why there is no verdict.
+
+    Args:
+        row: A row of the macro `comparisons`.
+        others: The same two arms by the other ways of counting what is missing.
+    """
+    verdict = row["verdict"]
+    if verdict == "not finished":
+        open_runs = {row["baseline"]: row["base_open"], row["arm"]: row["arm_open"]}
+        named = [f"{counted(runs, 'run')} of {arm}" for arm, runs in open_runs.items() if runs]
+        return f": {listed(named)} still open: end, resume or settle them"
+    if verdict.startswith("depends on "):
+        ways = {each["counting"]: each["counted_verdict"] for each in (row, *others)}
+        return f" ({', '.join(f'{WAYS[name]}: {found}' for name, found in ways.items())})"
+    if row["problem"] is not None:
+        return f": {row['problem']}"
+    if verdict not in {"better", "worse", "cannot tell"}:
+        return ""
+    if row["holm_p"] is None:
+        return ": too few tasks for a p-value"
+    over = f" over {counted(row['family'], 'comparison')}" if row["family"] > 1 else ""
+    p = f"{'Holm' + chr(39) + 's ' if over else ''}p {chance(row['holm_p'])}{over}"
+    low, high = decisive(row)
+    if verdict != "cannot tell":
+        shown = f", by {p} ({row['test']})"
+    elif low is not None and (low > 0 or high < 0):
+        shown = f": its interval excludes 0, but {p} is above {row['alpha']:g} ({row['test']})"
+    else:
+        shown = f": {p} is above {row['alpha']:g} ({row['test']})"
+    return shown + disagreement(row)
+
+
+def disagreement(row: dict[str, Any]) -> str:
+    """The exact test where it and the one that decides are on two sides of alpha."""
+    if not row["tests_disagree"]:
+        return ""
+    return f"; the {exact_test(row)} disagrees, with p {chance(row['mcnemar_p'])}"
+
+
+def exact_test(row: dict[str, Any]) -> str:
+    """The name of the exact test of the tasks that were won and lost."""
+    return "exact McNemar test" if row["single"] else "exact sign test of tasks"
+
+
+def decisive(row: dict[str, Any]) -> tuple[Any, Any]:
+    """The interval that belongs to the p which decides: of a sequential plan, at any look."""
+    which = "always_" if row["stop"] == "sequential" else ""
+    return row[f"{which}low"], row[f"{which}high"]
+
+
+def ranks(row: dict[str, Any]) -> str:
+    """The ranks that an arm can have."""
+    low, high = row["rank_low"], row["rank_high"]
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+# What a comparison comes to, in ten lines at most.
+
+VERDICTS_MAX = 3
+"""Verdicts that are told each by itself; more are counted."""
+
+NAMED_MAX = 3
+"""Arms and metrics that a line names; of more it says how many."""
+
+PAIR = 2
+"""Arms that one comparison is all about."""
+
+RANKED_MAX = 6
+"""Arms that the line of ranks names."""
+
+_ENDED_OTHERWISE = ("errored", "timed_out", "cancelled")
+
+
+def summary(report: Report, following: Sequence[str]) -> Iterator[Paragraph]:
+    """At most nine paragraphs: warnings, the verdict with the number that decides, sizes, failures,
+    and which sections follow.
+    """
+    yield from _warnings(report)
+    named = [part for part in report.judged if part.named]
+    if named:
+        yield from _verdicts(named[0])
+        yield from _ranked(report, named[0].metric)
+        yield from _others(named[1:])
+    else:
+        metrics = [part.metric for part in report.judged]
+        yield Paragraph(
+            f"No verdict is given: {counted(len(metrics), 'metric')} were scored "
+            f"({_few(metrics)}), and nothing says which of them decides. --metric NAME names it, "
+            "or a plan.",
+            NO_VERDICT,
+            brief=True,
+        )
+    tasks = max((row["tasks"] for row in report.accounts), default=0)
+    yield Paragraph(
+        f"{counted(report.plan['runs'], 'run')} of {counted(len(report.accounts), 'arm')}, "
+        f"{counted(tasks, 'task')}; {report.plan['standing']}. {looks(report)}",
+        brief=True,
+    )
+    yield Paragraph(_failed(report), brief=True)
+    if following:
+        yield Paragraph(
+            f"Sections below: {', '.join(following)}. Choose with --show NAME,...", brief=True
+        )
+
+
+def uneven(report: Report) -> list[dict[str, Any]]:
+    """The arms that end their runs as completed less often than the baseline, or more often."""
+    return [
+        row
+        for part in (*report.judged, *report.beside)
+        if part.metric == "completion"
+        for row in part.comparisons
+        if row["default"] and not row["slice"]
+        if row["p"] is not None and row["p"] <= row["alpha"] and row["difference"]
+    ]
+
+
+def uneven_in_words(report: Report, row: dict[str, Any]) -> str:
+    """How many of the runs of two arms ended as completed."""
+    runs = {
+        each["arm"]: f"{each['completed']:,} of {counted(each['runs'], 'run')}"
+        for each in report.accounts
+    }
+    return (
+        f"Failures are unevenly spread: {runs[row['baseline']]} of {row['baseline']} ended as "
+        f"completed, {runs[row['arm']]} of {row['arm']} (p {chance(row['p'])})"
+    )
+
+
+def _warnings(report: Report) -> Iterator[Paragraph]:
+    """What is to be known before any verdict: at most two."""
+    found = uneven(report)
+    if found:
+        more = f", and {len(found) - 1:,} more such" if len(found) > 1 else ""
+        yield Paragraph(f"{uneven_in_words(report, found[0])}{more}.", "cannot tell", brief=True)
+    p = report.ratio[0]["p"] if report.ratio else None
+    if p is not None and p < LOST_UNITS_P:
+        yield Paragraph(
+            f"Units are lost: the arms do not have as many as they were to have (p {chance(p)}).",
+            "cannot tell",
+            brief=True,
+        )
+
+
+def _verdicts(part: Part) -> Iterator[Paragraph]:
+    """Each by itself where they are few; counted where they are many."""
+    rows = [row for row in part.comparisons if not row["slice"]]
+    shown = [row for row in rows if row["default"]]
+    if not shown:
+        yield Paragraph(f"There is no verdict by {part.metric}: only one arm has runs.", brief=True)
+    if len(shown) <= VERDICTS_MAX:
+        for row in shown:
+            yield Paragraph(
+                f"{row['arm']} against {row['baseline']}: {row['verdict']}"
+                f"{decides(row, part.otherwise(row))}; {part.metric} {_size(row)}.",
+                row["verdict"],
+                brief=True,
+            )
+    else:
+        by = dict.fromkeys(row["verdict"] for row in shown)
+        each = [f"{_count(shown, verdict)} {verdict}" for verdict in by]
+        yield Paragraph(
+            f"{counted(len(shown), 'comparison')} by {part.metric}: {', '.join(each)}, by Holm's p "
+            f"over {shown[0]['family']:,} at {shown[0]['alpha']:g}.",
+            "cannot tell" if len(by) > 1 else shown[0]["verdict"],
+            brief=True,
+        )
+
+
+def _size(row: dict[str, Any]) -> str:
+    if row["difference"] is None:
+        return "has no task with a value in both arms"
+    shown = interval(*decisive(row), signed=True)
+    left_out = row["unmatched"] - row["filled"]
+    unmatched = f"; {counted(left_out, 'task')} of one arm only left out" if left_out else ""
+    return f"{number(row['difference'], signed=True)}, {shown or 'no interval'}{unmatched}"
+
+
+def _ranked(report: Report, metric: str) -> Iterator[Paragraph]:
+    """The arms by their ranks, or how to have them."""
+    rows = [row for row in report.ranking if row["metric"] == metric]
+    if rows:
+        said = [f"{row['arm']} {ranks(row)}" for row in rows[:RANKED_MAX]]
+        said += [f"{len(rows) - RANKED_MAX:,} more"] if len(rows) > RANKED_MAX else []
+        yield Paragraph(f"Ranks by {metric}, 1 is the best: {', '.join(said)}.", brief=True)
+    elif len(report.accounts) > PAIR and not report.question.all_pairs:
+        yield Paragraph(
+            f"Only {report.baseline} was compared with each: --all-pairs ranks the arms.",
+            brief=True,
+        )
+
+
+def _others(parts: list[Part]) -> Iterator[Paragraph]:
+    """The plan's other metrics, counted."""
+    if not parts:
+        return
+    said = []
+    for part in parts[:NAMED_MAX]:
+        rows = [row for row in part.comparisons if row["default"] and not row["slice"]]
+        by = dict.fromkeys(row["verdict"] for row in rows)
+        each = ", ".join(f"{_count(rows, verdict)} {verdict}" for verdict in by)
+        said.append(f"{part.metric} ({each})")
+    more = len(parts) - len(said)
+    said += [f"{more:,} more"] if more else []
+    yield Paragraph(f"Also judged: {listed(said)}.", brief=True)
+
+
+def _count(rows: list[dict[str, Any]], verdict: str) -> int:
+    return sum(row["verdict"] == verdict for row in rows)
+
+
+def _failed(report: Report) -> str:
+    """Which arms have runs that failed, are open or were never judged, and trials that are there
+    twice; the most first.
+    """
+    failed = _arms_with(report, *_ENDED_OTHERWISE)
+    opened = _arms_with(report, "open")
+    if failed:
+        facts = [f"Did not end as completed: {failed}"]
+    else:
+        facts = ["No run failed" if opened else "All runs ended as completed"]
+    facts += [f"not finished: {opened}"] if opened else []
+    unjudged = sum(row["never_judged"] for row in report.accounts)
+    facts += [f"{counted(unjudged, 'completed run')} never judged"] if unjudged else []
+    twice = sum(row["trials_twice"] for row in report.accounts)
+    if twice:
+        arms = _few([row["arm"] for row in report.accounts if row["trials_twice"]])
+        facts.append(f"{counted(twice, 'trial')} recorded more than once (of {arms}), each counted")
+    return f"{'; '.join(facts)}."
+
+
+def _arms_with(report: Report, *names: str) -> str:
+    """The arms with such runs, and how many of all, the most first."""
+    numbers = [(sum(row[name] for name in names), row) for row in report.accounts]
+    found = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
+    named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in found]
+    return _few(named) if named else ""
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return listed([*names[:NAMED_MAX], f"{more:,} more"] if more > 0 else names)
+
 
 GROUPS_MAX = 200
 """Groups that are looked for: from more on, which arms are alike is told of each arm alone."""

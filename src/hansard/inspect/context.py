@@ -11,8 +11,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.log import UpTo
 from hansard.bus.times import EventTime, imported
 from hansard.domain.agent import MessageAdded, StatedFact
-from hansard.domain.compaction import ContextCompacted
-from hansard.inspect.agent_histories import AgentHistory, agents_at
+from hansard.domain.conversation import ContextCompacted
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import (
     Compacted,
@@ -27,6 +26,7 @@ from hansard.inspect.messages import (
     window_total,
 )
 from hansard.inspect.payloads import Payloads
+from hansard.inspect.trace import AgentHistory, agents_at
 
 
 class AgentContext(msgspec.Struct, tag_field="kind", tag="context", kw_only=True):

@@ -15,10 +15,10 @@ from hansard.domain.agent import MessageAdded
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadName
 from hansard.domain.ids import AgentStream, WorkspaceStream
-from hansard.inspect.agent_histories import StoredEvent
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import Message, message, total
 from hansard.inspect.payloads import Payloads
+from hansard.inspect.trace import StoredEvent
 
 REMEDY = "see the conversations of 'hansard runs --json'"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 
 Row = dict[str, Any]
 """A row of the macro `why`: part, number, name, value, event, address, at."""

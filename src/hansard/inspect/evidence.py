@@ -3,21 +3,93 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from hansard.broker.lease import peek
 from hansard.bus import marks, subjects
+from hansard.bus.codec import decode
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Damaged, Known, Mark
-from hansard.bus.server.lease import peek
-from hansard.bus.validation.check import Finding, Kind
+from hansard.bus.validation.check import Finding, Kind, RawMessage
 from hansard.domain.errors import Corrupt
+from hansard.domain.ids import run_of
+from hansard.inspect.answer import Answer
 from hansard.projections.errors import Held, Newer, Older, ProjectionError, Unusable
 from hansard.projections.publish import snapshots as published
 from hansard.projections.roles.table_files import role_places
 from hansard.projections.store import Progress, Store
 from hansard.projections.table_files import TableFiles, WriteLock
+
+# A message of the log as the commit that it is.
+
+
+class LoggedCommit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
+    """A commit in short. `time` is the log's."""
+
+    workspace: str
+    position: int
+    time: str
+    run: str | None
+    stream: str
+    version: int
+    commit: str
+    actor: str
+    epoch: int
+    events: list[str]
+
+
+class CorruptLine(msgspec.Struct, tag_field="kind", tag="corrupt", kw_only=True):
+    """A message that is no commit, and why."""
+
+    workspace: str
+    position: int
+    subject: str
+    fact: str
+
+
+class Logged(Answer):
+    """A message of the log: its commit, or the error that it is none."""
+
+    position: int
+    time: datetime
+    line: LoggedCommit | CorruptLine
+    error: Corrupt | None = None
+
+    def lines(self) -> Iterable[LoggedCommit | CorruptLine]:
+        """The commit, or why it is none."""
+        return (self.line,)
+
+
+def logged(workspace: str, message: RawMessage) -> Logged:
+    """A message in short."""
+    seconds, ns = divmod(message.stamp, 1_000_000_000)
+    time = datetime.fromtimestamp(seconds, UTC).replace(microsecond=ns // 1_000)
+    position = message.position
+    try:
+        stream, commit = decode(message.subject, message.body)
+    except Corrupt as error:
+        corrupt = CorruptLine(
+            workspace=workspace, position=position, subject=message.subject, fact=error.fact
+        )
+        return Logged(position, time, corrupt, error)
+    line = LoggedCommit(
+        workspace=workspace,
+        position=position,
+        time=time.isoformat(),
+        run=run_of(stream),
+        stream=str(stream),
+        version=commit.version,
+        commit=commit.id,
+        actor=commit.actor.agent,
+        epoch=commit.epoch,
+        events=[event.type for event in commit.events],
+    )
+    return Logged(position, time, line)
+
 
 KEEP = (
     "Put back a copy of the broker's files that has them; do not rebuild the tables before, which "

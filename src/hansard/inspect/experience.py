@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.domain.choices import NOTHING
-from hansard.domain.counted import counted
+from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences

@@ -7,7 +7,7 @@ import re
 from hansard.agents import run_index
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 
 CANDIDATES_MAX = 8

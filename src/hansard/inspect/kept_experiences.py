@@ -13,12 +13,12 @@ import msgspec
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.bus.errors import NotFound
 from hansard.domain.actions.slots import SLOT
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import REMEDY, ExperienceStanding
 from hansard.domain.experience.wording import Wording, tokens
-from hansard.domain.urls import host_in
+from hansard.domain.ids import host_in
 from hansard.inspect.answer import Answer, Listed
 from hansard.projections.reader import Reader
 

@@ -12,10 +12,10 @@ from hansard.bus.codec import revive
 from hansard.bus.log import Stored
 from hansard.bus.times import Clock
 from hansard.domain.agent import AgentState, MessageAdded
-from hansard.domain.compaction import ContextCompacted
+from hansard.domain.conversation import ContextCompacted
 from hansard.domain.ids import AgentStream
-from hansard.inspect.agent_histories import StoredEvent
 from hansard.inspect.payloads import Payloads
+from hansard.inspect.trace import StoredEvent
 
 
 class Message(msgspec.Struct, tag_field="kind", tag="message", kw_only=True):

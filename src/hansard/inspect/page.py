@@ -19,10 +19,9 @@ from hansard.bus.codec import revive
 from hansard.bus.commits import position_of, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
-from hansard.bus.states.aggregates import saved_in
 from hansard.bus.times import EventTime, is_imported, time_of
 from hansard.domain import agent as agents
-from hansard.domain import aggregate
+from hansard.domain import aggregate_types
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt
@@ -42,6 +41,7 @@ from hansard.domain.run import AgentJoined, RunState
 from hansard.domain.steps import StepCompleted, StepRequested
 from hansard.inspect.page_shared import Shared, SharedBuilder
 from hansard.inspect.payloads import Fetcher
+from hansard.state.aggregates import saved_in
 
 FORMAT = 2
 """Of the data in the page; its script reads this one only."""
@@ -280,7 +280,7 @@ class _Builder:
                 return self._fold_agent(stream, event, number)
             case KeyStream():
                 return -1
-            case WorkspaceStream(kind=aggregate.KIND | memory_events.KIND):
+            case WorkspaceStream(kind=aggregate_types.KIND | memory_events.KIND):
                 return -1
             case _:
                 raise Corrupt(f"run {self._run}", f"it has a stream {stream}")

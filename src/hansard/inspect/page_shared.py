@@ -35,7 +35,7 @@ from hansard.domain.ids import KeyStream
 from hansard.domain.quarantined import Quarantined
 from hansard.domain.team import task
 from hansard.domain.team.task import TaskState, TaskStatus
-from hansard.domain.team.task_waits import Unmet
+from hansard.domain.team.task_rules import Unmet
 from hansard.inspect.state import key_head
 
 WAITS_SHOWN = 20

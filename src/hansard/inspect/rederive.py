@@ -2,18 +2,21 @@
 
 No tool runs: the calls' arguments and results are fetched and digested as
 `hansard.agents.steps.engine` does when it places a call. A scope's head before a call is not
-recorded; `hansard.inspect.chain_verifier` has it from the results and the joins before it.
+recorded; `hansard.inspect.rederive` has it from the results and the joins before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
 
 from hansard.agents.steps import payloads
 from hansard.agents.steps.failures import failure_digest
+from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
@@ -28,9 +31,13 @@ from hansard.domain.fingerprint import (
     digest,
     fingerprint,
 )
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.payload import references
 from hansard.domain.payload.references import Fetch
+from hansard.domain.run import Chain, RunStarted
 from hansard.domain.steps import (
+    JOIN_TIMES_MAX,
+    Failure,
     Join,
     Step,
     StepBlocked,
@@ -42,7 +49,104 @@ from hansard.domain.steps import (
     ToolDeclared,
     Verdict,
 )
-from hansard.inspect.chain_verifier import Derived, Heads
+from hansard.inspect.answer import Answer
+from hansard.inspect.payloads import Fetcher
+from hansard.inspect.trace import Line, steps_of
+
+# Whether a call's fingerprint follows from what is recorded before it.
+#
+# A scope's head before a call is the digest of its last result, or the result of joins of child
+# scopes (`hansard.agents.steps.scope`). A step tells of the joins that led to its head and that
+# no earlier step has told; each must be of heads that are on record, so that a result which was
+# changed is noticed behind any join.
+
+HEADS_MAX = 64
+"""Newest heads of a scope, and of joins, that a call may follow: more than an edited run leaves."""
+
+
+class Derived(Enum):
+    """Whether a fingerprint follows from what is recorded before it."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Heads:
+    """The heads of one agent's scopes. `full`: a call's chain goes on from its fingerprint."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
+        self._known = {"", UNORDERED}
+        """Every head on record: digests of results, and results of joins."""
+        self._joined: dict[str, None] = {}
+        """Results of joins, in order."""
+        self._own: dict[str, list[str]] = {}
+        """The heads of each scope, in order."""
+        self._marks: dict[int, list[str]] = {}
+        """The heads that each step left, one an outcome."""
+
+    def checkpoint(self, head: str, joins: Sequence[Join]) -> None:
+        """A checkpoint holds a head that a later session may go on from: the result of the joins
+        that it tells of, if any.
+        """
+        if joins:
+            self._after(joins)
+        else:
+            self._known.add(head)
+
+    def outcome(self, step: Step) -> None:
+        """Let a step's scope go on after its outcome."""
+        mark = step.fingerprint if self._full else step.digest
+        self._known.add(mark)
+        self._marks.setdefault(step.number, []).append(mark)
+        if not step.unordered:
+            self._own.setdefault(step.scope, []).append(mark)
+
+    def derive(self, step: Step, steps: Mapping[int, Step], joins: Sequence[Join]) -> Derived:
+        """Return whether a call's fingerprint follows from what was before it, and from the joins
+        that it tells of. UNKNOWN: it follows joins of which too little is on record.
+        """
+        self._known.add(step.fingerprint)  # its body begins there
+        if joins:
+            head = self._after(joins)
+            if head is None or fingerprint(step.call, head) != step.fingerprint:
+                return Derived.NO
+            return Derived.YES if all(join.ends for join in joins) else Derived.UNKNOWN
+        heads = dict.fromkeys(self._before(step, steps))
+        if any(fingerprint(step.call, head) == step.fingerprint for head in heads):
+            return Derived.YES
+        before = [steps[number] for number in step.after if number in steps]
+        is_linear = all(f"{step.scope}/".startswith(f"{other.scope}/") for other in before)
+        return Derived.NO if is_linear else Derived.UNKNOWN
+
+    def _before(self, step: Step, steps: Mapping[int, Step]) -> Iterator[str]:
+        """Yield the heads that a call without joins of its own may follow, likely ones first."""
+        for number in step.after:
+            yield from reversed(self._marks.get(number, ()))
+        if step.parent is not None and step.parent in steps:
+            yield steps[step.parent].fingerprint
+        yield from self._own.get(step.scope, [])[: -HEADS_MAX - 1 : -1]
+        yield from itertools.islice(reversed(self._joined), HEADS_MAX)
+        yield ""
+
+    def _after(self, joins: Sequence[Join]) -> str | None:
+        """The head that comes of joins; None where one is of a head that is not on record."""
+        head = None
+        for join in joins:
+            if join.times > JOIN_TIMES_MAX or (join.ends and not self._stands(join)):
+                return None
+            head = join.result()
+            self._known.add(head)
+            self._joined.pop(head, None)
+            self._joined[head] = None
+        return head
+
+    def _stands(self, join: Join) -> bool:
+        if join.times > 1:
+            return join.head in self._known and {*join.ends} == {join.head}
+        return self._known.issuperset((join.head, *join.ends))
+
 
 OCCURRENCE_SLACK = 64
 """Equal calls of a scope that left no record (a pure call that was interrupted) and yet counted."""
@@ -205,3 +309,99 @@ class Rederiver:
 def _outward(begin: int, end: int) -> list[int]:
     """The likely occurrence first, then the later ones, then the earlier ones."""
     return [*range(begin, end), *range(begin - 1, -1, -1)]
+
+
+# A run derived again from its record: no tool runs.
+
+
+class Call(msgspec.Struct, tag_field="kind", tag="call", kw_only=True):
+    """A call, its values whole, and what came of deriving it again."""
+
+    run: str
+    agent: str
+    step: int
+    tool: str
+    arguments: Any
+    status: str
+    result: Any
+    error: Failure | None
+    differs: list[str]
+    unproven: list[str]
+
+
+class Summary(msgspec.Struct, tag_field="kind", tag="summary", kw_only=True):
+    """How many calls there are, and how they came out."""
+
+    run: str
+    tools_run: int = 0
+    calls: int = 0
+    differ: int = 0
+    unproven: int = 0
+
+
+class Replayed(Answer):
+    """A run's calls in the order of their intents, each with what came of it."""
+
+    run: str
+    calls: list[tuple[Line, Checked]]
+
+    def lines(self) -> Iterator[Call | Summary]:
+        """Each call, then the summary."""
+        for line, checked in self.calls:
+            yield Call(
+                run=self.run,
+                agent=line.agent,
+                step=line.step.number,
+                tool=line.step.tool,
+                arguments=checked.arguments,
+                status=line.step.status.value,
+                result=checked.result,
+                error=line.step.error,
+                differs=checked.differs,
+                unproven=checked.unproven,
+            )
+        yield self.summary
+
+    @property
+    def summary(self) -> Summary:
+        """All calls in figures; one that differs is not counted as unproven."""
+        found = [checked for _, checked in self.calls]
+        return Summary(
+            run=self.run,
+            calls=len(found),
+            differ=sum(bool(checked.differs) for checked in found),
+            unproven=sum(bool(checked.unproven and not checked.differs) for checked in found),
+        )
+
+
+async def replay(workspace: Workspace, run: str) -> Replayed:
+    """Every call of a run derived again from what it was given and what it returned.
+
+    Raises NotFound, UnknownEvent, Corrupt.
+    """
+    history = await workspace.states.history(run)
+    fetch = Fetcher(workspace)
+    full = _is_full(history)
+    agents: dict[str, Rederiver] = {}
+    for stored in history:
+        if isinstance(stored.stream, AgentStream):
+            name = stored.stream.agent
+            if name not in agents:
+                agents[name] = Rederiver(name, fetch, full=full)
+            await agents[name].take([stored])
+    lines = [(line, agents[line.agent].checked[line.step.number]) for line in steps_of(history)]
+    return Replayed(run, lines)
+
+
+def _is_full(history: list[Stored]) -> bool:
+    """Whether the run began with the full chain, or what it was forked from. By that event alone:
+    what else its life says may be of a newer version.
+    """
+    begun = (
+        revive(recorded)
+        for stored in history
+        if isinstance(stored.stream, RunStream)
+        for recorded in stored.commit.events
+        if recorded.type == RunStarted.tag
+    )
+    return any(isinstance(each, RunStarted) and each.chain is Chain.FULL for each in begun)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect.answer import Answer, Listed
 from hansard.projections.reader import Reader
 

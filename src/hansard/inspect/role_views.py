@@ -20,7 +20,7 @@ from hansard.domain.agent import DecisionMade
 from hansard.domain.errors import Refused
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
-from hansard.domain.roles.state import Line
+from hansard.domain.roles.view import Line
 from hansard.domain.run import RunState
 from hansard.inspect import state
 from hansard.inspect.answer import Answer

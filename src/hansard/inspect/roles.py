@@ -3,23 +3,166 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 import msgspec
 
+from hansard.agents.access import principals as recorded
 from hansard.agents.access import roles
+from hansard.agents.policy import approvals as asked
+from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored, UpTo
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.errors import BadName
 from hansard.domain.events import Recorded
 from hansard.domain.ids import StreamId, run_of
+from hansard.domain.principal import PrincipalKind, Token
 from hansard.domain.roles.judge import explain as explained
 from hansard.domain.roles.judge import judge
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import RunState
 from hansard.inspect.answer import Answer
+from hansard.inspect.find import ID_CHARACTERS
+
+# Who may log in: principals, their tokens, and the label that each carries.
+
+
+class Standing(StrEnum):
+    """Whether a token is good for anything."""
+
+    VALID = "valid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class Login(msgspec.Struct, kw_only=True):
+    """A token of a principal; one without tokens is told once, without what is a token's."""
+
+    principal: str
+    kind: PrincipalKind | None
+    about: str
+    carries: str
+    role: str | None = None
+    on_behalf_of: tuple[str, ...] = ()
+    token: str | None = None
+    standing: Standing | None = None
+    expires: str | None = None
+    because: str = ""
+
+
+async def list_logins(workspace: Workspace) -> list[Login]:
+    """Every principal with its tokens. Raises UnknownEvent, Corrupt."""
+    found: list[Login] = []
+    for name, state in (await recorded.known(workspace)).items():
+        own = Login(principal=name, kind=state.kind, about=state.about, carries=str(state.carries))
+        found += [_login(workspace, own, token) for token in state.tokens.values()] or [own]
+    return found
+
+
+def _login(workspace: Workspace, own: Login, token: Token) -> Login:
+    issued = token.issued
+    valid = Standing.VALID if token.is_valid(workspace.clock.now()) else Standing.EXPIRED
+    return msgspec.structs.replace(
+        own,
+        role=issued.role,
+        on_behalf_of=issued.on_behalf_of,
+        token=issued.token,
+        standing=Standing.REVOKED if token.revoked else valid,
+        expires=issued.expires,
+        because=token.because,
+    )
+
+
+# What agents ask before a call runs, and how each question stands.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Question(msgspec.Struct, kw_only=True):
+    """What an agent asks. `until` is from when on no answer counts; `by` who answered."""
+
+    approval: str
+    standing: ApprovalStatus
+    run: str
+    agent: str
+    role: str
+    step: int
+    tool: str
+    arguments: msgspec.Raw
+    rule: str
+    timeout_ms: int
+    asked_at: str
+    until: str
+    answered_at: str | None
+    by: str | None
+    because: str | None
+
+
+class Approvals(Answer):
+    """The questions that were asked for, of `all` that there are."""
+
+    questions: list[Question]
+    all: int
+
+    def lines(self) -> Iterable[Question]:
+        """Each question."""
+        return self.questions
+
+
+async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
+    """What waits for an answer, and with `every` all that was asked."""
+    found = await asked.listed(workspace)
+    given = [each for each in found if every or each.standing is ApprovalStatus.PENDING]
+    return Approvals(questions=[question(each) for each in given], all=len(found))
+
+
+def question(each: ListedApproval) -> Question:
+    """A question as it stands."""
+    it = each.approval
+    return Question(
+        approval=it.id,
+        standing=each.standing,
+        run=each.run,
+        agent=it.asked.agent,
+        role=it.asked.role,
+        step=it.asked.step,
+        tool=it.asked.tool,
+        arguments=it.asked.arguments,
+        rule=it.asked.rule,
+        timeout_ms=it.asked.timeout_ms,
+        asked_at=_time(it.asked_at),
+        until=_time(it.expires),
+        answered_at=None if it.answered_at is None else _time(it.answered_at),
+        by=it.by or None,
+        because=it.because or None,
+    )
+
+
+def _time(stamp: int) -> str:
+    """A log time in ns since 1970 as ISO 8601, whole microseconds."""
+    return (_EPOCH + timedelta(microseconds=stamp // 1_000)).isoformat().replace("+00:00", "Z")
+
+
+async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
+    """A question by its id, or by a prefix that no other has: for that all questions are read.
+
+    Raises NotFound, BadName.
+    """
+    if len(text) == ID_CHARACTERS:
+        return await asked.find(workspace, text)
+    listed = await asked.listed(workspace)
+    found = [each for each in listed if each.approval.id.startswith(text)]
+    same = [each for each in found if each.approval.id == text]
+    if not text or not found:
+        raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
+    if len(same or found) > 1:
+        raise BadName("approval", text, f"{len(found)} begin so: give more of it")
+    return (same or found)[0]
+
 
 EVENT_REMEDY = "give an event's id or its address (position.index)"
 _POINT_REMEDY = "give a position (1234) or a time (2026-11-21T10:00:00Z)"

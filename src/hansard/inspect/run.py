@@ -11,19 +11,19 @@ from hansard.agents.run_index import is_import
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Origin, Stored
-from hansard.bus.states.replay import RunView
 from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored
-from hansard.bus.validation import quarantine
+from hansard.bus.validation import reads
 from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.run import RunAssigned, RunForked, RunScored
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Failure, Step
 from hansard.inspect import snapshots
-from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import window_total
 from hansard.inspect.state import turn
+from hansard.inspect.trace import commits_by_agent
+from hansard.state.replay import RunView
 
 
 class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
@@ -170,7 +170,7 @@ async def show(workspace: Workspace, run: str, at: object, agent: str | None) ->
                 reason=reason,
             )
             for stored in history
-            if (reason := quarantine.reason(stored.commit))
+            if (reason := reads.reason(stored.commit))
         ],
         history=history,
     )

@@ -10,18 +10,18 @@ import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.states.replay import fold_life
 from hansard.bus.times import began, last, own
 from hansard.domain.agent import Alternative, MessageAdded
 from hansard.domain.ids import RunStream, run_of
 from hansard.domain.run import RunState
 from hansard.domain.steps import Failure, Withheld
 from hansard.inspect import alignment
-from hansard.inspect.agent_histories import AgentHistory, by_agent
 from hansard.inspect.alignment import Move, Pair, What
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparability import Comparability, comparability
 from hansard.inspect.messages import summed
+from hansard.inspect.trace import AgentHistory, by_agent
+from hansard.state.replay import fold_life
 
 USER = "user"
 """The role of messages that are not the agent's own, and whose costs are not its own."""

@@ -11,12 +11,12 @@ import msgspec
 from hansard.agents import run_index
 from hansard.agents.run_index import RunFilter, RunLife
 from hansard.agents.workspace import Workspace
-from hansard.bus.states.replay import fold_agent
 from hansard.bus.times import Time, last, own
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure, StepStatus
-from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.answer import Answer
+from hansard.inspect.trace import commits_by_agent
+from hansard.state.replay import fold_agent
 
 AT_ONCE_MAX = 10
 """Runs that are read at once: what waits is the broker's answers, and each is held whole."""

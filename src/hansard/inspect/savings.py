@@ -14,9 +14,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.steps.ledger import Ledger
-from hansard.domain.brief import Brief
-from hansard.domain.choices import chosen
-from hansard.domain.counted import counted
+from hansard.domain.choices import Brief, chosen, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Step
 from hansard.inspect.answer import Answer, Rows

@@ -13,17 +13,17 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.states.points import snapshot_version
 from hansard.domain import agent as agents
 from hansard.domain import values
 from hansard.domain.agent import AgentState, Fact, MessageAdded, Moment
-from hansard.domain.compaction import ContextCompacted
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
+from hansard.domain.conversation import ContextCompacted
 from hansard.domain.ids import AgentStream
 from hansard.domain.payload import references
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
-from hansard.inspect.agent_histories import commits_by_agent
 from hansard.inspect.payloads import Fetcher, jsonable
+from hansard.inspect.trace import commits_by_agent
+from hansard.state.replay import snapshot_version
 
 
 class _Fold:

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.states.replay import RunView
 from hansard.domain.agent import (
     AgentState,
     CheckpointSaved,
@@ -25,10 +24,11 @@ from hansard.domain.agent import (
     ResourceAccessed,
 )
 from hansard.domain.board import BoardState
-from hansard.domain.compaction import ContextCompacted
+from hansard.domain.conversation import ContextCompacted
 from hansard.inspect.answer import Answer
 from hansard.inspect.messages import total
 from hansard.inspect.payloads import recorded
+from hansard.state.replay import RunView
 
 NOW = "now"
 """The point that is the newest one."""

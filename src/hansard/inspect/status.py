@@ -9,11 +9,10 @@ from pathlib import Path
 import msgspec
 
 from hansard.agents.run_index import RunLife
+from hansard.broker.lease import hindrance, peek
 from hansard.bus import subjects
 from hansard.bus.jetstream.raw import Figures
-from hansard.bus.server.lease import hindrance, peek
-from hansard.inspect.answer import Answer
-from hansard.inspect.texts import masked
+from hansard.inspect.answer import Answer, masked
 from hansard.projections.publish import snapshots as published
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles

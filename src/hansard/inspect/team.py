@@ -11,14 +11,14 @@ import msgspec
 from hansard.agents.team.tasks import told_tasks
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
-from hansard.bus.states.replay import RunView
 from hansard.domain.agent import AgentState
 from hansard.domain.ids import run_of
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import Step
 from hansard.domain.team.task import TaskStatus
-from hansard.domain.team.task_waits import waits
+from hansard.domain.team.task_rules import waits
 from hansard.inspect.answer import Answer
+from hansard.state.replay import RunView
 
 
 class Member(msgspec.Struct, tag_field="kind", tag="agent", kw_only=True):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.steps import Step
 
 GUIDES_MAX = 40

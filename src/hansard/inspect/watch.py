@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.bus.whole_file import PRIVATE_FILE
+from hansard.bus.file_lock import PRIVATE_FILE
 from hansard.inspect.answer import Answer
 
 COMPARE_S = 5.0

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from hansard.bus.errors import NotFound
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect import decision_parts
 from hansard.inspect.answer import Answer
-from hansard.inspect.comparison import Heading, Paragraph, Said, Table
+from hansard.inspect.comparison_parts import Heading, Paragraph, Said, Table
 from hansard.inspect.decision_parts import Told
 from hansard.projections.reader import Reader
 

@@ -30,7 +30,7 @@ from hansard.client.optimizing import (
     PromptSearch,
     Searcher,
 )
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 BREADTH, DEPTH = 4, 3

@@ -3,7 +3,7 @@
 For programs that do not open a record themselves. The factory of each application opens one by the
 application's environment, which the library fills from the process's: HANSARD_WORKSPACE,
 HANSARD_DATA_DIR, HANSARD_NATS_URL and the other settings; closing the application closes it. What
-applications can do on a record, and what UNDECLARED=store means: `hansard.bus.recorder.native`.
+applications can do on a record, and what UNDECLARED=store means: `hansard.state.recorder.native`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 
 from hansard import settings
-from hansard.bus.recorder import native
 from hansard.client.connect import opened
+from hansard.state.recorder import native
 
 
 class Factory(native.NativeFactory):

@@ -16,7 +16,7 @@ from gepa.api import optimize
 from gepa.core.adapter import EvaluationBatch
 
 from hansard.client.optimizing import CANDIDATES_MAX, PromptCandidate, PromptSearch, Searcher
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 COMPONENT = "prompt"

@@ -8,8 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hansard.projections.columns import EVERYWHERE, section
-from hansard.projections.store import Store
+from hansard.projections.store import EVERYWHERE, Store, section
 from hansard.projections.table_files import schema_files
 
 HEAD = """# Tables and SQL

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hansard.bus import disk
-from hansard.domain.errors import Corrupt, HansardError
+from hansard.bus import errors
+from hansard.domain.errors import CallerError, Corrupt, HansardError
 
 
 class ProjectionError(HansardError):
@@ -67,14 +67,14 @@ class NoRoom(ProjectionError):
     """The disk takes nothing (it is full, read-only, broken): nothing was written."""
 
     def __init__(self, path: Path, said: OSError | str) -> None:
-        super().__init__(f"the tables cannot be written: {disk.explained(path, said)} [{said}]")
+        super().__init__(f"the tables cannot be written: {errors.explained(path, said)} [{said}]")
         self.path = path
 
 
 def unwritten(path: Path, error: Exception) -> ProjectionError:
     """What an error is that came of writing a file."""
     said = error if isinstance(error, OSError) else str(error)
-    if disk.code_of(said):
+    if errors.code_of(said):
         return NoRoom(path, said)
     return ProjectionError(f"{str(path)!r} cannot be written: {error}")
 
@@ -84,7 +84,7 @@ def unusable(path: Path, error: Exception) -> ProjectionError:
     the file, and making it again would not help.
     """
     said = error if isinstance(error, OSError) else str(error)
-    return NoRoom(path, said) if disk.code_of(said) else Unusable(path, str(error))
+    return NoRoom(path, said) if errors.code_of(said) else Unusable(path, str(error))
 
 
 class Older(Unusable):
@@ -149,3 +149,117 @@ class PartialTables(ProjectionError):
         )
         self.position = position
         self.wanted = wanted
+
+
+# What can go wrong with the index of words, told apart by who must act.
+#
+# CallerError
+# └── BadQuery            what is searched for cannot be searched for: ask otherwise
+# ProjectionError
+# ├── Unusable
+# │   └── IndexUnusable   the file cannot be opened or is no index: make it again
+# ├── OtherLog
+# │   └── IndexOfOtherLog the file was made of another log: make it again
+# └── IndexRead           somebody reads the file for long: it was not replaced
+#
+# Nothing of the record is lost by any of them: the index is made of the log.
+
+REMEDY = "make it again with 'hansard search --rebuild'"
+
+
+class BadQuery(CallerError):
+    """What is searched for cannot be searched for; nothing was read."""
+
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(f"{fact}: {remedy}")
+        self.fact = fact
+        self.remedy = remedy
+
+
+class IndexUnusable(Unusable):
+    """The file cannot be opened, is no index, or is one of another version."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        ProjectionError.__init__(self, f"{str(path)!r} cannot be used ({why}): {REMEDY}")
+        self.path = path
+        self.why = why
+
+
+def unusable_index(path: Path, error: Exception) -> ProjectionError:
+    """As `hansard.projections.errors.unusable`, of an index."""
+    found = unusable(path, error)
+    return IndexUnusable(path, found.why) if isinstance(found, Unusable) else found
+
+
+class IndexOfOtherLog(OtherLog):
+    """The message up to which the file was indexed is not what the log holds there."""
+
+    def __init__(self, path: Path, position: int) -> None:
+        ProjectionError.__init__(
+            self,
+            f"{str(path)!r} was made of another log: position {position} does not hold the message "
+            f"that was indexed from there; {REMEDY}",
+        )
+        self.path = path
+        self.position = position
+
+
+class IndexRead(ProjectionError):
+    """Somebody searches in the file for longer than a rebuild waits; the old one stands."""
+
+    def __init__(self, path: Path, waited_s: float) -> None:
+        super().__init__(
+            f"{str(path)!r} was read without a pause for {waited_s:g} s and was not replaced: "
+            "end the searches in it, then rebuild again"
+        )
+        self.path = path
+        self.waited_s = waited_s
+
+
+# What can go wrong at the SQL door, told apart by who must act.
+#
+# SqlError
+# ├── NotAllowed          the caller: the text is not one statement that reads
+# ├── QueryFailed         the caller: DuckDB cannot answer it; its words, without paths
+# ├── TooCostly           the caller: it took more time or memory than it may, and was stopped
+# ├── SqlBusy             the world: too many questions at once
+# └── SqlClosed           nothing is published, or the door was closed meanwhile
+#
+# None of them changes anything, and the door answers on.
+
+
+class SqlError(ProjectionError):
+    """Base of the SQL door's errors."""
+
+
+class NotAllowed(SqlError):
+    """The text is not one statement that reads."""
+
+
+class QueryFailed(SqlError):
+    """DuckDB cannot answer it."""
+
+
+class TooCostly(SqlError):
+    """It was stopped for what it cost; `limit` is `time`, `cpu` or `memory`."""
+
+    def __init__(self, limit: str, allowed: str, had_s: float | None = None) -> None:
+        """had_s: how long it had a core, where it was stopped for its time and others had them."""
+        wanted = "wanted more; ask for less at once (fewer rows, a narrower join)"
+        if had_s is not None:
+            wanted = f"had a core for {had_s:.1f} s of that, the machine is busy; ask again later"
+        super().__init__(
+            f"the question was stopped: it may take {allowed} and {wanted}, or give it more"
+        )
+        self.limit = limit
+
+
+class SqlBusy(SqlError):
+    """Too many questions at once; this one was not begun."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}: ask again later")
+
+
+class SqlClosed(SqlError):
+    """There is nothing to ask."""

@@ -20,7 +20,7 @@ from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent
 from hansard.domain.ids import StreamId
-from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.authorship import Fold
 from hansard.projections.errors import Ahead, Behind, OtherLog
 from hansard.projections.publish.publisher import LiveStore, publish_late, to_its_end
 from hansard.projections.rows import Batch, Rows, digest

@@ -6,28 +6,30 @@ killed at any point leaves a whole state, and goes on from it. TIMESTAMP columns
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import hashlib
 import os
 import re
 import tempfile
 import threading
+import time
+import tomllib
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import platformdirs
 
 from hansard.bus.validation.check import RawMessage
-from hansard.domain.integrity.membership import TELLING, Told
-from hansard.projections._arrow import Shape
+from hansard.domain.integrity.content import TELLING, Told
 from hansard.projections._engine import engine as duckdb
-from hansard.projections._loaders import LABELLED, fillers
-from hansard.projections.columns import meaning
-from hansard.projections.empty_file import empty_file
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.rows import (
     KNOWN_AS,
@@ -39,9 +41,11 @@ from hansard.projections.rows import (
     End,
     Problem,
     Row,
+    Shape,
     digest,
 )
 from hansard.projections.table_files import (
+    PRIVATE_DIR,
     VERSION,
     new_file,
     private,
@@ -49,6 +53,136 @@ from hansard.projections.table_files import (
     schema_sql,
     wal,
 )
+
+# What fills the tables from a batch: the files of `tables/`.
+
+LABELLED = "labelled"
+"""What fillers are about that take whatever has a label."""
+
+_HERE = Path(__file__).parent
+
+
+class Loader(msgspec.Struct, frozen=True):
+    """A file of `tables/`: the types of events that it is about (its first line), where alone it
+    is done (its second: where forks are met, or where events are partial), and what it does.
+    """
+
+    patterns: tuple[str, ...]
+    where: str
+    statements: tuple[Any, ...]
+
+    def fits(self, *, forks: bool, partial: bool) -> bool:
+        """Whether it is to be done where this is so."""
+        return {"forks": forks, "partial": partial}.get(self.where, True)
+
+    def concerns(self, types: Iterable[str]) -> bool:
+        """Whether there is anything to do: a statement costs 1 to 5 ms where there is not."""
+        return any(fnmatchcase(tag, pattern) for tag in types for pattern in self.patterns)
+
+
+@cache
+def fillers() -> tuple[Loader, ...]:
+    """What fills the tables from a batch, in order."""
+    found: list[Loader] = []
+    for path in sorted((_HERE / "tables").glob("*.sql")):
+        text = path.read_text(encoding="utf-8")
+        first, second, _ = text.split("\n", 2)
+        patterns = first.removeprefix("-- On: ").split()
+        statements = tuple(duckdb.extract_statements(text))
+        _, _, where = second.partition("-- Where: ")
+        found.append(Loader(tuple(patterns), where, statements))
+    return tuple(found)
+
+
+atexit.register(fillers.cache_clear)  # else DuckDB's statements are said to leak when we end
+
+
+# A database file with empty tables, created once and kept in the user's cache folder.
+#
+# The statements that create one take half a second, and each new workspace, role and copy starts
+# with one. The cache folder is `~/.cache/hansard`, or what the platform or XDG_CACHE_HOME says;
+# the file's name is made of all that it follows from, and its SHA-256 is at its end. Where it is
+# missing or damaged or cannot be kept there, it is created.
+
+OLD_S = 30 * 24 * 3600.0
+"""From this age on, in seconds, a file goes when one of another version is kept."""
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def empty_file(make: Callable[[], bytes], *of: object) -> bytes:
+    """Return the bytes of such a file, made by `make` of these values alone."""
+    folder = platformdirs.user_cache_path("hansard")
+    if not folder.is_absolute():  # a user without a home
+        return make()
+    path = folder / f"tables-{_name(of)}"
+    kept = _read(path)
+    if kept is None:
+        kept = make()
+        with contextlib.suppress(OSError):
+            _keep(path, kept)
+    return kept
+
+
+def _name(of: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(of).encode()).hexdigest()[:32]
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        found = path.read_bytes()
+    except OSError:
+        return None
+    data, digest = found[:-_DIGEST_BYTES], found[-_DIGEST_BYTES:]
+    return data if hashlib.sha256(data).digest() == digest else None
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Put it there, whole or not at all; old ones of other versions go. Raises OSError."""
+    path.parent.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+    for other in path.parent.glob("tables-*"):
+        if time.time() - other.stat().st_mtime > OLD_S:
+            other.unlink(missing_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with new_file(part) as file:
+            file.write(data + hashlib.sha256(data).digest())
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+# The meaning of each column of the tables and views, stated once, in `schema/columns.toml`.
+
+_FILE = Path(__file__).parent / "schema" / "columns.toml"
+_ALIKE = "alike"
+EVERYWHERE = "everywhere"
+
+
+@cache
+def dictionary() -> dict[str, dict[str, str]]:
+    """Return the file: by table or view the columns that have a meaning of their own there, in
+    `everywhere` the general columns, in `alike` which table or view has the same columns.
+    """
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def section(relation: str, column: str) -> str | None:
+    """Return the section of the file that describes a column of a table or view; None for none."""
+    sections = dictionary()
+    for name in (relation, sections[_ALIKE].get(relation, relation), EVERYWHERE):
+        if column in sections.get(name, {}):
+            return name
+    return None
+
+
+def meaning(relation: str, column: str) -> str | None:
+    """Return the meaning of a column of a table or view; None if the file has none."""
+    name = section(relation, column)
+    return None if name is None else dictionary()[name][column]
+
 
 MEMORY_MAX = "1GiB"
 """What DuckDB may hold; beyond it, it writes to a temporary folder beside the file."""

@@ -28,8 +28,7 @@ from hansard.client.operations import Operation, Takes, read
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import ServiceBusy, ServiceGone
 from hansard.client.protocol.faults import ClientGone
-from hansard.client.protocol.program import Program
-from hansard.client.protocol.remote_call import Turn, value
+from hansard.client.protocol.remote_call import Program, Turn, value
 from hansard.client.protocol.wire import (
     Answer,
     Began,
@@ -46,7 +45,7 @@ from hansard.client.session import AsyncSession, opened_async
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.service import operations, proxies
-from hansard.service.loops import Loop
+from hansard.service.operations import Loop
 from hansard.service.proxies import Proxy
 
 SCOPES_MAX = 100_000

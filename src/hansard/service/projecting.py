@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 
-from hansard.bus import disk
+from hansard.bus import errors
 from hansard.bus.errors import StoreGone, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.jetstream.requests import NoAnswer
@@ -155,7 +155,7 @@ async def _has_room(place: TableFiles) -> None:
     while True:
         await asyncio.sleep(TRY_AGAIN_S)
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(disk.try_room, place.path.parent.parent)
+            await asyncio.to_thread(errors.try_room, place.path.parent.parent)
             return
 
 

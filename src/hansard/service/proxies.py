@@ -17,8 +17,7 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec, check_reuse
 from hansard.client.protocol import wire
 from hansard.client.protocol.faults import Doubtful
-from hansard.client.protocol.program import settlement
-from hansard.client.protocol.remote_call import Turn
+from hansard.client.protocol.remote_call import Turn, settlement
 from hansard.client.protocol.wire import Call, Came, Declared
 from hansard.domain import ids, label, values
 from hansard.domain.errors import BadValue

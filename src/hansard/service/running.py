@@ -4,31 +4,187 @@ whether one runs.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 
+from hansard.agents import run_index
 from hansard.agents.access.authenticator import Authenticator
 from hansard.agents.access.denials import Denials
 from hansard.agents.workspace import Workspace
+from hansard.broker import private_copy
+from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
 from hansard.client.credentials import telling
-from hansard.client.opening import Broker, open_workspace
+from hansard.client.opening import (
+    Broker,
+    check_data_dir,
+    data_dir_of,
+    find_broker,
+    open_workspace,
+    reading,
+)
 from hansard.client.protocol import wire
 from hansard.client.role_answers import ask_as, read_as
 from hansard.client.sql_answer import SqlAnswer
 from hansard.client.tables import told
-from hansard.domain.choices import NOTHING
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.choices import NOTHING, counted
+from hansard.domain.errors import BadValue, Corrupt, HansardError
+from hansard.domain.memory.events import ORG, space_name
+from hansard.inspect import watch as watches
+from hansard.inspect.status import Absent, BrokerStatus, Status, status_of, workspace_status
 from hansard.projections.reader import Reader
 from hansard.projections.sql_sandbox.limits import Limits
+from hansard.projections.table_files import TableFiles
 from hansard.service.server import NOBODY, Service
 from hansard.service.workspace_requests import Asker, R, RoleTables
 from hansard.settings import Settings
+
+# The daily reflection of `hansard up`: at a time of day, on each space that is set.
+#
+# It is a process apart, `hansard memory reflect`: what a function of the user's does there, and
+# however long it takes, holds nothing up here; killed at any point, each run is reflected on once.
+
+ROUNDS_MAX = 100
+"""Most processes of one day and space, each of which takes so many runs as one reflection does."""
+
+TOLD_MAX = 400
+"""Most characters that are told of a reflection that failed."""
+
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+
+class Daily(msgspec.Struct, frozen=True):
+    """When what is reflected on.
+
+    Attributes:
+        hour: Of the day, in UTC.
+        minute: Of the hour.
+        spaces: Which spaces are told, one after the other.
+        function: What proposes, as `module:function`; None for what users asked for.
+        ask: In its place, the model that is asked by our prompt, as `module:function`.
+    """
+
+    hour: int
+    minute: int
+    spaces: tuple[str, ...]
+    function: str | None = None
+    ask: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """Of `hansard memory reflect`."""
+        given = {"--with": self.function, "--ask": self.ask}
+        return [word for name, value in given.items() if value for word in (name, value)]
+
+    def __str__(self) -> str:
+        by = f", with {self.function}" if self.function else ""
+        by += f", asking {self.ask}" if self.ask else ""
+        return f"daily at {self.hour:02}:{self.minute:02} UTC on {', '.join(self.spaces)}{by}"
+
+    def last(self, now: datetime) -> datetime:
+        """The newest moment at which it was due."""
+        due = now.replace(hour=self.hour, minute=self.minute, second=0, microsecond=0)
+        return due if due <= now else due - timedelta(days=1)
+
+
+def daily(settings: Settings) -> Daily | None:
+    """What the settings say; None where no time is set. Raises BadValue, BadName."""
+    if settings.reflect_at is None:
+        return None
+    found = _TIME.fullmatch(settings.reflect_at)
+    if found is None:
+        remedy = "give a time of day in UTC, such as 03:00"
+        raise BadValue("HANSARD_REFLECT_AT", f"{settings.reflect_at!r:.40}", remedy)
+    if settings.reflect_with and settings.reflect_ask:
+        fact = "HANSARD_REFLECT_WITH is set, too"
+        raise BadValue("HANSARD_REFLECT_ASK", fact, "set one of them: a model, or what proposes")
+    given = [each.strip() for each in (settings.reflect_spaces or ORG).split(",")]
+    spaces = tuple(space_name(each) for each in given if each)
+    return Daily(int(found[1]), int(found[2]), spaces, settings.reflect_with, settings.reflect_ask)
+
+
+@contextlib.asynccontextmanager
+async def reflecting(
+    settings: Settings, command: Sequence[str], tell: Callable[[str], None]
+) -> AsyncGenerator[None]:
+    """Reflect daily meanwhile, where the settings say so. What fails is told and stops nothing.
+
+    Args:
+        settings: Of the workspace that is reflected on.
+        command: What calls `hansard` as it was called here, without the command's name.
+        tell: Is told what came of it, and what failed.
+
+    Raises BadValue, BadName for settings that are none.
+    """
+    plan = daily(settings)
+    task = asyncio.ensure_future(_daily(plan, command, tell)) if plan is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def _daily(plan: Daily, command: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Once at the start, for a time that was missed, then each day."""
+    done: datetime | None = None
+    while True:
+        due = plan.last(datetime.now(UTC))
+        if done is None or due > done:
+            for space in plan.spaces:
+                await _reflect(plan, space, command, tell)
+            done = due
+        wait = due + timedelta(days=1) - datetime.now(UTC)
+        await asyncio.sleep(max(wait.total_seconds(), 1.0))
+
+
+async def _reflect(
+    plan: Daily, space: str, command: Sequence[str], tell: Callable[[str], None]
+) -> None:
+    """Until no run is left, or it fails."""
+    runs = proposals = 0
+    for _ in range(ROUNDS_MAX):
+        asked = [*command, "memory", "reflect", space, *plan.options, "--json"]
+        code, out, err = await _ran(asked)
+        if code:
+            why = " ".join(err.split())[-TOLD_MAX:] or f"exit code {code}"
+            tell(f"{space} was not reflected on: {why}")
+            return
+        told = msgspec.json.decode(out)
+        runs += len(told["runs"])
+        proposals += len(told["proposals"])
+        if not told["left"]:
+            break
+    if runs:
+        tell(
+            f"{space} was told of {counted(runs, 'run')}, with {counted(proposals, 'proposal')}: "
+            f"see 'hansard memory proposals {space}'"
+        )
+
+
+async def _ran(command: Sequence[str]) -> tuple[int, bytes, str]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    try:
+        out, err = await process.communicate()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    return process.returncode or 0, out, err.decode(errors="replace")
+
 
 PING_S = 5.0
 """How long a service on a busy machine may take to say that it is there."""
@@ -144,3 +300,61 @@ async def is_served(runtime: BrokerOptions, workspace: str) -> bool | None:
     finally:
         await requests.close()
     return True
+
+
+# How the broker and a workspace stand, as the settings lead there.
+
+
+async def read_status(settings: Settings, *, start: bool) -> Status:
+    """The status; starts no broker unless asked to.
+
+    Raises NotFound (no data directory), Unreachable, ServerError, BadName.
+    """
+    folder = data_dir_of(settings)
+    if settings.nats_url is None and not start and private_copy.origin(folder) is None:
+        check_data_dir(settings)
+        if peek(folder) is None:
+            return Status(broker=BrokerStatus(running=False, embedded=True, data_dir=str(folder)))
+    broker = await find_broker(settings)
+    try:
+        raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=True)
+        try:
+            told = broker_status(settings, broker)
+            told.version = told.version or raw.server_version
+            workspaces = await raw.workspaces()
+            figures = await raw.figures()
+        finally:
+            await raw.close()
+        held = Absent(workspace=settings.workspace)
+        if settings.workspace in workspaces:
+            place = TableFiles.of(folder, settings.workspace)
+            served = await is_served(broker.runtime, settings.workspace)
+            asked = settings.nats_replicas or 1
+            lives, damage = [], []
+            try:
+                async with reading(settings) as workspace:
+                    lives = await run_index.read(workspace.log)
+            except Corrupt as error:
+                damage.append(str(error))
+            held = workspace_status(
+                settings.workspace, lives, place, figures, replicas=asked, served=served
+            )
+            held.reflects = str(daily(settings) or "")
+            held.damage = damage + _found(folder, settings.workspace)
+    finally:
+        await broker.release()
+    return Status(broker=told, workspace=held, workspaces=workspaces)
+
+
+def _found(folder: Path, workspace: str) -> list[str]:
+    """What a 'hansard up' that watches found in a workspace's log."""
+    watch = watches.read(folder)
+    if watch is None or watch.stale() is not None or workspace not in watch.workspaces:
+        return []
+    return [each.fact for each in watch.workspaces[workspace].findings]
+
+
+def broker_status(settings: Settings, broker: Broker) -> BrokerStatus:
+    """A running broker."""
+    folder = data_dir_of(settings) if settings.nats_url is None else None
+    return status_of(broker.runtime.urls, broker.durability, folder)

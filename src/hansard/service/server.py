@@ -1,6 +1,6 @@
 """The service's door: it takes requests, sees who asks, and hands them to hosted sessions.
 
-What comes is looked at in turn, principal by principal (`hansard.service.arrivals`). A request is
+What comes is looked at in turn, principal by principal (`hansard.service.fair_queue`). A request is
 looked at in this order: its subject (the broker let its sender publish there), its
 token, where its answer may go, its number. Whoever does not pass the first two is told the same few
 bytes, whatever the reason; the reason is on record.
@@ -23,7 +23,8 @@ from hansard.agents.access.authenticator import AccessDenied, Authenticator, Pri
 from hansard.agents.access.denials import Denials
 from hansard.agents.errors import RoleRefused
 from hansard.agents.workspace import Workspace
-from hansard.bus import access, slices, subjects
+from hansard.broker import access
+from hansard.bus import clock, subjects
 from hansard.bus.errors import BusError, TooLarge
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.requests import Requests
@@ -35,9 +36,8 @@ from hansard.client.protocol.wire import AGAIN, PING, Address, Came, Failed, Lef
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.service import workspace_requests
-from hansard.service.arrivals import PACED_FROM, Arrivals
+from hansard.service.fair_queue import PACED_FROM, Arrivals, Questions
 from hansard.service.hosted import ENDS, Hosted
-from hansard.service.questions import Questions
 
 NONCES_MAX = 4_096
 """So many of a principal's last requests outside of sessions are known again."""
@@ -390,7 +390,7 @@ class Service:
 
     async def _outside(self, verb: str, who: Principal, request: Request) -> bytes:
         many = self.questions.under_way(who.name) > PACED_FROM
-        slices.rests.set(many and self._arrivals.crowded)
+        clock.rests.set(many and self._arrivals.crowded)
         try:
             if verb == "open":
                 return await self._open(who, request)

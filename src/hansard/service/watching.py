@@ -4,7 +4,7 @@ runs.
 Three things are compared (periods and shares are in `hansard.inspect.watch`):
 
 * every 5 s the first and last position, the number of messages and the message at the mark, as at
-  every door (`hansard.bus.jetstream.losses`);
+  every door (`hansard.bus.jetstream.raw`);
 * all messages, from the first to the last, with the rolling digests of the mark and of what is
   published: continuously, for a hundredth of the time;
 * each commit that is projected, with its subject and its stream: what does not fit is quarantined.
@@ -24,13 +24,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hansard.bus import subjects
+from hansard.bus.clock import Slices
 from hansard.bus.errors import BusError
 from hansard.bus.file_lock import release, take
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
 from hansard.bus.marks import Known, Mark
-from hansard.bus.slices import Slices
-from hansard.bus.validation.mark_comparison import Compared
+from hansard.bus.validation.check import Compared
 from hansard.client.opening import Broker
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.inspect import watch as watches

@@ -31,7 +31,7 @@ from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.opening import Options
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import answer, listed
-from hansard.agents.policy.clearances import clearance_of
+from hansard.agents.policy.permits import clearance_of
 from hansard.agents.prompts import store
 from hansard.agents.prompts.store import Draft, Move, Prompt
 from hansard.agents.runs import settle
@@ -86,11 +86,11 @@ from hansard.client.operations import (
     Takes,
     read,
 )
-from hansard.client.promotion import Promotion
-from hansard.client.promotion import promote as promoted
+from hansard.client.options import Promotion
+from hansard.client.options import promote as promoted
 from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered, ServiceGone
-from hansard.client.protocol.program import Program
+from hansard.client.protocol.remote_call import Program
 from hansard.client.protocol.wire import Open, Request
 from hansard.client.reports import (
     AuditReport,
@@ -101,7 +101,7 @@ from hansard.client.reports import (
     shown,
 )
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain import ids, toml
+from hansard.domain import choices, ids
 from hansard.domain import prompt as prompts
 from hansard.domain.actions import kept
 from hansard.domain.actions.cache import ActionCache
@@ -120,7 +120,7 @@ from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect import what_left as left
 from hansard.inspect.answer import Answer
-from hansard.inspect.comparison import compare
+from hansard.inspect.comparison_parts import compare
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
@@ -354,7 +354,7 @@ class WorkspaceRequests:
         if seen is not None and not is_cleared_for(permit.rules, seen.clearance):
             because = (
                 f"role {role!r:.80} is cleared for {seen.clearance}, and it is not; "
-                f"ask for: clearance = {toml.text(seen.clearance)} in its rules"
+                f"ask for: clearance = {choices.text(seen.clearance)} in its rules"
             )
             raise RoleRefused(permits.VIEW, role, permit.rule, because)
 

@@ -10,10 +10,20 @@ The client is the same as over a broker; what stands in for the broker is a log 
 memory. Touches the client and what is below it.
 """
 
-from hansard.testing.deciders import Decided, Decider, decider
-from hansard.testing.expected import Call, Decision, answered, decided, ran
 from hansard.testing.memory import Memory, record, record_async
-from hansard.testing.programs import Given, Then, given
+from hansard.testing.programs import (
+    Call,
+    Decided,
+    Decider,
+    Decision,
+    Given,
+    Then,
+    answered,
+    decided,
+    decider,
+    given,
+    ran,
+)
 
 __all__ = [
     "Call",

@@ -11,18 +11,18 @@ import msgspec
 
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import export
-from hansard.agents.importers.report import Bad
+from hansard.agents.importers.sources import Bad
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
-from hansard.bus.blobs import verified
 from hansard.bus.clock import Clock
 from hansard.bus.errors import NotFound
+from hansard.bus.log import verified
 from hansard.bus.portal import arriving, portal, refuse_in_loop
-from hansard.bus.recorder.log import RecorderLog
 from hansard.client.options import Defaults, RecordOptions
 from hansard.client.record import AsyncRecord, Record
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.errors import BadValue
+from hansard.state.recorder.log import RecorderLog
 
 WORKSPACE = "memory"
 

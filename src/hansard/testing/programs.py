@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,7 +15,6 @@ from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.portal import refuse_in_loop
-from hansard.bus.states.replay import RunView
 from hansard.client.options import RecordOptions
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.session import AsyncSession, Session
@@ -27,10 +26,313 @@ from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream
 from hansard.domain.payload.references import run_fetch, unpack
 from hansard.domain.steps import Step, StepStatus
-from hansard.testing.comparison import brief, check
-from hansard.testing.deciders import raised
-from hansard.testing.expected import UNSAID, Call, Decision
+from hansard.state.replay import RunView
 from hansard.testing.memory import Memory, finished, record_async_of, record_of, workspace_of
+
+# Two sides beside each other, so that a failed test says at once what is different.
+
+SHOWN_LETTERS_MAX = 120
+"""Most letters of one value in a message."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of a comparison: `mark` is `-` for what was expected and is not there, `+` for what is
+    there and was not expected, and a blank for both.
+    """
+
+    mark: str
+    text: str
+
+
+def rows(
+    expected: Sequence[Any],
+    found: Sequence[Any],
+    fits: Callable[[Any, Any], bool],
+    text: Callable[[Any], str],
+) -> list[Row]:
+    """The two sides in order, with as many pairs that fit as there can be."""
+    longest = [[0] * (len(found) + 1) for _ in range(len(expected) + 1)]
+    for i in reversed(range(len(expected))):
+        for j in reversed(range(len(found))):
+            beside = max(longest[i + 1][j], longest[i][j + 1])
+            pair = fits(expected[i], found[j])
+            longest[i][j] = max(beside, longest[i + 1][j + 1] + 1) if pair else beside
+    made: list[Row] = []
+    i = j = 0
+    while i < len(expected) or j < len(found):
+        both = i < len(expected) and j < len(found)
+        if both and fits(expected[i], found[j]):
+            made.append(Row(" ", text(found[j])))
+            i, j = i + 1, j + 1
+        elif i < len(expected) and (not both or longest[i + 1][j] >= longest[i][j + 1]):
+            made.append(Row("-", text(expected[i])))
+            i += 1
+        else:
+            made.append(Row("+", text(found[j])))
+            j += 1
+    return made
+
+
+def check(
+    what: str,
+    expected: Sequence[Any],
+    found: Sequence[Any],
+    *,
+    fits: Callable[[Any, Any], bool],
+    text: Callable[[Any], str] = str,
+) -> None:
+    """Raise AssertionError, with both sides, unless each fits its counterpart, in order."""
+    __tracebackhide__ = True
+    lines = rows(expected, found, fits, text)
+    if any(row.mark != " " for row in lines):
+        told = "\n".join(f"  {row.mark} {row.text}" for row in lines)
+        message = f"{what} are not as expected (- expected, + found):\n{told}"
+        raise AssertionError(message)
+
+
+def brief(value: object) -> str:
+    """A value's repr on one line, cut where it is long."""
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_LETTERS_MAX else f"{shown[:SHOWN_LETTERS_MAX]}..."
+
+
+# What a test may expect of a program: calls and decisions, by what it cares to say of them.
+
+UNSAID = msgspec.UNSET
+"""Of a field that a test does not care about."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, as it is expected or as it was made; of what is expected only what is given counts.
+
+    Attributes:
+        tool: The tool's name.
+        how: `answered` from what was on record before the session began, else `ran`.
+        agent: Who made it.
+        step: Its number.
+        arguments: What it was given, by name; of what is expected, each that is named.
+        result: What it returned.
+        status: What became of it: `completed`, `failed`, `blocked`, `in_doubt`, `requested`.
+        error: Of what it raised: the class's name, a colon and its text; or a part of that.
+    """
+
+    tool: str
+    how: str
+    agent: str | None = None
+    step: int | None = None
+    arguments: Mapping[str, Any] = {}
+    result: Any = UNSAID
+    status: str | None = None
+    error: str | None = None
+
+    def fits(self, made: Call) -> bool:
+        """Whether a call that was made is as this one expects."""
+        same = (self.tool, self.how) == (made.tool, made.how)
+        named = all(
+            name in made.arguments and made.arguments[name] == value
+            for name, value in self.arguments.items()
+        )
+        return (
+            same
+            and named
+            and self.agent in (None, made.agent)
+            and self.step in (None, made.step)
+            and self.status in (None, made.status)
+            and (self.result is UNSAID or self.result == made.result)
+            and (self.error is None or self.error in (made.error or ""))
+        )
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={brief(value)}" for name, value in self.arguments.items())
+        number = f"#{self.step}" if self.step is not None else ""
+        who = f"{self.agent or ''}{number} " if self.agent or number else ""
+        told = f"{self.how} {who}{self.tool}" + (f"({given})" if given else "")
+        if self.error is not None:
+            return f"{told} {self.status or 'raised'}: {self.error}"
+        if self.status not in (None, "completed"):
+            return f"{told} {self.status}"
+        return told if self.result is UNSAID else f"{told} -> {brief(self.result)}"
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision, as it is expected or as it was made; of what is expected only what is given
+    counts.
+
+    Attributes:
+        question: What was decided.
+        selected: What was chosen.
+        because: Why, or a part of it.
+        agent: Who decided.
+    """
+
+    question: str
+    selected: str | None = None
+    because: str = ""
+    agent: str | None = None
+
+    def fits(self, made: Decision) -> bool:
+        """Whether a decision that was made is as this one expects."""
+        return (
+            self.question == made.question
+            and self.selected in (None, made.selected)
+            and self.because in made.because
+            and self.agent in (None, made.agent)
+        )
+
+    def __str__(self) -> str:
+        who = f"{self.agent} " if self.agent else ""
+        chosen = f": {self.selected}" if self.selected is not None else ""
+        why = f" because {self.because}" if self.because else ""
+        return f"{who}decided {self.question!r}{chosen}{why}"
+
+
+def answered(tool: str, **said: Any) -> Call:
+    """A call that the record answers: its tool's body does not run.
+
+    Args:
+        tool: The tool's name.
+
+    Keyword Args:
+        arguments (Mapping): What it is given: each argument that is named here.
+        result (Any): What it returns.
+        status (str): What became of it, such as `failed`.
+        error (str): The class's name of what it raises, its text, or a part of either.
+        agent (str): Who makes it.
+        step (int): Its number.
+    """
+    return Call(tool=tool, how="answered", **said)
+
+
+def ran(tool: str, **said: Any) -> Call:
+    """A call whose tool's body runs, or that is refused or interrupted; takes what `answered`
+    takes.
+    """
+    return Call(tool=tool, how="ran", **said)
+
+
+def decided(
+    question: str, selected: str | None = None, *, because: str = "", agent: str | None = None
+) -> Decision:
+    """A decision that comes on record.
+
+    Args:
+        question: What is decided.
+        selected: What is chosen.
+        because: Why, or a part of it.
+        agent: Who decides.
+    """
+    return Decision(question=question, selected=selected, because=because, agent=agent)
+
+
+# `decider(...).given(...).when(...).then(...)`: rules as examples that can be read.
+#
+# Pure: the events given are folded from nothing, the command is decided once.
+
+
+def decider(
+    initial: Callable[[], Any],
+    fold: Callable[[Any, Iterable[Any]], Any],
+    decide: Callable[[Any, Any], Sequence[Any]],
+) -> Decider:
+    """Examples of rules that are three functions: `decider(...).given(events).when(command)`.
+
+    Args:
+        initial: The state before the first event.
+        fold: The state after more events: a function of the state and the events.
+        decide: What comes of a command in a state: events, or an error.
+    """
+    return Decider(initial, fold, decide, ())
+
+
+class Decider:
+    """Rules, and what has happened so far. Made by `testing.decider`."""
+
+    def __init__(
+        self,
+        initial: Callable[[], Any],
+        fold: Callable[[Any, Iterable[Any]], Any],
+        decide: Callable[[Any, Any], Sequence[Any]],
+        events: tuple[Any, ...],
+    ) -> None:
+        self._initial = initial
+        self._fold = fold
+        self._decide = decide
+        self._events = events
+
+    def given(self, *events: Any) -> Decider:
+        """What has happened so far, after what was given before."""
+        return Decider(self._initial, self._fold, self._decide, self._events + events)
+
+    def when(self, command: Any) -> Decided:
+        """What is asked."""
+        state = self._fold(self._initial(), self._events)
+        try:
+            made = tuple(self._decide(state, command))
+        except Exception as error:  # noqa: BLE001 -- what is refused is told by `then_raises`, or is raised by the others
+            return Decided((), error, state)
+        return Decided(made, None, self._fold(state, made))
+
+
+class Decided:
+    """What came of a command.
+
+    Attributes:
+        events: What was decided.
+        error: What was raised in place of that.
+        state: The state after it.
+    """
+
+    def __init__(self, events: tuple[Any, ...], error: Exception | None, state: Any) -> None:
+        self.events = events
+        self.error = error
+        self.state = state
+
+    def then(self, *events: Any) -> Decided:
+        """Exactly these events come of it, in this order; none means that it is so already."""
+        __tracebackhide__ = True
+        self._not_refused()
+        check("the events", events, self.events, fits=lambda a, b: a == b, text=repr)
+        return self
+
+    def then_raises(self, kind: type[Exception], *, saying: str = "") -> Decided:
+        """It is refused by an error of a class, whose text holds what is said here."""
+        __tracebackhide__ = True
+        raised(self.error, kind, saying, f"decided {list(self.events)}")
+        return self
+
+    def then_state(self, **fields: Any) -> Decided:
+        """What the state says once the command's events are folded."""
+        __tracebackhide__ = True
+        self._not_refused()
+        found = {name: getattr(self.state, name, UNSAID) for name in fields}
+        check(
+            "the state's fields",
+            list(fields.items()),
+            list(found.items()),
+            fits=lambda a, b: a == b,
+            text=lambda field: f"{field[0]} = {brief(field[1])}",
+        )
+        return self
+
+    def _not_refused(self) -> None:
+        __tracebackhide__ = True
+        if self.error is not None:
+            message = f"it was refused: {type(self.error).__name__}: {self.error}"
+            raise AssertionError(message) from self.error
+
+
+def raised(
+    error: BaseException | None, kind: type[BaseException], saying: str, instead: str
+) -> None:
+    """Raise AssertionError, with both sides, unless there is such an error."""
+    __tracebackhide__ = True
+    if isinstance(error, kind) and saying in str(error):
+        return
+    wanted = kind.__name__ + (f": ... {saying} ..." if saying else "")
+    found = f"{type(error).__name__}: {error}" if error is not None else f"no error: {instead}"
+    message = f"the error is not as expected (- expected, + found):\n  - {wanted}\n  + {found}"
+    raise AssertionError(message) from error
+
 
 Program = Callable[[Any], Any]
 """Takes a record; a coroutine function takes that of the async client."""

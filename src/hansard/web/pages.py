@@ -18,12 +18,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.inspect.comparison import Heading, Paragraph, Table
-from hansard.inspect.comparison_parts import SECTIONS, Plot, blocks
-from hansard.inspect.comparison_words import interval, number
+from hansard.inspect.answer import plain_text
+from hansard.inspect.comparison_parts import (
+    SECTIONS,
+    Heading,
+    Paragraph,
+    Plot,
+    Table,
+    blocks,
+    interval,
+    number,
+)
 from hansard.inspect.decision_parts import Told
 from hansard.inspect.page import Page
-from hansard.inspect.texts import plain_text
 from hansard.projections.report import Part, Report
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 import hansard.agents.access.principals
-import hansard.bus.server.files
-import hansard.bus.server.logins
+import hansard.broker.files
+import hansard.broker.logins
 import hansard.cli.credentials
 import hansard.client.credentials
 from hansard.cli import main
@@ -22,9 +22,9 @@ POINTS: dict[str, tuple[Any, str]] = {
     "draft": (hansard.client.credentials.Draft, "write"),
     "register": (hansard.agents.access.principals, "register"),
     "issue": (hansard.agents.access.principals, "issue"),
-    "access": (hansard.bus.server.files.ServerFiles, "write_access"),
-    "config": (hansard.bus.server.files.ServerFiles, "write_access_config"),
-    "reload": (hansard.bus.server.logins, "_have_reloaded"),
+    "access": (hansard.broker.files.ServerFiles, "write_access"),
+    "config": (hansard.broker.files.ServerFiles, "write_access_config"),
+    "reload": (hansard.broker.logins, "_have_reloaded"),
     "finish": (hansard.client.credentials.Draft, "finish"),
     "tell": (hansard.cli.credentials, "_tell"),
 }

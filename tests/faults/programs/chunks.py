@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from hansard.bus.states.chunk_maker import PAUSE_S
-from hansard.bus.states.snapshots import Snapshots
+from hansard.bus.log import Snapshots
+from hansard.state.histories import PAUSE_S
 from tests.faults._inside import Inside, Point, run_program
 
 CALLS = 50

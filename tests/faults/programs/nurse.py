@@ -27,7 +27,7 @@ IMPORTED = (
     "hansard.cli",
     "hansard.bus.jetstream",
     "hansard.bus.portal",
-    "hansard.bus.recorder.native",
+    "hansard.state.recorder.native",
     "hansard.client.connect",
     "hansard.client.record",
     "tests.faults._inside",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hansard.agents.memory.search.ranked import DEPTH, Ranked, Rankers, fused, search
 from hansard.domain.errors import BadValue
-from hansard.projections.search.errors import BadQuery
+from hansard.projections.errors import BadQuery
 from hansard.projections.search.files import PIECE_CHARACTERS, FileVectors, FileWords, pieces
 
 TREE = {
@@ -180,7 +180,7 @@ class Once:
 @pytest.fixture(scope="module")
 def static():
     """Rankers with vectors of words; for all tests of this module."""
-    from hansard.agents.memory.search.static_vectors import StaticVectors  # noqa: PLC0415 -- takes long
+    from hansard.agents.memory.search.ranked import StaticVectors  # noqa: PLC0415 -- takes long
 
     return Rankers(FileWords(), FileVectors(StaticVectors()))
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.broker.lease import join
 from hansard.bus.codec import revive_all
 from hansard.bus.portal import portal
-from hansard.bus.server.lease import join
 from hansard.domain.memory.events import MemoryReflected, stream_of
-from hansard.service.reflecting import Daily, daily
+from hansard.service.running import Daily, daily
 from hansard.settings import Settings
 from tests.cli.support import Call, environment
 from tests.faults._warm import start

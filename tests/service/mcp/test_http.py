@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hansard.agents.access import principals
-from hansard.bus import access
+from hansard.broker import access
 from hansard.bus.portal import portal
 from hansard.client.listening import Address
 from hansard.domain.errors import BadValue

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hansard.bus import access
+from hansard.broker import access
 from tests.integrations.mcp.support import (
     PACKAGES_S_MAX,
     WAIT_S,

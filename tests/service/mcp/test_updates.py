@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.bus import access
+from hansard.broker import access
 from hansard.service.mcp import updates
 from hansard.service.mcp.prompts import PROMPTS
 from tests.faults._warm import python

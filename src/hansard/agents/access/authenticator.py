@@ -28,9 +28,9 @@ from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token, expiry
+from hansard.domain.roles import check as role
 from hansard.domain.roles import model as role_events
-from hansard.domain.roles import role
-from hansard.domain.roles.role import RoleState
+from hansard.domain.roles.check import RoleState
 
 SECRET_BYTES = 32
 _TOKEN = re.compile(r"hsd_(?P<id>[0-9a-f]{32})_(?P<secret>[a-z2-7]{52})")

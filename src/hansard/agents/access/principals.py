@@ -13,8 +13,8 @@ from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import roles
 from hansard.agents.access.authenticator import Issued
 from hansard.agents.workspace import Workspace
+from hansard.broker.access import BrokerUser
 from hansard.bus import subjects
-from hansard.bus.access import BrokerUser
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored

@@ -23,11 +23,11 @@ from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.label import join, parse
 from hansard.domain.payload.parts import MARK
-from hansard.domain.roles import file as role_file
-from hansard.domain.roles import role
+from hansard.domain.roles import check
+from hansard.domain.roles import check as role_file
+from hansard.domain.roles.check import RoleState
 from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of
 from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdrawn
-from hansard.domain.roles.role import RoleState
 from hansard.domain.roles.view import Happened, ShownEvent, view
 from hansard.domain.run import RunState
 
@@ -55,7 +55,7 @@ async def defined(workspace: Workspace) -> dict[str, RoleDefined]:
 
 
 def _folded(stored: Iterable[Stored]) -> RoleState:
-    return role.fold(role.initial(), revive_all(item.commit for item in stored))
+    return check.fold(check.initial(), revive_all(item.commit for item in stored))
 
 
 async def apply(
@@ -74,7 +74,7 @@ async def apply(
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
-    """The roles of a file (`hansard.domain.roles.file`), checked. Raises BadValue, BadName."""
+    """The roles of a file (`hansard.domain.roles.check`), checked. Raises BadValue, BadName."""
     try:
         with Path(path).open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -114,7 +114,7 @@ async def withdraw(
 
 async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
     stream = WorkspaceStream(KIND, ids.name("role", name))
-    return await workspace.tell_lasting(stream, by, lambda told: role.decide(_folded(told), event))
+    return await workspace.tell_lasting(stream, by, lambda told: check.decide(_folded(told), event))
 
 
 async def seen(

@@ -1,7 +1,7 @@
 """Views: what a role may see of a run at a point, and that it was served.
 
 Deriving a view reads the whole run. What is served is put on record as one summary event in a
-stream of its own (`hansard.domain.view`): to an agent in one commit with its step's outcome, to a
+stream of its own (`hansard.domain.access`): to an agent in one commit with its step's outcome, to a
 person in one of its own. A view that was served is derived again from what that event names.
 """
 
@@ -10,33 +10,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+import hashlib
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 
 import msgspec
 
 from hansard.agents.access.roles import happened, refers
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Slices
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
 from hansard.bus.os_user import OS_USER
-from hansard.bus.slices import Slices
-from hansard.bus.states.points import Points
-from hansard.bus.states.replay import States
 from hansard.domain import ids
+from hansard.domain.access import ViewServed, key_of, ranges
 from hansard.domain.board import VIEWS
-from hansard.domain.brief import Brief
+from hansard.domain.choices import NOTHING, Brief
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.label import Label, join
 from hansard.domain.quarantined import TAG as QUARANTINED
-from hansard.domain.roles import role
+from hansard.domain.query import KIND as QUERY_KIND
+from hansard.domain.query import QueryAnswered
+from hansard.domain.roles import check
 from hansard.domain.roles.model import KIND, RoleDefined, RoleWithdrawn
-from hansard.domain.roles.state import Folding, Line, ShownState
-from hansard.domain.roles.view import Happened, Serving, each_judged
-from hansard.domain.view import ViewServed, key_of, ranges
+from hansard.domain.roles.view import Folding, Happened, Line, Serving, ShownState, each_judged
+from hansard.state.replay import Points, States
 
 
 class View(Brief, msgspec.Struct, frozen=True):
@@ -192,11 +193,11 @@ def _rules(told: Sequence[Stored], of_event: str | None = None) -> tuple[RoleDef
     """A role's rules and the id of the event that gave them: the newest, or a certain one. Raises
     NotFound.
     """
-    state, said_by = role.initial(), ""
+    state, said_by = check.initial(), ""
     for stored in told:
         for recorded in stored.commit.events:
             event = revive(recorded)
-            state = role.fold(state, [event])
+            state = check.fold(state, [event])
             said_by = "" if isinstance(event, RoleWithdrawn) else recorded.id
             if of_event == recorded.id:
                 return state.rules, said_by
@@ -319,3 +320,49 @@ async def follow(
                 made = now
                 await record(workspace, made, by)
                 yield made
+
+
+# Puts on record what was answered in SQL to whoever asked as a role.
+
+
+async def answered(
+    workspace: Workspace,
+    role: str,
+    asked: str,
+    *,
+    head: int,
+    position: int,
+    rows: int,
+    cut: bool,
+    by: str | Actor = OS_USER,
+) -> None:
+    """State that a question was answered from a role's tables, before the answer is given.
+
+    asked: its digest (`digest_of`); head: the log's position that the tables were made up to;
+    position: the role's own there.
+    Raises BadName, Unreachable, and Conflict after 50 lost races.
+    """
+    ids.name("by", Actor.of(by).agent)
+    stream = WorkspaceStream(QUERY_KIND, ids.name("role", role))
+    _, rules = await rules_at(workspace.states, role, AtPosition(head))
+    at = (await workspace.log.at(head)).commit.id if head else ""
+    told = QueryAnswered(
+        role=role,
+        at=at,
+        rules=rules,
+        statement=asked,
+        position=position,
+        rows=rows,
+        cut=cut,
+    )
+    await workspace.add_lasting(stream, by, told)
+
+
+def digest_of(
+    statement: str, parameters: Sequence[object], tables: Mapping[str, bytes] = NOTHING
+) -> str:
+    """Of what was asked: of the SQL alone where it has no parameters and came with no tables."""
+    told = msgspec.json.encode(list(parameters)) if parameters else b""
+    for name, data in tables.items():
+        told += f"\n{name} {hashlib.sha256(data).hexdigest()}".encode()
+    return hashlib.sha256(statement.encode() + told).hexdigest()

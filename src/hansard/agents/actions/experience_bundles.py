@@ -13,7 +13,7 @@ from hansard.agents.actions import kept_experiences as kept_store
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.memory.search.extras import imported
 from hansard.agents.workspace import Workspace
-from hansard.bus.whole_file import write_whole
+from hansard.bus.file_lock import write_whole
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Actor
 from hansard.domain.experience import bundle as bundles

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from hansard.bus.whole_file import write_whole
+from hansard.bus.file_lock import write_whole
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import experience as experiences

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.actions import versions
+from hansard.agents.actions import store
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.experience import experience as experiences
@@ -127,7 +127,7 @@ async def _version(
 ) -> KeptVersion:
     number = state.newest if version is None else version
     told = kept.demand(state, number)
-    content = await versions.fetched(workspace, told.content)
+    content = await store.fetched(workspace, told.content)
     if not isinstance(content, dict) or kept.digest_of(content) != told.digest:
         raise Corrupt(f"version {number} of experience {name!r}", "it is not its digest's")
     return KeptVersion(
@@ -309,7 +309,7 @@ async def tell(
     label: Label | None = None,
 ) -> int:
     """State an event; the number of the newest version then. Raises Refused, BadName, Conflict."""
-    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
+    return await store.tell(workspace, stream_of(name), kept, told, by, label)
 
 
 async def demand_usable(workspace: Workspace, experience: Experience) -> int:

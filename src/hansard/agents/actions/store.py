@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
-from hansard.agents.actions import versions
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all
+from hansard.bus.commits import drive_fetch
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain.actions import cache as caches
@@ -24,11 +26,73 @@ from hansard.domain.actions.kept import (
     ActionsSaved,
     KeptState,
 )
-from hansard.domain.errors import Corrupt
-from hansard.domain.events import Actor
+from hansard.domain.errors import BadName, Corrupt
+from hansard.domain.events import Actor, Event
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.label import Label, join
+from hansard.domain.label import Label, join, parse
+from hansard.domain.payload import references
+
+# What is kept by name in versions, each in a lasting stream: how an event of it is stated, and how
+# what an event refers to is read.
+
+
+async def label_of_runs(workspace: Workspace, runs: Iterable[str]) -> Label | None:
+    """The label that what was learned from runs is kept with: of all that their agents were shown.
+    Of a run that is not in this record nothing is known here. None for public and trusted. For
+    those alone who may know of any run.
+    """
+    labels: list[Label] = []
+    for run in dict.fromkeys(each for each in runs if each):
+        with contextlib.suppress(BadName, NotFound):
+            found = await workspace.states.run(run)
+            labels += [parse(agent.label) for agent in found.agents.values()]
+    return join(*labels).stored
+
+
+class Rules(Protocol):
+    """A module of the domain that says what becomes of such a stream; its states have `newest`, the
+    number of the newest version.
+    """
+
+    def initial(self) -> Any:
+        """The state before the first event."""
+        ...
+
+    def fold(self, state: Any, events: Any, /) -> Any:
+        """The state after some events."""
+        ...
+
+    def decide(self, state: Any, told: Any, /) -> Any:
+        """What is stated; none where that is so already. Raises Refused."""
+        ...
+
+
+async def tell(
+    workspace: Workspace,
+    stream: WorkspaceStream,
+    rules: Rules,
+    told: Event,
+    by: str | Actor,
+    label: Label | None = None,
+) -> int:
+    """State an event; the number of the newest version then. Raises Refused, BadName, Conflict."""
+    newest = 0
+
+    def decided(stored: list[Stored]) -> Sequence[Event]:
+        nonlocal newest
+        state = rules.fold(rules.initial(), revive_all(each.commit for each in stored))
+        made: Sequence[Event] = rules.decide(state, told)
+        newest = rules.fold(state, made).newest
+        return made
+
+    await workspace.tell_lasting(stream, by, decided, label)
+    return newest
+
+
+async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
+    """A value of an event, with what is kept outside it in its place. Raises NotFound, Corrupt."""
+    return await drive_fetch(references.unpack(raw), workspace.blobs.get)
 
 
 def stream_of(name: object) -> WorkspaceStream:
@@ -65,7 +129,7 @@ async def save(
         because=workspace.text(because),
         run=cache.run,
     )
-    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
+    return await tell(workspace, stream_of(name), kept, told, by, label)
 
 
 def file_of(cache: ActionCache) -> ActionCache:
@@ -96,7 +160,7 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     state, stored = await read(workspace, name)
     number = state.newest if version is None else version
     base, heals = kept.chain(state, number)
-    plain = await versions.fetched(workspace, base.cache)
+    plain = await fetched(workspace, base.cache)
     if digest(canonical(plain)) != base.digest:
         raise Corrupt(f"version {base.version} of action cache {name!r}", "it is not its digest's")
     made = caches.decode(msgspec.json.encode(plain), f"action cache {name!r}")
@@ -140,7 +204,7 @@ async def heal(
     told = ActionsHealed(
         version=0, before=before, entry=after.step_index, after=after, because=because, run=run
     )
-    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
+    return await tell(workspace, stream_of(name), kept, told, by, label)
 
 
 async def revert(
@@ -158,7 +222,7 @@ async def revert(
     """
     await read(workspace, name)
     told = ActionsReverted(version=0, to=to, because=workspace.text(because))
-    return await versions.tell(workspace, stream_of(name), kept, told, by, label)
+    return await tell(workspace, stream_of(name), kept, told, by, label)
 
 
 async def look_at(
@@ -177,5 +241,5 @@ async def look_at(
     state, _ = await read(workspace, name)
     number = state.newest if version is None else version
     told = ActionsLookedAt(version=number, because=workspace.text(because))
-    await versions.tell(workspace, stream_of(name), kept, told, by, label)
+    await tell(workspace, stream_of(name), kept, told, by, label)
     return number

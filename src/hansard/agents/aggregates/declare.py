@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hansard.bus.recorder.topics import check_events, topic_of
 from hansard.domain import aggregate_types
 from hansard.domain.aggregate_types import AggregateType, Upcast
 from hansard.domain.errors import BadValue
+from hansard.state.recorder.native import check_events, topic_of
 
 
 def aggregate_type(

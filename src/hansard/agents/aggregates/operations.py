@@ -31,17 +31,22 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.bus.codec import record
 from hansard.bus.errors import NotFound
-from hansard.bus.states.aggregates import History, history, short_of, without_time
 from hansard.bus.writer import MERGE_BYTES_MAX, MERGE_EVENTS_MAX
 from hansard.domain import aggregate_types, values
-from hansard.domain.aggregate import AggregateChanged, AggregateConflict, short, stream_of
-from hansard.domain.aggregate_types import AggregateType
+from hansard.domain.aggregate_types import (
+    AggregateChanged,
+    AggregateConflict,
+    AggregateType,
+    short,
+    stream_of,
+)
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
 from hansard.domain.steps import Step
 from hansard.domain.values import Plain, Scrub
+from hansard.state.aggregates import History, history, short_of, without_time
 
 AGGREGATES_MAX = 500
 """Most aggregates of one save: the log takes 1,000 commits at once."""

@@ -10,13 +10,12 @@ import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive, revive_all
-from hansard.bus.fetching import drive_fetch
+from hansard.bus.commits import drive_fetch
 from hansard.bus.log import AtPosition, Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
-from hansard.domain.brief import Brief
-from hansard.domain.compaction import ContextCompacted, replaced
-from hansard.domain.conversation import KIND, RunJoined
+from hansard.domain.choices import Brief
+from hansard.domain.conversation import KIND, ContextCompacted, RunJoined, replaced
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import Label
 from hansard.domain.payload import references

@@ -31,7 +31,7 @@ from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored
 from hansard.domain import aggregate_types, values
-from hansard.domain.aggregate import stream_of
+from hansard.domain.aggregate_types import stream_of
 from hansard.domain.board import key_name
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.fingerprint import canonical, digest

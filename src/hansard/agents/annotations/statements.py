@@ -33,7 +33,7 @@ from hansard.domain.agent import (
     alternatives,
     window_of,
 )
-from hansard.domain.compaction import ContextCompacted
+from hansard.domain.conversation import ContextCompacted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
 from hansard.domain.label import parse

@@ -21,8 +21,8 @@ from hansard.bus.codec import revive
 from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
-from hansard.domain.brief import Brief
-from hansard.domain.compaction import (
+from hansard.domain.choices import Brief, counted
+from hansard.domain.conversation import (
     Bound,
     ContextCompacted,
     Line,
@@ -32,7 +32,6 @@ from hansard.domain.compaction import (
     replaced,
     total,
 )
-from hansard.domain.counted import counted
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream

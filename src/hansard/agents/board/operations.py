@@ -56,7 +56,7 @@ from hansard.domain.board import (
     ValuePut,
     key_name,
 )
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import KeyStream

@@ -16,8 +16,8 @@ from hansard.agents.board.operations import BoardEntry, Expected
 from hansard.agents.board.transaction import TransactedFlows, TransactionFlows
 from hansard.agents.board.write import Resolve
 from hansard.agents.flow import AsyncDrive, Drive, done, in_place, sync
-from hansard.domain.brief import Brief
-from hansard.domain.merges import Merge
+from hansard.domain.board import Merge
+from hansard.domain.choices import Brief
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 

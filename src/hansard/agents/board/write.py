@@ -23,10 +23,9 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.codec import record
-from hansard.bus.fetching import drive_fetch
-from hansard.bus.states.replay import States, evolve_board
+from hansard.bus.commits import drive_fetch
 from hansard.bus.writer import MERGE_BYTES_MAX
-from hansard.domain import merges, values
+from hansard.domain import board, values
 from hansard.domain.board import (
     BoardConflict,
     BoardEvent,
@@ -44,6 +43,7 @@ from hansard.domain.label import Label, join
 from hansard.domain.payload import references
 from hansard.domain.steps import Step, StepCompleted, StepStatus
 from hansard.domain.values import Plain
+from hansard.state.replay import States, evolve_board
 
 SEVERAL = "board.commit"
 """The operation that may write several keys, and so is always one commit with its step."""
@@ -290,9 +290,9 @@ class BoardWrite(JointWrite):
         if self._resolve == Resolution.MERGE:
             if stands is None:
                 return mine
-            merges.check("union", theirs)
-            merges.check("union", mine)
-            return merges.join("union", theirs, mine)
+            board.check_merge("union", theirs)
+            board.check_merge("union", mine)
+            return board.joined("union", theirs, mine)
         return await asyncio.to_thread(self._asked, values.revive(mine), values.revive(theirs))
 
     def _asked(self, mine: Any, theirs: Any) -> Plain:

@@ -10,7 +10,7 @@ from hansard.agents.aggregates.operations import KIND as STEPS
 from hansard.agents.exchange import _events
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import AtPosition, Stored
-from hansard.domain.aggregate import KIND, AggregateChanged, stream_of
+from hansard.domain.aggregate_types import KIND, AggregateChanged, stream_of
 from hansard.domain.ids import WorkspaceStream
 
 

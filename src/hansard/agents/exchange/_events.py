@@ -10,14 +10,14 @@ from typing import TypeVar
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.log import Stored
-from hansard.bus.states.aggregates import in_full
-from hansard.domain.aggregate import AggregateChanged
+from hansard.domain.aggregate_types import AggregateChanged
 from hansard.domain.errors import RecordError
 from hansard.domain.events import UPCASTERS, Event
 from hansard.domain.ids import AgentStream
 from hansard.domain.memory.events import MemoryChanged, MemoryRejected
 from hansard.domain.steps import StepCompleted, StepRequested
 from hansard.domain.values import Plain
+from hansard.state.aggregates import in_full
 
 _E = TypeVar("_E", bound=Event)
 

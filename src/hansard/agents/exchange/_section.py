@@ -23,7 +23,7 @@ from hansard.agents.exchange.format import (
     blobs_of,
 )
 from hansard.agents.exchange.writer import LASTING
-from hansard.agents.importers.report import Tally
+from hansard.agents.importers.sources import Tally
 from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
@@ -32,7 +32,7 @@ from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, 
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin, Stored
 from hansard.domain import ids
 from hansard.domain.agent import MessageAdded
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadName, Corrupt, RecordError, UnknownEvent
 from hansard.domain.events import Commit, Event, Tx
 from hansard.domain.ids import (
@@ -44,8 +44,8 @@ from hansard.domain.ids import (
     in_run,
     run_of,
 )
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.integrity.content import foreign
-from hansard.domain.integrity.fold import Fold
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested
 

@@ -24,12 +24,19 @@ from hansard.agents.exchange.format import (
     unseal,
 )
 from hansard.agents.importers.files import seekable
-from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
-from hansard.agents.importers.sources import EVENTS, HEAD_BYTES, hint_of
+from hansard.agents.importers.sources import (
+    EVENTS,
+    HEAD_BYTES,
+    Bad,
+    BadRecord,
+    Tally,
+    Watcher,
+    hint_of,
+)
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import Corrupt
 
 PIECE_BYTES = 1024 * 1024

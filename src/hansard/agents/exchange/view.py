@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from hansard.agents.exchange._writing import Section
 from hansard.agents.exchange.format import FORMAT, Header, Missing, SeenLine, View
+from hansard.agents.exchange.writer import Section
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive
 from hansard.bus.errors import NotFound
@@ -23,7 +23,7 @@ from hansard.domain.agent import HandedOff
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, RunStream
-from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.payload.references import blobs_named
 from hansard.domain.run import (
     AgentJoined,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.importers import assumed
+from hansard.agents.importers import mapping
 from hansard.agents.importers.chat import TOOL, ChatRun, Ending, Function, Given, Message, ToolCall
 from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath
 from hansard.domain.actions.locators import normalized
@@ -185,7 +185,7 @@ class _Reading:
 
     def _kept(self, number: int) -> None:
         """A step that no replay does stands as a message."""
-        self._count(assumed.NOT_DONE)
+        self._count(mapping.NOT_DONE)
         told = self._raw[number]
         if _secret_of(msgspec.convert(told, _Step)) is not None:
             told = {name: each for name, each in told.items() if name != "value"}
@@ -205,10 +205,10 @@ class _Reading:
         targets, _ = _targets(step, where)
         is_list = targets.role in ("combobox", "listbox") or _SELECT.search(targets.css)
         if not is_list and not targets.role:
-            self._count(assumed.FILLED)
+            self._count(mapping.FILLED)
         value: str | Secret = step.value
         if (named := _secret_of(step)) is not None:
-            self._count(assumed.MASKED)
+            self._count(mapping.MASKED)
             name = f"password_{len(self._secrets) + 1}" if self._secrets else "password"
             value = Secret(self._secrets.setdefault(named, name))
         self._act(step, where, "selectOption" if is_list else "fill", value)
@@ -223,7 +223,7 @@ class _Reading:
         if self._focused is None:
             self._kept(number)
             return
-        self._count(assumed.KEYS)
+        self._count(mapping.KEYS)
         on = msgspec.structs.replace(self._focused, assertedEvents=step.assertedEvents)
         self._act(on, where, "press", pressed)
 
@@ -233,7 +233,7 @@ class _Reading:
             fact = f"a frame in a frame: {step.frame}"
             raise BadValue(f"{where}.frame", fact, "record what is done there with the frame alone")
         if step.frame:
-            self._count(assumed.FRAMES)
+            self._count(mapping.FRAMES)
         frame = step.frame[0] + 1 if step.frame else 0
         self._focused = step
         once = METHODS[method][1] == Effects.ONCE.value

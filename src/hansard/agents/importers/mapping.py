@@ -8,24 +8,46 @@ chat gives the same commits whenever it is mapped; only `at`, the importer's clo
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.importers import assumed, calls
-from hansard.agents.importers._agent import Agent, Asked, Stream
-from hansard.agents.importers.assumed import Assumed
-from hansard.agents.importers.chat import AGENT, SOURCE, TOOL, ChatRun, Ending, Message
+from hansard.agents.importers.chat import (
+    AGENT,
+    CHAT_JSONL,
+    SOURCE,
+    TOOL,
+    ChatRun,
+    Ending,
+    Message,
+    ToolCall,
+    says_error,
+    text_of,
+)
 from hansard.agents.steps import payloads
+from hansard.agents.steps.failures import failure_digest
+from hansard.agents.steps.payloads import EVENT_BYTES_MAX
+from hansard.agents.steps.scope import Scope
 from hansard.bus.log import Append
 from hansard.domain import ids, values
-from hansard.domain.agent import AgentLeft, SessionBegan
+from hansard.domain.agent import AgentLeft, MessageAdded, SessionBegan
 from hansard.domain.errors import BadValue, CallerError
-from hansard.domain.events import Actor
-from hansard.domain.fingerprint import canonical
-from hansard.domain.ids import AgentStream, RunStream, StreamId
+from hansard.domain.events import Actor, Commit, Event, Recorded
+from hansard.domain.fingerprint import (
+    UNORDERED,
+    call_base,
+    call_key,
+    canonical,
+    digest,
+    fact_base,
+    fact_fingerprint,
+    fingerprint,
+)
+from hansard.domain.ids import AgentStream, RunStream, StreamId, uuid8
 from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.run import (
     AgentJoined,
@@ -35,8 +57,442 @@ from hansard.domain.run import (
     RunScored,
     RunStarted,
 )
-from hansard.domain.steps import NULL, Failure
-from hansard.domain.values import recordable
+from hansard.domain.steps import (
+    NULL,
+    Effects,
+    Failure,
+    StepCompleted,
+    StepFailed,
+    StepRequested,
+    ToolDeclared,
+)
+from hansard.domain.values import SAFE_INT, recordable
+
+# Calls in a chat: which message answers which, and what a call's arguments are.
+
+CallIndex = tuple[int, int]
+"""Where a call stands: the number of its message, and its own in there; both from 0."""
+
+USER = "user"
+
+ARGUMENTS = "arguments"
+"""The one argument of a call whose arguments are no JSON object."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Answers(msgspec.Struct):
+    """`of` is the call that a message answers, `answered` are all such calls; `unasked` are the
+    messages of a tool that nobody asked, `matched` those of `of` that say no id and follow their
+    call, which has none either.
+    """
+
+    of: dict[int, CallIndex] = {}
+    answered: set[CallIndex] = set()
+    unasked: set[int] = set()
+    matched: set[int] = set()
+
+
+def answers(messages: list[Message]) -> Answers:
+    """Each tool's message with its call: of equal ids the newest that has no answer yet.
+
+    Equal ids in one message are answered in their order, and so are calls without an id by the
+    results without one that follow them directly. The calls of a user, who has tools of his own in
+    tau2-bench, are no steps; what answers them answers none.
+    """
+    found = Answers()
+    waiting: dict[str, list[deque[CallIndex | None]]] = {}
+    nameless = deque[CallIndex]()
+    for number, message in enumerate(messages):
+        if message.role != TOOL:
+            asked = message.tool_calls if message.role != USER else None
+            nameless = deque((number, n) for n, call in enumerate(asked or ()) if call.id is None)
+        elif message.answers is None and nameless:
+            found.of[number] = nameless.popleft()
+            found.answered.add(found.of[number])
+            found.matched.add(number)
+            continue
+        if message.tool_calls:
+            fresh: dict[str, deque[CallIndex | None]] = {}
+            for index, call in enumerate(message.tool_calls):
+                if call.id is not None:
+                    place = None if message.role == USER else (number, index)
+                    fresh.setdefault(call.id, deque()).append(place)
+            for call_id, places in fresh.items():
+                waiting.setdefault(call_id, []).append(places)
+        if message.role == TOOL:
+            groups = waiting.get(message.answers or "")
+            if not groups:
+                found.unasked.add(number)
+                continue
+            answered = groups[-1].popleft()
+            if not groups[-1]:
+                groups.pop()
+            if answered is not None:
+                found.of[number] = answered
+                found.answered.add(answered)
+    return found
+
+
+def is_object(given: Any) -> bool:
+    """Whether a call's arguments are a JSON object, or a text that holds one."""
+    if isinstance(given, str):
+        try:
+            given = _decode(given)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+    return isinstance(given, dict)
+
+
+def arguments(call: ToolCall) -> dict[str, Any]:
+    """A call's arguments by name, in plain values.
+
+    A JSON object, or a text that holds one; all else is the one argument `arguments`, as it is.
+    """
+    given = call.given
+    if given is msgspec.UNSET:
+        return {}
+    if isinstance(given, str):
+        try:
+            found = _decode(given)
+            plain = values.plain(found, "arguments")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadValue):
+            return {ARGUMENTS: given}
+    else:
+        found, plain = given, values.plain(given, "arguments")
+    return plain if isinstance(found, dict) else {ARGUMENTS: plain}
+
+
+# One agent's messages and calls as the commits of its stream.
+
+_MAPPED = {"role", "content", "timestamp", "cost"}
+"""What of a message never stays in its fields."""
+
+
+USAGE_NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+"""What some sources call what is recorded under one name."""
+
+USAGE_NUMBERS_MAX = 200
+"""Most numbers of one message: they stand in its event. What has more is kept as it is."""
+
+COMMIT_EVENTS_BYTES_MAX = 192 * 1024
+"""Events of one commit, in bytes; more go into the next. A commit may have 256 KiB: the rest is
+for its envelope, in which a name of 1,000 characters may stand several times."""
+
+ENVELOPE_BYTES = 200
+"""Counted for each event beside its data: its tag, its id, and their names."""
+
+TIMESTAMP_LENGTH_MAX = 200
+"""Longest timestamp, in characters: it is kept as it is beside each event of its message."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Stream:
+    """Makes one stream's commits in order; each goes to `out` when it is complete.
+
+    `version` is that of the newest event, `bytes` about what all of it takes.
+    """
+
+    def __init__(
+        self, run: str, stream: StreamId, actor: Actor, epoch: int, at: datetime, out: list[Append]
+    ) -> None:
+        self.version = 0
+        self.bytes = 0
+        self._run = run
+        self._stream = stream
+        self._name = str(stream)
+        self._actor = actor
+        self._epoch = epoch
+        self._at = at
+        self._out = out
+        self._events: list[Recorded] = []
+        self._bytes = 0
+        self._first = 1
+
+    def add(self, event: Event, occurred_at: str | None = None) -> None:
+        """Add an event to the commit that is being made. Raises BadValue."""
+        data = _encoder.encode(event)
+        if len(data) > EVENT_BYTES_MAX:
+            remedy = f"keep them under {EVENT_BYTES_MAX:,} in all"
+            raise BadValue(event.tag, f"{len(data):,} bytes of texts", remedy)
+        size = len(data) + ENVELOPE_BYTES
+        if occurred_at is not None:
+            if len(occurred_at) > TIMESTAMP_LENGTH_MAX:
+                remedy = f"use at most {TIMESTAMP_LENGTH_MAX}"
+                raise BadValue("timestamp", f"{len(occurred_at):,} characters", remedy)
+            size += len(_encoder.encode(occurred_at))
+        if self._events and self._bytes + size > COMMIT_EVENTS_BYTES_MAX:
+            self.commit()
+        self.version += 1
+        index = str(len(self._events))
+        event_id = uuid8(self._run, self._name, str(self._first), index)
+        self._events.append(Recorded(event.tag, event_id, msgspec.Raw(data), None, occurred_at))
+        self._bytes += size
+        self.bytes += size
+
+    def commit(self) -> None:
+        """What was added since the last one is a commit."""
+        if not self._events:
+            return
+        commit = Commit(
+            id=uuid8(self._run, self._name, str(self._first)),
+            version=self._first,
+            at=self._at,
+            actor=self._actor,
+            epoch=self._epoch,
+            events=tuple(self._events),
+        )
+        self._out.append(Append(self._stream, commit))
+        self._first = self.version + 1
+        self._events = []
+        self._bytes = 0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A call that became a step."""
+
+    number: int
+    unordered: bool
+
+
+class Agent:
+    """One agent as it is mapped: its stream, and the chain that its calls stand in.
+
+    `blobs` takes what must be stored before the commits; `effects` are those of tools that are not
+    done once.
+    """
+
+    def __init__(
+        self, name: str, stream: Stream, blobs: list[bytes], effects: Mapping[str, Effects]
+    ) -> None:
+        self.stream = stream
+        self._effects = effects
+        self._name = name
+        self._blobs = blobs
+        self._scope = Scope(self, "", "", (), None)
+        self._steps = 0
+        self._tools: set[str] = set()
+
+    def asked(
+        self,
+        message: Message,
+        said: dict[str, Any],
+        answered: list[bool],
+        *,
+        routed: bool,
+    ) -> list[Asked]:
+        """A message and as many of its calls as `answered` is long, which says what has a result.
+
+        The calls overlap; one that is never answered counts as open to the end of its message.
+        `routed` says that the message's name is that of its agent.
+        """
+        used = _used(message)
+        plain = _plain(message, said, used, routed=routed)
+        self._message(message, plain, used, None)
+        told = zip(message.tool_calls or (), answered, strict=False)
+        asked = [self._call(call, message.occurred_at) for call, _ in told]
+        self._scope.open -= answered.count(False)
+        return asked
+
+    def answered(self, step: Asked, message: Message, said: dict[str, Any]) -> None:
+        """A tool's message: the outcome of a step, and the message itself."""
+        used = _used(message)
+        plain = _plain(message, said, used, routed=False)
+        content = plain[1]
+        if message.error is True:
+            error = Failure("ToolError", recordable(text_of(content), None), module=IMPORTER)
+            result = failure_digest(error)
+            failed = StepFailed(step=step.number, error=error, digest=result)
+            self.stream.add(failed, message.occurred_at)
+        else:
+            result = digest(canonical(content))
+            raw = self._packed(content, "content")
+            done = StepCompleted(step=step.number, result=raw, digest=result)
+            self.stream.add(done, message.occurred_at)
+        self._scope.open -= 1
+        if not step.unordered:
+            self._scope.go_on(result, (step.number,))
+        self._message(message, plain, used, step.number)
+
+    # ------------------------------------------------------------ events
+
+    def _message(self, message: Message, plain: list[Any], used: Used, step: int | None) -> None:
+        base = fact_base("message", self._scope.path, canonical(plain))
+        head = UNORDERED if self._scope.open else self._scope.head
+        fields = plain[3]
+        added = MessageAdded(
+            role=ids.name("message role", message.role),
+            content=self._packed(plain[1], "content"),
+            fingerprint=fact_fingerprint(base, self._scope.occurrence(base), head),
+            fields=self._packed(fields, "fields") if fields else NULL,
+            step=step,
+            usage=used.numbers,
+        )
+        self.stream.add(added, message.occurred_at)
+
+    def _call(self, call: ToolCall, occurred_at: str | None) -> Asked:
+        scope = self._scope
+        tool = ids.name("tool", call.tool)
+        given = arguments(call)
+        effects = self._effects.get(tool, Effects.ONCE)
+        base = call_base(tool, "", self._name, scope.path, canonical(given))
+        key = call_key(base, scope.occurrence(base))
+        unordered = scope.open > 0
+        scope.open += 1
+        self._steps += 1
+        if tool not in self._tools:
+            self._tools.add(tool)
+            self.stream.add(ToolDeclared(tool=tool, effects=effects), occurred_at)
+        packed = payloads.pack_arguments(given)
+        self._blobs += packed.blobs
+        request = StepRequested(
+            step=self._steps,
+            tool=tool,
+            effects=effects,
+            arguments=packed.raw,
+            call=key,
+            fingerprint=fingerprint(key, UNORDERED if unordered else scope.head),
+            after=scope.after,
+            unordered=unordered,
+            call_id=ids.name("call id", call.id) if call.id else None,
+        )
+        self.stream.add(request, occurred_at)
+        return Asked(self._steps, unordered)
+
+    def _packed(self, plain: Any, where: str) -> msgspec.Raw:
+        packed = payloads.pack(plain, where)
+        self._blobs += packed.blobs
+        return packed.raw
+
+
+def _plain(message: Message, said: dict[str, Any], used: Used, *, routed: bool) -> list[Any]:
+    """What a session's message is fingerprinted by: role, content, tokens and fields."""
+    fields = {
+        key: value
+        for key, value in said.items()
+        if key not in _MAPPED
+        and not (key == "usage" and used.whole)
+        and not (key == "name" and routed)
+    }
+    plain: list[Any] = values.plain([message.role, message.content, None, fields], "message")
+    return plain
+
+
+class Used(msgspec.Struct, frozen=True):
+    """Numbers by name, and whether they are all that the source says of usage."""
+
+    numbers: dict[str, float]
+    whole: bool
+
+
+def _used(message: Message) -> Used:
+    """What a message used up: nested numbers under names with dots, and its cost (US dollars).
+
+    What is null is missing.
+    """
+    found: dict[str, float] = {}
+    whole = message.usage is None or _flatten(message.usage, "", found)
+    if len(found) > USAGE_NUMBERS_MAX:
+        found, whole = {}, False
+    if message.cost is not None:
+        whole = whole and found.get("cost", message.cost) == message.cost
+        found["cost"] = message.cost
+    return Used(found, whole)
+
+
+def _flatten(usage: dict[str, Any], prefix: str, found: dict[str, float]) -> bool:
+    whole = True
+    for key, value in usage.items():
+        name = prefix + (USAGE_NAMES.get(key, key) if not prefix else key)
+        if isinstance(value, dict):
+            whole = _flatten(value, f"{name}.", found) and whole
+        elif type(value) in (int, float) and abs(value) <= SAFE_INT:
+            whole = found.setdefault(name, value) == value and whole
+        elif value is not None:
+            whole = False
+    return whole
+
+
+# What an import takes for granted that its source does not say, kind by kind.
+
+MATCHED = "results without an id"
+NO_ZONE = "times without a zone"
+UNITS = "numbers as times"
+CONVENTION = "errors by convention"
+UNPARSED = "arguments that are no object"
+FILLED = "changes as texts filled in"
+FRAMES = "frames by their place"
+KEYS = "keys without an element"
+NOT_DONE = "steps that no replay does"
+MASKED = "values of fields called a password"
+
+WORDS = {
+    MATCHED: ("result without an id taken for the call before", "give it a tool_call_id"),
+    NO_ZONE: ("time without a zone read as UTC", "give it one, such as Z or +01:00"),
+    UNITS: ("number read as a time, its unit by its size", "give ISO 8601 with a zone"),
+    CONVENTION: ("result read as failed by the source's convention", 'give it "error": true'),
+    FILLED: (
+        "change of an element whose role is not said, taken for a text filled in",
+        "record it with aria selectors that name the role",
+    ),
+    FRAMES: ("frame taken by its place on the page", "record it in the page itself"),
+    KEYS: ("key taken to go to the element of the step before", "click its element first"),
+    NOT_DONE: ("step that no replay does, kept as a message", "take it out of the file"),
+    MASKED: (
+        "value of a field that is called a password left out, a secret by name",
+        "take the value out of the file",
+    ),
+    UNPARSED: ("call with arguments that are no JSON object, kept as they are", "give one"),
+}
+"""What each kind is in words, and what to do where nothing is to be assumed."""
+
+
+class Assumed(msgspec.Struct):
+    """How often of one kind, and where first: a message's number from 0, None for the run."""
+
+    count: int
+    first: int | None
+
+
+def of(chat: ChatRun, answers: Answers) -> dict[str, Assumed]:
+    """All that is assumed of a run, by kind."""
+    found: dict[str, Assumed] = {}
+    for kind, number in _each(chat, answers):
+        told = found.setdefault(kind, Assumed(0, number))
+        told.count += 1
+    return found
+
+
+def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
+    if chat.format != CHAT_JSONL:  # whose runs begin and end with their messages
+        for said in (chat.began_at, chat.ending.at if chat.ending is not None else None):
+            if said is not None and (kind := _of_time(said)) is not None:
+                yield kind, None
+    yield from chat.assumed
+    for number, (message, told) in enumerate(zip(chat.messages, chat.said, strict=True)):
+        if number in answers.matched:
+            yield MATCHED, number
+        if message.occurred_at is not None and (kind := _of_time(message.occurred_at)) is not None:
+            yield kind, number
+        if message.error is True and not says_error(told):
+            yield CONVENTION, number
+        if message.role != USER:
+            for call in message.tool_calls or ():
+                if _is_unparsed(call.given):
+                    yield UNPARSED, number
+
+
+def _of_time(said: str) -> str | None:
+    try:
+        return NO_ZONE if datetime.fromisoformat(said).tzinfo is None else None
+    except ValueError:
+        return UNITS
+
+
+def _is_unparsed(given: Any) -> bool:
+    return given is not msgspec.UNSET and not is_object(given)
+
 
 MAPPING = "1"
 """Part of every id: another mapping of the same content makes other runs."""
@@ -92,8 +548,8 @@ class _Mapping:
         self._at = at
         self._out = Mapped(run, messages=len(chat.messages))
         self._main = chat.agent or AGENT
-        self._answers = calls.answers(chat.messages)
-        self._steps: dict[calls.CallIndex, Asked] = {}
+        self._answers = answers(chat.messages)
+        self._steps: dict[CallIndex, Asked] = {}
         self._agents: dict[str, Agent] = {}
         self._streams: list[Stream] = []
 
@@ -114,7 +570,7 @@ class _Mapping:
             self._end(life, chat.ending)
         out.unasked = len(self._answers.unasked)
         out.left_out = chat.left_out
-        out.assumed = assumed.of(chat, self._answers)
+        out.assumed = of(chat, self._answers)
         out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
         out.events = sum(stream.version for stream in self._streams)
         return out
@@ -207,7 +663,7 @@ class _Mapping:
             agent.answered(self._steps[place], message, said)
         else:
             routed = message.role != TOOL and message.name in self._chat.roles
-            asks = message.tool_calls if message.role != calls.USER else None
+            asks = message.tool_calls if message.role != USER else None
             places = [(number, index) for index in range(len(asks or ()))]
             answered = [place in self._answers.answered for place in places]
             asked = agent.asked(message, said, answered, routed=routed)

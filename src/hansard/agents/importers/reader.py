@@ -16,11 +16,10 @@ from cachetools import LRUCache
 
 from hansard.agents import run_index
 from hansard.agents.importers import sources
-from hansard.agents.importers.assumed import WORDS
 from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, Given
 from hansard.agents.importers.claude_code import CLAUDE_CODE
-from hansard.agents.importers.mapping import Mapped, mapped, run_id
-from hansard.agents.importers.report import Bad, BadRecord, Tally, Watcher
+from hansard.agents.importers.mapping import WORDS, Mapped, mapped, run_id
+from hansard.agents.importers.sources import Bad, BadRecord, Tally, Watcher
 from hansard.agents.importers.tau import Claims
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import revive_all

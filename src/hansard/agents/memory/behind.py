@@ -34,7 +34,7 @@ from hansard.bus import file_lock, subjects
 from hansard.bus.clock import Clock
 from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.domain import ids
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.events import Actor
 from hansard.domain.memory import paths

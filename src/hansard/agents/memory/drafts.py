@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from hansard.bus.errors import NotFound
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.domain.memory import edits, lines, paths, space
+from hansard.domain.memory import lines, paths, space
 from hansard.domain.memory.events import LINK, TEXT, FileChange, FileForm
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
@@ -135,9 +135,9 @@ class FileDraft:
             case "append":
                 at = self._end_of(path)
                 before = self._text(at) if self.item(at) is not None else ""
-                end = edits.line_end(before)
+                end = space.line_end(before)
                 joint = "" if not before or before.endswith("\n") else end
-                text = edits.with_line_end(op["text"], end)
+                text = space.with_line_end(op["text"], end)
                 line = text if text.endswith("\n") else text + end
                 alone = at not in self._touched or at in self.only_appended
                 self._put(at, before + joint + line)
@@ -212,17 +212,17 @@ class FileDraft:
 
     def _edit(self, path: str, old: str, new: str) -> None:
         text = self._text(path)
-        places = edits.occurrences(text, old)
+        places = space.occurrences(text, old)
         if len(places) != 1:
             times = f"{counted(len(places), 'time')}" if places else "not at all"
             remedy = "view it and give a part that stands there once"
             raise BadValue(f"edit of {path!r:.120}", f"{old!r:.120} stands there {times}", remedy)
-        self._put(path, edits.replaced(text, places, new))
+        self._put(path, space.replaced(text, places, new))
 
     def _insert(self, path: str, line: int, text: str) -> None:
         whole = self._text(path)
-        found, end = lines.split(whole), edits.line_end(whole)
-        text = edits.with_line_end(text, end)
+        found, end = lines.split(whole), space.line_end(whole)
+        text = space.with_line_end(text, end)
         if line > len(found):
             fact = f"it has {counted(len(found), 'line')}, not {line}"
             raise BadValue(f"insert into {path!r:.120}", fact, "view it and give one of its lines")

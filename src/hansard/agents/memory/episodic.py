@@ -12,14 +12,14 @@ import msgspec
 from hansard.agents.access.views import Derived, shown
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
-from hansard.bus.states.replay import States
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Confidentiality
 from hansard.domain.memory.events import digest_of
 from hansard.domain.memory.paths import RUNS
 from hansard.domain.memory.space import MemoryFile
 from hansard.domain.roles.model import RoleDefined, RoleRule
-from hansard.domain.roles.state import Line, ShownState
+from hansard.domain.roles.view import Line, ShownState
+from hansard.state.replay import States
 
 FILES = ("decisions.md", "messages.md", "state.json", "summary.md", "trace.txt")
 """The files of a run."""

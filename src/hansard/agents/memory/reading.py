@@ -10,8 +10,7 @@ from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.bus.errors import NotFound
 from hansard.bus.log import utc
-from hansard.bus.states.memories import MemoryEventAt, by_of
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.label import Label, join
 from hansard.domain.label import text as label_text
 from hansard.domain.memory import space as spaces
@@ -19,6 +18,7 @@ from hansard.domain.memory.events import TEXT, FileChange, FileOp, MemoryChanged
 from hansard.domain.memory.lines import merged
 from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
+from hansard.state.memories import MemoryEventAt, by_of
 
 
 class MemoryEntry(Brief, msgspec.Struct, frozen=True):

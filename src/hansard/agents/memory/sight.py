@@ -13,12 +13,12 @@ from hansard.agents.memory.reading import MemoryVersion, versions_of
 from hansard.agents.policy.permits import FREE, Permit, changes_file, refused, sees_file
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
-from hansard.bus.states.aggregates import point_in
-from hansard.bus.states.memories import Memories, MemoryEventAt
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Confidentiality, Label, join
 from hansard.domain.memory.events import FileChange, FileOp, MemoryChanged
 from hansard.domain.memory.space import MemoryState
+from hansard.state.aggregates import point_in
+from hansard.state.memories import Memories, MemoryEventAt
 
 SEE_HISTORY = "give the id of a change that history() shows, or a time"
 

@@ -19,10 +19,9 @@ from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, SearchOptions, search
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.twins import MemoryChange
-from hansard.agents.steps.secret_guard import errors_without_secrets
+from hansard.agents.steps.scope import errors_without_secrets
 from hansard.bus.portal import Portal
-from hansard.domain.brief import Brief
-from hansard.domain.choices import check_options
+from hansard.domain.choices import Brief, check_options
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS

@@ -21,14 +21,13 @@ from hansard.agents.memory.reading import (
 )
 from hansard.agents.memory.sight import EVERYTHING, Sight
 from hansard.agents.memory.write import Validate, checked, packed, validated
-from hansard.agents.steps.secret_guard import guard_secrets
+from hansard.agents.steps.scope import guard_secrets
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, Stored
-from hansard.bus.states.memories import Memories
 from hansard.domain import ids
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.events import Actor
 from hansard.domain.label import Label, join
 from hansard.domain.memory import paths
@@ -43,6 +42,7 @@ from hansard.domain.memory.events import (
 )
 from hansard.domain.memory.lines import blame, unified
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
+from hansard.state.memories import Memories
 
 TRIES_MAX = 1_000
 """Most lost races of one change; each one lost means that somebody else got through."""

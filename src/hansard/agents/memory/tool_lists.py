@@ -11,9 +11,9 @@ from typing import Any
 
 from hansard.agents.steps.payloads import Reader
 from hansard.agents.workspace import Workspace
-from hansard.bus.blobs import Blobs
+from hansard.bus.commits import drive_fetch
 from hansard.bus.errors import NotFound
-from hansard.bus.fetching import drive_fetch
+from hansard.bus.log import Blobs
 from hansard.domain.agent import AgentState
 from hansard.domain.payload.references import Fetch
 from hansard.domain.steps import StepStatus

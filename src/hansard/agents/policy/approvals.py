@@ -1,4 +1,4 @@
-"""Approvals at work: asked by a session before a call runs (`hansard.agents.steps.asking`), and
+"""Approvals at work: asked by a session before a call runs (`hansard.agents.steps.gating`), and
 answered by anybody else.
 
 The question stands in the log before anybody waits for its answer, so a session that is killed and
@@ -25,7 +25,6 @@ from hansard.bus.commits import new_commit
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.bus.os_user import OS_USER
-from hansard.bus.states.replay import States
 from hansard.domain import approval as approvals
 from hansard.domain import ids
 from hansard.domain.approval import (
@@ -40,12 +39,13 @@ from hansard.domain.approval import (
     ApprovalStatus,
 )
 from hansard.domain.board import By
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
 from hansard.domain.roles.authorize import Trust
+from hansard.state.replay import States
 
 STREAMS_MAX = 200
 """Runs whose questions are read in one request."""

@@ -12,12 +12,12 @@ from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
 from hansard.bus.commits import new_commit
 from hansard.bus.log import Append, EventLog
-from hansard.bus.states.replay import States
 from hansard.domain import budget as budgets
 from hansard.domain.budget import BudgetState
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import LOWEST, Label
+from hansard.state.replay import States
 
 TRIES_MAX = 200
 """Most tries to count something: each one that is lost lets another agent's call through."""

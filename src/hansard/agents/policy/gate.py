@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 import msgspec
 
 from hansard.agents.callables import name_of
-from hansard.domain import ids, urls
+from hansard.domain import ids
 from hansard.domain.approval import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN
 from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue
-from hansard.domain.roles.patterns import DOT, NONE, read, role_matches, tool_matches
+from hansard.domain.roles.model import DOT, NONE, read, role_matches, tool_matches
 
 ALL = "**"
 """The pattern of every tool: those whose names have dots, such as `board.put`, too."""
@@ -374,7 +374,7 @@ def host_in(*hosts: str) -> Condition:
     """
 
     def holds(value: Any) -> bool:
-        return isinstance(value, str) and urls.host_in(value, hosts)
+        return isinstance(value, str) and ids.host_in(value, hosts)
 
     return holds
 

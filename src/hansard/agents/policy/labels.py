@@ -18,7 +18,6 @@ from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
-from hansard.bus.states.replay import RunView
 from hansard.domain import agent as agents
 from hansard.domain import ids, label_events
 from hansard.domain.agent import Begin
@@ -28,6 +27,7 @@ from hansard.domain.ids import KeyStream
 from hansard.domain.label import LOWEST, Label, parse
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.values import recordable
+from hansard.state.replay import RunView
 
 
 class Lowering(msgspec.Struct, frozen=True, kw_only=True):

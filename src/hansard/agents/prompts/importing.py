@@ -27,7 +27,7 @@ import msgspec
 from hansard.agents.prompts.store import Draft, Move, add, move, read, stream_of
 from hansard.agents.workspace import Workspace
 from hansard.domain import prompt as prompts
-from hansard.domain.counted import shortened
+from hansard.domain.choices import shortened
 from hansard.domain.errors import BadValue
 
 FILE_BYTES_MAX = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from hansard.agents.errors import Blocked, ToolError
-from hansard.agents.policy.clearances import RULE
+from hansard.agents.policy.permits import RULE
 from hansard.agents.steps.scope import ambient
 from hansard.agents.steps.tools import Tool, spec
 from hansard.domain.label import level

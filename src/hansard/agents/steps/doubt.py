@@ -25,9 +25,9 @@ from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled
 from hansard.agents.steps.failures import failure, failure_digest
+from hansard.agents.steps.placeholders import reveal
 from hansard.agents.steps.recorder import UNTOUCHED, Call, StepRecorder, UnsettledStep
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import DidNotHappen, Happened
 from hansard.bus.errors import NotFound
 from hansard.domain import values

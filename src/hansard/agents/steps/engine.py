@@ -30,13 +30,11 @@ from hansard.agents.steps.earlier import EarlierCalls
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
-from hansard.agents.steps.placeholders import Veil, key_of
-from hansard.agents.steps.probed import Probed
+from hansard.agents.steps.placeholders import Veil, key_of, reveal
+from hansard.agents.steps.probed import Probed, before
 from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
-from hansard.agents.steps.replayed import before
 from hansard.agents.steps.reused import Answer, Looked, Reuser
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import ToolSpec
 from hansard.agents.workspace import Workspace
 from hansard.domain import values

@@ -4,6 +4,7 @@ back in what it gives. Only here, at the side that makes the call; the record ha
 
 from __future__ import annotations
 
+import copy
 import inspect
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
@@ -11,12 +12,93 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.steps.secrets import SecretProvider
-from hansard.agents.steps.walk import Path, rebuilt
+from hansard.agents.errors import SecretUnavailable
 from hansard.domain import placeholders as texts
 from hansard.domain.errors import BadValue
 from hansard.domain.paths import leaves
-from hansard.domain.values import plain
+from hansard.domain.values import Secret, fields_of_record, plain
+
+# Values made again with some of what is in them replaced; what does not change stays the same.
+
+Path = tuple[Any, ...]
+"""Keys, places and names of fields, from the outside in; of a key itself, with None at the end."""
+
+Leaf = Callable[[Any, Path], Any]
+"""Is given each value with the path to it, and gives another one, or the same: then what is in it
+is looked at.
+"""
+
+
+def rebuilt(value: Any, leaf: Leaf, path: Path = ()) -> Any:
+    """A value with what `leaf` gives for each part of it, keys of dicts that are texts included."""
+    told = leaf(value, path)
+    if told is not value:
+        return told
+    if type(value) is dict:
+        made = {
+            leaf(key, (*path, key, None)) if isinstance(key, str) else key: rebuilt(
+                item, leaf, (*path, key)
+            )
+            for key, item in value.items()
+        }
+        same = all(
+            new is old and made[new] is value[old] for new, old in zip(made, value, strict=False)
+        )
+        return value if same and len(made) == len(value) else made
+    if type(value) in (list, tuple, set, frozenset):
+        items = [rebuilt(item, leaf, (*path, place)) for place, item in enumerate(value)]
+        changed = any(item is not before for item, before in zip(items, value, strict=True))
+        return type(value)(items) if changed else value
+    return _record(value, leaf, path)
+
+
+def _record(value: Any, leaf: Leaf, path: Path) -> Any:
+    """A record with its fields made again: a copy, where one changed."""
+    if isinstance(value, msgspec.Struct):
+        names: Iterable[str] = value.__struct_fields__
+        put = msgspec.structs.force_setattr
+    else:
+        names, put = fields_of_record(value) or (), object.__setattr__
+    made = value
+    for name in names:
+        before = getattr(value, name)
+        after = rebuilt(before, leaf, (*path, name))
+        if after is not before:
+            made = copy.copy(value) if made is value else made
+            put(made, name, after)
+    return made
+
+
+# Secrets given back to a live call that needs one.
+
+SecretProvider = Mapping[str, str] | Callable[[str], str | None]
+
+
+def reveal(value: Any, provider: SecretProvider | None, tool: str) -> Any:
+    """A value with every Secret in it replaced by what a provider gives.
+
+    Raises SecretUnavailable.
+    """
+
+    def given(part: Any, _: Path) -> Any:
+        return _provided(part, provider, tool) if isinstance(part, Secret) else part
+
+    return rebuilt(value, given)
+
+
+def _provided(secret: Secret, provider: SecretProvider | None, tool: str) -> Any:
+    found: Any = None
+    if provider is not None:
+        found = provider(secret.name) if callable(provider) else provider.get(secret.name)
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()
+        fact = "it gives something to await"
+        raise BadValue(f"the provider of secret {secret.name!r}", fact, "give a plain function")
+    if found is None:
+        raise SecretUnavailable(secret.name, tool)
+    return found
+
 
 KEY = "placeholders"
 """The name of the secret that is the key of a session's placeholders."""

@@ -18,7 +18,7 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.domain import values
 from hansard.domain.agent import Tell
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload import references

@@ -20,8 +20,7 @@ from hansard.agents.steps import conversions, placeholders
 from hansard.agents.steps.placeholders import Placeholders
 from hansard.agents.steps.scope import ambient
 from hansard.domain import ids, label, values
-from hansard.domain.brief import Brief
-from hansard.domain.choices import check_options, nearest
+from hansard.domain.choices import Brief, check_options, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.reuse import Reuse

@@ -24,9 +24,9 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.bus.codec import record
+from hansard.domain.access import ViewServed
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import KeyStream
-from hansard.domain.view import ViewServed
 
 SPEC = operation("view", "at", kind="view")
 

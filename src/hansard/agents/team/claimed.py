@@ -19,11 +19,11 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import BusError, Closed
 from hansard.bus.log import Append
-from hansard.bus.states.boards import Boards
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor
 from hansard.domain.label import Label
 from hansard.domain.team.task import ClaimLost, TaskExtended, TaskStatus
+from hansard.state.boards import Boards
 
 BEATS_A_LEASE = 3
 """So that one lost heartbeat, and a slow one, do not cost the claim."""

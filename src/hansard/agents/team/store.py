@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hansard.bus.log import Stored
-from hansard.bus.states.replay import States
-from hansard.bus.states.teams import Mail, evolve_team, mail_of, mails, tasks_of
 from hansard.bus.waiting import OVER, READY, TIMEOUT, until
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream
@@ -21,6 +19,7 @@ from hansard.domain.team.mail import is_for
 from hansard.domain.team.task import TeamState
 from hansard.domain.team.task_rules import Claim, claimable, meant_for, still_to_come
 from hansard.domain.team.task_sight import Sight
+from hansard.state.replay import Mail, States, evolve_team, mail_of, mails, tasks_of
 
 if TYPE_CHECKING:
     from hansard.agents.steps.engine import StepEngine

@@ -8,8 +8,7 @@ from typing import Any
 
 from hansard.agents.board.twins import OfAgent
 from hansard.agents.flow import AsyncDrive, Drive, in_place, sync, sync_block
-from hansard.agents.team.mail import Mail, MailFlows
-from hansard.agents.team.tasks import LEASE_S, Task, TaskEntry
+from hansard.agents.team.tasks import LEASE_S, Mail, MailFlows, Task, TaskEntry
 from hansard.agents.team.wait_for import WaitFlows
 
 

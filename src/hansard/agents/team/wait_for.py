@@ -25,7 +25,7 @@ from hansard.domain.board import key_name
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
-from hansard.domain.team.task_waits import waits
+from hansard.domain.team.task_rules import waits
 
 SPEC = operation("team.wait_for", "key", "task", "position", "timeout", kind="team")
 

@@ -30,10 +30,9 @@ from hansard.bus.errors import (
 )
 from hansard.bus.jetstream._commit import Committer
 from hansard.bus.jetstream.blocking import Blocking
-from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, publish_all
+from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, Patience, publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
-from hansard.bus.jetstream.patience import Patience
 from hansard.bus.jetstream.wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,

@@ -13,11 +13,10 @@ from functools import partial
 
 import msgspec
 
-from hansard.bus.jetstream._known import Known
-from hansard.bus.jetstream.calls import publish, publish_all
+from hansard.bus.jetstream.calls import Known, publish, publish_all
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected
-from hansard.bus.own_tasks import own_task
+from hansard.bus.portal import own_task
 
 SINGLES_MAX = 8
 """Single publishes in flight in strict mode: the server syncs them one after the other anyway."""

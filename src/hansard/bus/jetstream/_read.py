@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from hansard.bus import subjects
+from hansard.bus.clock import Slices
 from hansard.bus.commits import check_each, check_versions, first_version, position_of, until
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.wire import Message, TooMany
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
-from hansard.bus.slices import Slices
 from hansard.bus.validation.reads import is_stream
 from hansard.domain.ids import KeyStream, RunStream, StreamId
 

@@ -22,7 +22,7 @@ from hansard.bus.errors import BusError
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders, command, status
 from hansard.bus.loggers import logger
-from hansard.bus.own_tasks import own_task
+from hansard.bus.portal import own_task
 
 READ_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 1024 * 1024

@@ -27,6 +27,7 @@ from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
+from hansard.bus.clock import SLICE_S
 from hansard.bus.errors import BrokerError, BusError, Closed, StoreGone, TooLarge, Unreachable
 from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S, BrokerOptions, Host
 from hansard.bus.jetstream.wire import (
@@ -41,9 +42,7 @@ from hansard.bus.jetstream.wire import (
     status,
 )
 from hansard.bus.loggers import logger
-from hansard.bus.own_tasks import disown, own_task
-from hansard.bus.portal import AfterFork, demand_loop
-from hansard.bus.slices import SLICE_S
+from hansard.bus.portal import AfterFork, demand_loop, disown, own_task
 
 PENDING_BYTES_MAX = 8 * 1024 * 1024
 """What may wait to be written to the socket: one batch of 1,000 messages fits."""
@@ -715,14 +714,14 @@ class Broker:
             if self._closing or self._up.is_set():
                 return
             try:
-                info = await host.heal()
+                url = await host.heal()
             except BusError as error:
                 self._last_error = str(error)
                 if isinstance(error, StoreGone):
                     return
             else:
-                if (info.url,) != self.options.urls and not self._up.is_set():
-                    self.options = msgspec.structs.replace(self.options, urls=(info.url,))
+                if (url,) != self.options.urls and not self._up.is_set():
+                    self.options = msgspec.structs.replace(self.options, urls=(url,))
                     if self._opened:
                         await self._nc.close()  # another is opened: see `_on_closed`
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard.bus.errors import BrokerError, BusError, ReplicaBehind, Unreachable
-from hansard.bus.jetstream._known import Streams, described, is_authoritative
-from hansard.bus.jetstream.calls import LEADERLESS, api
+from hansard.bus.jetstream.calls import LEADERLESS, Streams, api, described, is_authoritative
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import (
     Message,

@@ -15,15 +15,13 @@ from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream._commit import Committer
 from hansard.bus.jetstream._read import Reader
-from hansard.bus.jetstream.blobs import JetStreamBlobs
+from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
 from hansard.bus.jetstream.blocking import Blocking
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
-from hansard.bus.jetstream.losses import refuse_loss
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.push import Push
-from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.jetstream.snapshots import JetStreamSnapshots
+from hansard.bus.jetstream.raw import RawWorkspace, refuse_loss
 from hansard.bus.jetstream.wire import Message
 from hansard.bus.log import Append, Kind, Stored, UpTo
 from hansard.bus.loggers import logger
@@ -53,7 +51,7 @@ class JetStreamLog:
         made: bool = False,
     ) -> None:
         """`screened`: what does not fit is replaced when it is read
-        (`hansard.bus.validation.quarantine`); else what cannot be decoded is Corrupt, and the rest
+        (`hansard.bus.validation.reads`); else what cannot be decoded is Corrupt, and the rest
         is as it stands.
         """
         self.made = made

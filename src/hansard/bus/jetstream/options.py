@@ -9,7 +9,6 @@ import msgspec
 
 from hansard.bus.errors import NotWritable, StoreGone
 from hansard.bus.marks import Witness
-from hansard.bus.server.lease import ServerInfo
 
 REQUEST_TIMEOUT_S = 5.0
 """How long one request waits for its answer: a busy disk may take a second, a lost answer none."""
@@ -28,7 +27,7 @@ has to be told, and make room."""
 
 class Host(Protocol):
     """What one may ask of an embedded server that does not answer:
-    `hansard.bus.server.hosting.Host`.
+    `hansard.broker.hosting.Host`.
     """
 
     def hold(self, stream: str) -> None:
@@ -47,8 +46,8 @@ class Host(Protocol):
         """What the disk itself tells, where nobody says that it hinders."""
         ...
 
-    async def heal(self) -> ServerInfo:
-        """Where it is; it is started again where nobody keeps it running."""
+    async def heal(self) -> str:
+        """Return its URL; start it again where nobody keeps it running."""
         ...
 
 

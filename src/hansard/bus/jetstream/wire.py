@@ -17,7 +17,7 @@ from hansard.bus import subjects
 from hansard.bus.commits import stored_from
 from hansard.bus.errors import BusError
 from hansard.bus.log import Origin, Stored
-from hansard.bus.validation import quarantine
+from hansard.bus.validation import reads
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -74,14 +74,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
 
     def screened(self) -> Stored:
-        """As `commit`, with a stand-in for what does not fit (`hansard.bus.validation.quarantine`).
+        """As `commit`, with a stand-in for what does not fit (`hansard.bus.validation.reads`).
         Raises Corrupt only where the subject is no stream's.
         """
         if self.fault is not None:
             stream, version = subjects.parse(self.subject)
-            other = quarantine.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
+            other = reads.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
             return Stored(self.position, self.stamp, stream, other, self.data)
-        stream, commit = quarantine.read(self.subject, self.data, self.stamp)
+        stream, commit = reads.read(self.subject, self.data, self.stamp)
         return Stored(self.position, self.stamp, stream, commit, self.data, self.origin)
 
 

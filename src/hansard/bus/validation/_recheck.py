@@ -12,13 +12,12 @@ from hansard.bus.codec import decode, revive
 from hansard.bus.commits import torn
 from hansard.domain import agent, label_events, principal, run, steps
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
-from hansard.domain.compaction import ContextCompacted
-from hansard.domain.conversation import RunJoined
+from hansard.domain.conversation import ContextCompacted, RunJoined
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.integrity.content import foreign
-from hansard.domain.integrity.fold import Fold
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.payload.parts import MARK, Copy, arguments_of, parts_of, pieces_of

@@ -12,13 +12,13 @@ from hansard.cli import output, times
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted, listed
+from hansard.domain.choices import counted, listed
 from hansard.inspect.alignment import Move, Pair, What
+from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.comparability import Comparability, Comparable
 from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run_diff import Couple, RunDiff, run_diff
-from hansard.inspect.texts import plain_text, withheld_text
 
 app = noun()
 

@@ -10,7 +10,7 @@ from hansard.cli import output
 from hansard.cli.common import Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.what_left import WhatLeft, what_left
 

@@ -8,16 +8,15 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hansard.bus.states.replay import RunView
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Part
-from hansard.domain.counted import counted
-from hansard.inspect import replay as reads
-from hansard.inspect.rederive import Checked
-from hansard.inspect.replay import Replayed
+from hansard.domain.choices import counted
+from hansard.inspect import rederive as reads
+from hansard.inspect.rederive import Checked, Replayed
 from hansard.inspect.trace import Line
+from hansard.state.replay import RunView
 
 app = noun()
 

@@ -10,7 +10,6 @@ import typer
 
 from hansard.agents import runs as actions
 from hansard.bus.os_user import OS_USER
-from hansard.bus.states.replay import RunView
 from hansard.cli import output, processes
 from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
 from hansard.cli.opening import reading_run
@@ -19,6 +18,7 @@ from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect.acknowledgements import Ended, Forked, Reopened, Settled
+from hansard.state.replay import RunView
 
 app = noun()
 

@@ -15,7 +15,7 @@ from hansard.cli import messages, output, times
 from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import gone, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.counted import listed
+from hansard.domain.choices import listed
 from hansard.domain.run import Swap
 from hansard.inspect import run as reads
 from hansard.inspect.messages import Totals

@@ -12,7 +12,7 @@ from hansard.cli import output, state_lines
 from hansard.cli.common import Agent, At, Json, Run, noun, work
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect import state as reads
 from hansard.inspect.state import Data, Difference

@@ -17,10 +17,9 @@ from hansard.domain.ids import run_of
 from hansard.domain.steps import Step
 from hansard.inspect import trace as reads
 from hansard.inspect import tree
-from hansard.inspect.agent_histories import AgentHistory
+from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.payloads import Payloads, recorded
-from hansard.inspect.texts import plain_text, withheld_text
-from hansard.inspect.trace import Trace, WholeStep
+from hansard.inspect.trace import AgentHistory, Trace, WholeStep
 
 app = noun()
 

@@ -33,7 +33,6 @@ from hansard.client.browser.browser import (
 )
 from hansard.client.browser.elements import PageGone
 from hansard.client.browser.replay import Once, result_of
-from hansard.client.browser.teaching import Teaching
 from hansard.domain import values
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets
@@ -41,19 +40,67 @@ from hansard.domain.actions.locators import locators, normalized
 from hansard.domain.actions.slots import templated
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import (
+    WHEN,
+    CheckedStep,
     CheckFailure,
+    CheckFunction,
     FlowCheck,
     Guard,
     PostconditionCheck,
     PreconditionCheck,
     Situation,
     kind,
+    told_apart,
 )
 from hansard.domain.experience.distil import JSON
 from hansard.domain.experience.experience import Experience, plan
-from hansard.domain.experience.functions import WHEN, CheckedStep, CheckFunction, told_apart
 from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
+
+# Large teaches small: a student names elements, and a teacher where a check refuses its answer.
+
+
+class Teaching:
+    """Two models for `run_experience(fallback=...)`. Made by `hansard.actions.teach`.
+
+    What each is asked stands below a step of its own, `teach.student` or `teach.teacher`: their
+    calls, tokens and cost are told apart in SQL.
+    """
+
+    def __init__(self, teacher: Model, student: Model) -> None:
+        self.teacher = teacher
+        """Is asked where the student names nothing that every check lets be done."""
+        self.student = student
+        """Is asked first."""
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """By role, in the order in which they are asked."""
+        return {"student": self.student, "teacher": self.teacher}
+
+
+def teach(*, teacher: Model, student: Model) -> Teaching:
+    """Let a small model work with an experience, and a large one help it out.
+
+    Where no recorded way finds the element of what may come next, the student is asked for it;
+    where it names none, or a check function refuses the one it names, the teacher is. Each is a
+    function, or a tool of kind `model`, that is given a text and answers with JSON, as
+    `browser(model=...)` takes it.
+
+    Args:
+        teacher: The large one.
+        student: The small one.
+
+    Raises:
+        BadValue: One of them cannot be called.
+    """
+    given: dict[str, object] = {"teacher": teacher, "student": student}
+    for role, model in given.items():
+        if not callable(model):
+            fact = f"{model!r:.80} cannot be called"
+            raise BadValue(role, fact, "give a function of a text, or a tool of kind model")
+    return Teaching(teacher, student)
+
 
 MOVES_MAX = 10_000
 """Of one doing: a procedure's loops have bounds, and together they have this one."""

@@ -21,7 +21,7 @@ import msgspec
 from hansard.agents.callables import awaited
 from hansard.agents.errors import NeedsSettling, SessionEnded
 from hansard.bus.errors import BusError
-from hansard.bus.whole_file import whole
+from hansard.bus.file_lock import whole
 from hansard.client.browser import elements
 from hansard.client.browser.browser import (
     AsyncBrowser,

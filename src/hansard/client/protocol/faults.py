@@ -47,7 +47,7 @@ from hansard.client.protocol import wire
 from hansard.client.protocol.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone
 from hansard.client.protocol.wire import Fault
 from hansard.domain import values
-from hansard.domain.aggregate import AggregateConflict, UndeclaredEvent
+from hansard.domain.aggregate_types import AggregateConflict, UndeclaredEvent
 from hansard.domain.board import BoardConflict
 from hansard.domain.errors import (
     BadName,
@@ -64,7 +64,7 @@ from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.domain.team.task import ClaimLost
 from hansard.domain.team.task_rules import Circle
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub
-from hansard.projections.sql_sandbox.errors import (
+from hansard.projections.errors import (
     NotAllowed,
     QueryFailed,
     SqlBusy,

@@ -16,9 +16,8 @@ from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search.ranked import Found
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.prompts.store import Prompt
-from hansard.agents.team.mail import Mail
-from hansard.agents.team.tasks import Task, TaskEntry
-from hansard.bus.slices import Slices
+from hansard.agents.team.tasks import Mail, Task, TaskEntry
+from hansard.bus.clock import Slices
 from hansard.client.protocol import wire
 from hansard.client.reports import Shown
 from hansard.client.sql_answer import SqlAnswer

@@ -20,10 +20,9 @@ from hansard.agents.policy import gate
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import from_plain
 from hansard.agents.steps.failures import raised
-from hansard.agents.steps.placeholders import Veil, key_of
+from hansard.agents.steps.placeholders import Veil, key_of, reveal
 from hansard.agents.steps.recorder import INTERRUPTIONS, UnsettledStep
 from hansard.agents.steps.scope import Scope
-from hansard.agents.steps.secrets import reveal
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import TooLarge
 from hansard.bus.portal import in_loop

@@ -8,9 +8,9 @@ import msgspec
 
 from hansard.agents.policy import gate
 from hansard.agents.steps.ledger import Mode
+from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.scope import OpenCalls, Scope
-from hansard.agents.steps.secrets import SecretProvider
 from hansard.client.protocol.shapes import arm_of
 from hansard.client.protocol.wire import Began, Joined
 from hansard.client.restricted.link import SessionLink

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.errors import SessionEnded
-from hansard.bus.access import Credentials
+from hansard.broker.access import Credentials
 from hansard.bus.clock import Clock
 from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
 from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests

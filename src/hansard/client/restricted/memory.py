@@ -13,7 +13,7 @@ from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.memory.write import secrets
-from hansard.agents.steps.secret_guard import guard_secrets
+from hansard.agents.steps.scope import guard_secrets
 from hansard.client.operations import (
     Ask,
     FileOp,

@@ -19,18 +19,15 @@ from hansard.agents.experiments.plans import Asked
 from hansard.agents.flow import on_portal
 from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
-from hansard.agents.prompts import evolve as evolving
+from hansard.agents.prompts import store as evolving
 from hansard.agents.prompts import store as stored
-from hansard.agents.prompts.evolve import Evolver
-from hansard.agents.prompts.store import Prompt
+from hansard.agents.prompts.store import Evolver, Prompt
 from hansard.agents.runs import told_labels
 from hansard.agents.steps.ledger import Mode
-from hansard.agents.steps.scope import kept
-from hansard.agents.steps.secret_guard import guard_secrets
+from hansard.agents.steps.scope import guard_secrets, kept
 from hansard.bus.portal import Portal
+from hansard.client.beginning import Ended, tell
 from hansard.client.common import AsyncSessions, SyncSessions
-from hansard.client.ended import Ended, tell
-from hansard.client.memory_rankers import SessionRankers
 from hansard.client.operations import (
     Ask,
     RecordActionCaches,
@@ -71,6 +68,7 @@ from hansard.client.operations import (
     of,
 )
 from hansard.client.options import (
+    PRODUCTION,
     Defaults,
     PromptAliasOptions,
     PromptVersionOptions,
@@ -79,10 +77,9 @@ from hansard.client.options import (
     drafted,
     moving,
 )
-from hansard.client.promotion import PRODUCTION
 from hansard.client.protocol import faults, shapes, wire
 from hansard.client.protocol.errors import NotOffered
-from hansard.client.protocol.program import told_budgets
+from hansard.client.protocol.remote_call import told_budgets
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.reports import (
     AuditOptions,
@@ -101,11 +98,11 @@ from hansard.client.restricted.link import Link, SessionLink, value_of
 from hansard.client.restricted.memory import RemoteStore
 from hansard.client.restricted.operations import event_point
 from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
+from hansard.client.session import SessionRankers
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import values
 from hansard.domain.actions.cache import ActionCache
-from hansard.domain.brief import first
-from hansard.domain.choices import NOTHING, check_options, chosen
+from hansard.domain.choices import NOTHING, check_options, chosen, first
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.experience.experience import Experience
 from hansard.domain.ids import AgentStream
@@ -455,7 +452,7 @@ class AsyncRestrictedRecord(OnLoop):
         self, question: str, *parameters: object, tables: Mapping[str, Any] = NOTHING
     ) -> SqlAnswer:
         """The answer of the role's own tables, where the role may query."""
-        from hansard.projections.sql_sandbox.given import (  # noqa: PLC0415 -- for whoever asks
+        from hansard.projections.sql_sandbox.answer import (  # noqa: PLC0415 -- for whoever asks
             parameter,
         )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.domain import ids
 from hansard.domain.actions.cache import CachedAction
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 from hansard.domain.quarantined import Quarantined

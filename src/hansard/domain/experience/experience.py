@@ -16,14 +16,12 @@ import msgspec
 
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCache
-from hansard.domain.choices import nearest
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import procedure as procedures
-from hansard.domain.experience.checks import Check, base_of
+from hansard.domain.experience.checks import Check, CheckFunction, base_of, told_apart
 from hansard.domain.experience.distil import Distilled, said
-from hansard.domain.experience.functions import CheckFunction, told_apart
 from hansard.domain.experience.procedure import END, START, Procedure
 from hansard.domain.experience.wording import Wording
 

@@ -18,7 +18,7 @@ import msgspec
 
 from hansard.domain import ids
 from hansard.domain.actions import cache as caches
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.experience import experience as experiences

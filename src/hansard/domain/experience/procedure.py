@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import CachedAction
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 FORMAT = "hansard.procedure.v1"

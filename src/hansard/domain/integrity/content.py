@@ -4,18 +4,132 @@ what their type says.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from hansard.domain.agent import SessionBegan
 from hansard.domain.approval import KEY as APPROVALS
 from hansard.domain.board import VIEWS
 from hansard.domain.events import REGISTRY, UPCASTERS, Commit
-from hansard.domain.ids import StreamId, WorkspaceStream
+from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.quarantined import TAG
+from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from hansard.domain.streams import may_hold
 from hansard.domain.team.mail import KEY as MAIL
 from hansard.domain.team.task import KEY as TASKS
+
+# Who is in a run: its agents, the role of each, and the epoch under which each writes now.
+#
+# It is learnt from a run's own commits alone. An agent has the role in which it joined first, for
+# the whole run. A fork has the agents that had joined its parent up to the cut; versions of a
+# life go on over a fork, so that the cut of any generation is compared with the version of a join
+# as it is.
+
+TELLING = frozenset({RunStarted.tag, RunForked.tag, AgentJoined.tag, SessionBegan.tag})
+"""Events that say who is in a run: those of its life, and the begins of its agents' sessions."""
+
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    kind.tag: msgspec.json.Decoder(kind) for kind in (RunStarted, RunForked, AgentJoined)
+}
+_FORKED = msgspec.json.Decoder(RunForked)
+_BEGAN = msgspec.json.Decoder(SessionBegan)
+
+
+class Members(msgspec.Struct):
+    """What is known of a run: the role of each agent, the version of the life at which it joined,
+    and its epoch as of what was read last. `whole` says that no agent is missing.
+    """
+
+    roles: dict[str, str] = {}
+    joined: dict[str, int] = {}
+    epochs: dict[str, int] = {}
+    whole: bool = False
+
+    def anywhere(self) -> Members:
+        """What of this holds for every reading of the run: epochs are those of a place in it."""
+        return Members(dict(self.roles), dict(self.joined), {}, self.whole)
+
+    def join(self, agent: str, role: str, version: int) -> None:
+        """An agent joined at a version of the life; a second time changes nothing."""
+        if agent not in self.roles:
+            self.roles[agent] = role
+            self.joined[agent] = version
+
+    def take_over(self, parent: Members, cut: int) -> None:
+        """A fork's agents are those that had joined its parent up to a version of its life."""
+        for agent, version in parent.joined.items():
+            if version <= cut:
+                self.join(agent, parent.roles[agent], version)
+        self.whole = parent.whole
+
+    def add(self, other: Members) -> None:
+        """Take in what else is known of the same run."""
+        for agent, version in other.joined.items():
+            self.join(agent, other.roles[agent], version)
+        self.whole = self.whole or other.whole
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An event that says who is in a run, as it is stored: one of `TELLING`, at a version of its
+    stream, with its data as JSON.
+    """
+
+    version: int
+    tag: str
+    data: bytes | str
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """What a run goes on from: its parent, up to a version of the parent's life."""
+
+    parent: str
+    cut: int
+
+
+def learn(members: Members, told: Told) -> Fork | None:
+    """Take in what an event says; what the run goes on from, where it says that. Raises
+    msgspec.DecodeError for data that is not what the tag says.
+    """
+    if told.tag == SessionBegan.tag:
+        began = _BEGAN.decode(told.data)
+        members.epochs[began.agent] = began.epoch
+        return None
+    event = _DECODERS[told.tag].decode(told.data)
+    match event:
+        case AgentJoined():
+            members.join(event.agent, event.role, told.version)
+        case RunForked():
+            return _fork(event)
+        case _:
+            members.whole = True
+    return None
+
+
+def telling(stream: StreamId, commit: Commit) -> Iterable[Told]:
+    """The events of a commit that say who is in its run."""
+    if type(stream) is not RunStream and type(stream) is not AgentStream:
+        return
+    for version, recorded in enumerate(commit.events, commit.version):
+        if recorded.type in TELLING:
+            yield Told(version, recorded.type, bytes(recorded.data))
+
+
+def fork_of(commit: Commit) -> Fork | None:
+    """What a life's commit says that its run goes on from; None where it says nothing of it."""
+    for recorded in commit.events:
+        if recorded.type == RunForked.tag:
+            try:
+                return _fork(_FORKED.decode(recorded.data))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+    return None
+
+
+def _fork(event: RunForked) -> Fork:
+    return Fork(event.parent, event.at.get(str(RunStream(event.parent)), 0))
+
 
 _FAMILIES = {
     "budget ": ("budget.",),

@@ -67,7 +67,7 @@ class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
         before: The digest of its text before (`digest_of`); empty where there was none.
         after: The digest of its text after; empty where there is none.
         edit: What changed. Of a created file its text; of an edited or renamed one a list of
-            `[at, count, text]` (`hansard.domain.memory.edits`), null where a renamed one stays as
+            `[at, count, text]` (`hansard.domain.memory.space`), null where a renamed one stays as
             it is; null of a deleted one. A large one is a blob reference.
         was: The path that a renamed file had.
         link: Whether it is a symbolic link; its text is then the path it leads to.

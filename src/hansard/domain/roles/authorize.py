@@ -15,12 +15,14 @@ from enum import StrEnum
 
 import msgspec
 
-from hansard.domain import label, toml
+from hansard.domain import choices, label
 from hansard.domain.roles.fields import kinds_of, names_family
-from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.patterns import (
+from hansard.domain.roles.model import (
     NONE,
     SLASH,
+    Mask,
+    RoleDefined,
+    RoleRule,
     any_matches,
     is_version,
     kind_matches,
@@ -78,7 +80,7 @@ def may_call(rules: RoleDefined | None, tool: str) -> Permission:
     """Whether a role may call a tool, whatever its kind (a model, a resource)."""
     given = rules.may.tools if rules is not None else ()
     found = next((text for text in given if tool and tool_matches(text, tool)), None)
-    return _told(rules, found, f"none of its tools is {tool!r}", f"tools = [{toml.text(tool)}]")
+    return _told(rules, found, f"none of its tools is {tool!r}", f"tools = [{choices.text(tool)}]")
 
 
 def may_state(rules: RoleDefined | None, tag: str) -> Permission:
@@ -89,7 +91,7 @@ def may_state(rules: RoleDefined | None, tag: str) -> Permission:
     wanted = (tag, _CLAIM) if tag in _WITH_CLAIM else (tag,)
     found = next((each for each in kinds for kind in wanted if kind_matches(each, kind)), None)
     name = unversioned(tag)
-    return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{toml.text(name)}]")
+    return _told(rules, found, f"none of its kinds is {name!r}", f"kinds = [{choices.text(name)}]")
 
 
 def unversioned(tag: str) -> str:
@@ -101,7 +103,7 @@ def unversioned(tag: str) -> str:
 def may_write(rules: RoleDefined | None, key: str) -> Permission:
     """Whether a role may write a key of shared state: one of its keys, and seen whole."""
     found = _matching(rules.may.keys if rules is not None else (), SLASH, key)
-    line = f"keys = [{toml.text(_exactly(key))}]"
+    line = f"keys = [{choices.text(_exactly(key))}]"
     named = _told(rules, found, f"none of its keys is {key!r:.200}", line)
     return named if not named.allowed else sees_whole_key(rules, key)
 
@@ -113,7 +115,7 @@ def may_count(rules: RoleDefined | None, key: str) -> Permission:
     kinds = rules.may.kinds if rules is not None else ()
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
     name = BUDGET_KINDS[0]
-    line = f"kinds = [{toml.text(name)}]"
+    line = f"kinds = [{choices.text(name)}]"
     named = _told(rules, name if states else None, f"none of its kinds is {name!r}", line)
     return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
 
@@ -124,7 +126,7 @@ def sees_whole_key(
     """Whether a role sees all that is written to a key: so that it may read it."""
     masks = rules.masks if rules is not None else ()
     hiding = next((mask.name for mask in masks if _may_touch(mask, key, kinds)), None)
-    lines = f"kinds = [{toml.text(kinds[0])}], keys = [{toml.text(_exactly(key))}]"
+    lines = f"kinds = [{choices.text(kinds[0])}], keys = [{choices.text(_exactly(key))}]"
     if hiding is not None:
         fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
         return _told(
@@ -144,7 +146,7 @@ def may_save(rules: RoleDefined | None, name: str) -> Permission:
     tags = kinds_of(AGGREGATE_KINDS)
     states = all(any(kind_matches(each, tag) for each in kinds) for tag in tags)
     told = AGGREGATE_KINDS[0]
-    line = f"kinds = [{toml.text(told)}]"
+    line = f"kinds = [{choices.text(told)}]"
     named = _told(rules, told if states else None, f"none of its kinds is {told!r}", line)
     return named if not named.allowed else sees_whole_aggregate(rules, name)
 
@@ -160,8 +162,8 @@ def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
     fact = f"no rule of what it sees shows all of aggregates {name!r:.200}"
-    all_of = toml.text(f"{_exactly(name)}/*")
-    lines = f"kinds = [{toml.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
+    all_of = choices.text(f"{_exactly(name)}/*")
+    lines = f"kinds = [{choices.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
     return _told(rules, found, fact, lines, "sees")
 
 
@@ -170,7 +172,7 @@ def may_change(rules: RoleDefined | None, file: str) -> Permission:
     seen whole, since a lost race tells what others wrote.
     """
     found = _matching(rules.may.paths if rules is not None else (), SLASH, file)
-    line = f"paths = [{toml.text(_exactly(file))}]"
+    line = f"paths = [{choices.text(_exactly(file))}]"
     named = _told(rules, found, f"none of its paths is {file!r:.200}", line)
     return named if not named.allowed else sees_whole_file(rules, file)
 
@@ -194,7 +196,7 @@ def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
     sees = rules.sees if rules is not None else ()
     found = next((rule.name for rule in sees if _shows_file(rule, file)), None)
     fact = f"no rule of what it sees shows all of file {file!r:.200}"
-    lines = f"kinds = [{toml.text(MEMORY_KINDS[0])}], paths = [{toml.text(_exactly(file))}]"
+    lines = f"kinds = [{choices.text(MEMORY_KINDS[0])}], paths = [{choices.text(_exactly(file))}]"
     return _told(rules, found, fact, lines, "sees")
 
 
@@ -221,7 +223,7 @@ def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
 def may_view(rules: RoleDefined | None, role: str) -> Permission:
     """Whether a role may be shown another role's view."""
     found = _matching(rules.may.view if rules is not None else (), NONE, role)
-    line = f"view = [{toml.text(_exactly(role))}]"
+    line = f"view = [{choices.text(_exactly(role))}]"
     return _told(rules, found, f"it views no role {role!r:.80}", line)
 
 

@@ -1,17 +1,48 @@
-"""What a role's rules must be: what is broken is refused when it is applied, never when used."""
+"""What a role's rules must be: what is broken is refused when it is applied, never when used.
+
+Roles as people write them: a TOML file of roles, and a role as such a file. Text in, text out.
+
+    [roles.researcher]
+    about = "Finds papers."
+
+    [[roles.researcher.sees]]
+    name = "own work"
+    roles = ["researcher"]
+
+    [roles.researcher.may]
+    tools = ["search_*"]
+
+Reading is strict: what is not known is an error that names what is.
+"""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, assert_never
 
-from hansard.domain import ids, label, values
-from hansard.domain.errors import BadValue
+import msgspec
+
+from hansard.domain import choices, ids, label, values
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.events import Event
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.roles import authorize
 from hansard.domain.roles import fields as role_fields
-from hansard.domain.roles import patterns as role_patterns
+from hansard.domain.roles import model as role_patterns
 from hansard.domain.roles.fields import DIGESTS, elsewhere, is_whole, kinds_of, reached
-from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
-from hansard.domain.roles.patterns import DOT, NONE, SLASH
+from hansard.domain.roles.model import (
+    DOT,
+    NONE,
+    SLASH,
+    Mask,
+    Masking,
+    May,
+    RoleDefined,
+    RoleEvent,
+    RoleRule,
+    RoleWithdrawn,
+)
 
 RULES_MAX = 200
 """Most rules, and most masks, of a role."""
@@ -202,3 +233,170 @@ def _check_written(rules: RoleDefined) -> None:
             "that touches them"
         )
         raise BadValue("keys of may", fact, remedy)
+
+
+_ROLES = "roles"
+
+
+def parse(text: str, where: str = "roles") -> dict[str, RoleDefined]:
+    """The roles of a file by name, checked. Raises BadValue, BadName; errors begin with `where`."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        remedy = 'quote names with characters other than A-Z a-z 0-9 _ -, as in [roles."研究员"]'
+        raise BadValue(where, f"it is no TOML: {error}", remedy) from error
+    for name in found:
+        if name != _ROLES:
+            remedy = "it has tables [roles.NAME] alone"
+            raise BadValue(where, f"it has a field {name!r:.80}", remedy)
+    named = found.get(_ROLES)
+    if not isinstance(named, Mapping) or not named:
+        raise BadValue(where, "it has no roles", "begin one with [roles.NAME]")
+    return {
+        ids.name("role", name): rules(fields, f"role {name!r}") for name, fields in named.items()
+    }
+
+
+def rules(fields: Any, where: str = "the role") -> RoleDefined:
+    """A role's rules from plain tables: `{"sees": [{"name": ..., "kinds": [...]}], "may": {...}}`.
+
+    Raises BadValue and BadName, which name the rule, the value and the remedy.
+    """
+    told = _known(fields, RoleDefined, where)
+    shaped: dict[str, Any] = dict(told)
+    for name, cls in (("sees", RoleRule), ("masks", Mask)):
+        parts = told.get(name, [])
+        if not isinstance(parts, list | tuple):
+            fact = f"it is {parts!r:.80}"
+            raise BadValue(f"{name} of {where}", fact, f"give tables [[roles.NAME.{name}]]")
+        shaped[name] = [
+            _known(part, cls, f"{name} {number} of {where}") for number, part in enumerate(parts, 1)
+        ]
+    shaped["may"] = _known(told.get("may", {}), May, f"may of {where}")
+    try:
+        made = msgspec.convert(shaped, RoleDefined)
+    except msgspec.ValidationError as error:
+        hows = ", ".join(how.value for how in Masking)
+        remedy = (
+            "matchers, fields and tools are lists of texts, labels a table, "
+            f"about and clearance texts; how is {hows}"
+        )
+        raise BadValue(where, str(error), remedy) from error
+    try:
+        check(made)
+    except BadValue as error:
+        raise BadValue(f"{where}: {error.where}", error.fact, error.remedy) from error
+    return made
+
+
+def _known(fields: Any, cls: type[msgspec.Struct], where: str) -> dict[str, Any]:
+    known = ", ".join(cls.__struct_fields__)
+    if not isinstance(fields, Mapping):
+        raise BadValue(where, f"it is {fields!r:.80}", f"give a table with some of: {known}")
+    for name in fields:
+        if name not in cls.__struct_fields__:
+            raise BadValue(where, f"it has no field {name!r:.80}", f"its fields are: {known}")
+    return dict(fields)
+
+
+def write(roles: Mapping[str, RoleDefined]) -> str:
+    """Roles as the text of a file that reads back as the same."""
+    return "\n".join(line for name, each in roles.items() for line in _role(name, each))
+
+
+def _role(name: str, role: RoleDefined) -> Iterator[str]:
+    head = f"{_ROLES}.{choices.key(name)}"
+    yield f"[{head}]"
+    if role.about:
+        yield f"about = {choices.text(role.about)}"
+    if role.clearance:
+        yield f"clearance = {choices.text(role.clearance)}"
+    yield ""
+    for kind, parts in (("sees", role.sees), ("masks", role.masks)):
+        for part in parts:
+            yield f"[[{head}.{kind}]]"
+            yield from _pairs(part)
+    yield f"[{head}.may]"
+    yield from _pairs(role.may)
+
+
+def _pairs(part: RoleRule | Mask | May) -> Iterator[str]:
+    for field in part.__struct_fields__:
+        value = getattr(part, field)
+        if value not in (None, (), False):
+            yield f"{field} = {_value(value)}"
+    yield ""
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return choices.text(value)
+        case dict():
+            inside = ", ".join(
+                f"{choices.key(name)} = {choices.text(it)}" for name, it in value.items()
+            )
+            return f"{{{inside}}}"
+        case _:
+            return f"[{', '.join(choices.text(item) for item in value)}]"
+
+
+# A role: what its agents may see and do, deny by default. One stream a role, which outlives runs.
+#
+# Its rules are replaced as a whole, so that what a role could see at a position is one event. The
+# events stand in `hansard.domain.roles.model`; what a set of rules must be is checked when it is
+# applied (`check`), so that judging (`judge`) and showing (`view`) never fail.
+
+
+class RoleState(msgspec.Struct):
+    """A role at a version. `rules` is None before it is defined and after it is withdrawn."""
+
+    version: int = 0
+    rules: RoleDefined | None = None
+    withdrawn: RoleWithdrawn | None = None
+
+
+def initial() -> RoleState:
+    """The state before the first event."""
+    return RoleState()
+
+
+def fold(state: RoleState, events: Iterable[Event]) -> RoleState:
+    """The state after more events; the given one is left as it is."""
+    state = msgspec.structs.replace(state)
+    for each in events:
+        state.version += 1
+        match each:
+            case RoleDefined():
+                state.rules, state.withdrawn = each, None
+            case RoleWithdrawn():
+                state.rules, state.withdrawn = None, each
+            case Quarantined():
+                continue
+            case _:
+                message = f"{each.tag} is not an event of a role"
+                raise Refused(message)
+    return state
+
+
+def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:
+    """The events that stating one leads to; none where it is so already.
+
+    Raises Refused, and BadValue or BadName for rules that are broken.
+    """
+    match event:
+        case RoleDefined():
+            check(event)
+            return () if state.rules == event else (event,)
+        case RoleWithdrawn():
+            values.plain(event.because, "because")
+            if not state.version:
+                message = "it is not defined: apply its rules first"
+                raise Refused(message)
+            return () if state.rules is None else (event,)
+        case _:
+            assert_never(event)

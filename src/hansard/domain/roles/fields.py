@@ -14,8 +14,8 @@ from msgspec import inspect
 
 from hansard.domain import streams as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
 from hansard.domain.events import REGISTRY
-from hansard.domain.roles import patterns as role_patterns
-from hansard.domain.roles.patterns import DOT, Pattern, read, segment_matches
+from hansard.domain.roles import model as role_patterns
+from hansard.domain.roles.model import DOT, Pattern, read, segment_matches
 
 ELSEWHERE = frozenset(
     {

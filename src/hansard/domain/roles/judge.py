@@ -9,12 +9,17 @@ rules stands the role's clearance: what is labelled higher is not seen.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import assert_never
+from typing import assert_never, get_args
 
 import msgspec
 
-from hansard.domain.aggregate import KIND
+from hansard.domain import prompt
+from hansard.domain.actions import kept
+from hansard.domain.aggregate_types import KIND
 from hansard.domain.errors import BadValue
+from hansard.domain.experience import kept as kept_experiences
+from hansard.domain.experiment import KIND as EXPERIMENT_KIND
+from hansard.domain.experiment import ExperimentRegistered, ExperimentStopped
 from hansard.domain.ids import (
     MEMORY,
     AgentStream,
@@ -24,6 +29,7 @@ from hansard.domain.ids import (
     WorkspaceStream,
 )
 from hansard.domain.label import Confidentiality, Label, level
+from hansard.domain.roles.authorize import Permission, unversioned
 from hansard.domain.roles.check import SEPARATORS
 from hansard.domain.roles.fields import (
     DIGESTS,
@@ -34,11 +40,13 @@ from hansard.domain.roles.fields import (
     names_family,
     touches,
 )
-from hansard.domain.roles.model import Mask, RoleDefined, RoleRule
-from hansard.domain.roles.patterns import (
+from hansard.domain.roles.model import (
     NONE,
     REST,
     SLASH,
+    Mask,
+    RoleDefined,
+    RoleRule,
     any_matches,
     behind_space,
     kind_matches,
@@ -343,3 +351,95 @@ def _of_data(verdict: Verdict, facts: Facts) -> list[str]:
         how = mask.how.value + (f" to {mask.characters}" if mask.characters is not None else "")
         lines.append(f"mask {mask.name!r}: {how} {', '.join(mask.fields)}")
     return lines
+
+
+# Whether a role may have a run placed in an experiment, read prompts, or read action caches or
+# experiences that the record keeps, decided by its rules alone: purely.
+#
+# What arm a run gets, and whether it gets any, follows from the experiment's plan, whether it
+# stands, and what was said of the run: so whoever has a run placed must see all of these, and is
+# refused by its rules before an experiment is looked at. So there is one answer for an experiment
+# that the role does not see and for one that there is not.
+
+_PLAN = Facts(tag=ExperimentRegistered.tag, stream=WorkspaceStream(EXPERIMENT_KIND, ""))
+_STOP = Facts(tag=ExperimentStopped.tag, stream=WorkspaceStream(EXPERIMENT_KIND, ""))
+"""All experiments are judged alike: no rule tells one from another."""
+
+_PROMPTS = tuple(
+    Facts(tag=each.tag, stream=WorkspaceStream(prompt.KIND, ""))
+    for each in (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired)
+)
+"""So are all prompts."""
+
+_ACTIONS = tuple(
+    Facts(tag=each.tag, stream=WorkspaceStream(kept.KIND, ""))
+    for each in (
+        kept.ActionsSaved,
+        kept.ActionsHealed,
+        kept.ActionsReverted,
+        kept.ActionsLookedAt,
+    )
+)
+"""And all action caches."""
+
+_EXPERIENCES = tuple(
+    Facts(tag=each.tag, stream=WorkspaceStream(kept_experiences.KIND, ""))
+    for each in get_args(kept_experiences.ExperienceEvent)
+)
+"""And all experiences."""
+
+
+def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Permission:
+    """Whether a role may have a run placed, or be told that it has a place. `run` are the facts of
+    the run's `run.assigned`, whether or not it has one. begins: an experiment is asked.
+    """
+    return _demanded(rules, (run, _PLAN, _STOP) if begins else (run,))
+
+
+def may_use_prompts(rules: RoleDefined | None) -> Permission:
+    """Whether a role may read prompts, and what their aliases name: it sees all of them whole."""
+    return _demanded(rules, _PROMPTS)
+
+
+def may_use_actions(rules: RoleDefined | None) -> Permission:
+    """Whether a role may read kept action caches: it sees all of them whole."""
+    return _demanded(rules, _ACTIONS)
+
+
+def may_use_experiences(rules: RoleDefined | None) -> Permission:
+    """Whether a role may read kept experiences: it sees all of them whole."""
+    return _demanded(rules, _EXPERIENCES)
+
+
+def _demanded(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:
+    lacking = [each.tag for each in needed if not _sees_whole(rules, each)]
+    if not lacking:
+        return Permission(allowed=True, rule="sees")
+    names = [unversioned(tag) for tag in lacking]
+    because = f"it does not see all of {', '.join(names)}" if rules else "it has no rules"
+    masks = rules.masks if rules is not None else ()
+    hiding = next(
+        (mask for mask in masks for each in needed if not unmet_conditions(mask, each)), None
+    )
+    if hiding is not None:
+        remedy = f"other kinds in mask {hiding.name!r}"
+        return Permission(allowed=False, because=because, ask_for=remedy, where="")
+    line = ", ".join(f'"{name}"' for name in names)
+    return Permission(allowed=False, because=because, ask_for=f"kinds = [{line}]", where="sees")
+
+
+def sees_arm(rules: RoleDefined | None, run: Facts) -> bool:
+    """Whether a role sees which arm a run has."""
+    verdict = judge(rules, run)
+    hidden = any(touches(mask.fields, "arm") for mask in verdict.masks)
+    return verdict.visible and is_whole(verdict.fields, "arm") and not hidden
+
+
+def sees_plan(rules: RoleDefined | None) -> bool:
+    """Whether a role sees what an arm stands for."""
+    return _sees_whole(rules, _PLAN)
+
+
+def _sees_whole(rules: RoleDefined | None, facts: Facts) -> bool:
+    verdict = judge(rules, facts)
+    return verdict.visible and verdict.fields is None and not verdict.masks

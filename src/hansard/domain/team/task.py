@@ -24,7 +24,7 @@ from typing import assert_never
 import msgspec
 
 from hansard.domain.board import By
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join

@@ -50,7 +50,7 @@ from hansard.agents.steps.tools import Happened
 from hansard.client.session import AsyncCommonSession
 from hansard.domain import ids
 from hansard.domain.steps import Effects
-from hansard.integrations.a2a.messages import KEY, mark, marked, plain, proto
+from hansard.integrations.a2a.server import KEY, mark, marked, plain, proto
 from hansard.integrations.forwarded import ForwardedTool
 
 PAGES_MAX, PAGE_TASKS = 20, 100

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.agents.policy import approvals
-from hansard.agents.steps.asking import watching_questions
+from hansard.agents.steps.gating import watching_questions
 from hansard.agents.workspace import Workspace
 from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval, ApprovalStatus

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.bus.whole_file import write_whole
+from hansard.bus.file_lock import write_whole
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, CallerError
 from hansard.integrations.mcp import jsonc

@@ -15,7 +15,7 @@ import msgspec
 from hansard.agents.errors import NotDone
 from hansard.agents.steps.engine import StepEngine
 from hansard.bus.loggers import logger
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.steps import Effects
 from hansard.integrations.forwarded import ForwardedTool
 from hansard.integrations.mcp import frames

@@ -14,7 +14,7 @@ import msgspec
 import hansard.agents.policy.gate as gates
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue
-from hansard.domain.roles.patterns import DOT, read, tool_matches
+from hansard.domain.roles.model import DOT, read, tool_matches
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.calls import PREFIX

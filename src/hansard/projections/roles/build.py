@@ -19,7 +19,7 @@ from hansard.bus.log import Origin
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Recorded
 from hansard.domain.ids import StreamId
-from hansard.domain.integrity.fold import Fold
+from hansard.domain.integrity.authorship import Fold
 from hansard.domain.roles.judge import sees_all
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.streams import may_hold

@@ -19,7 +19,7 @@ from hansard.bus.codec import revive
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of
-from hansard.domain.integrity.membership import Members
+from hansard.domain.integrity.content import Members
 from hansard.domain.label import join, parse, raised
 from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of, judge, sees_all
 from hansard.domain.roles.model import Mask, RoleDefined, RoleRule

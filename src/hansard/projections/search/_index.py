@@ -16,11 +16,10 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.integrity.membership import TELLING, Told
-from hansard.projections.errors import unwritten
+from hansard.domain.integrity.content import TELLING, Told
+from hansard.projections.errors import BadQuery, IndexUnusable, unusable_index, unwritten
 from hansard.projections.rows import COLUMNS, EVENT_BITS, KNOWN_AS, Batch, Row, digest
 from hansard.projections.search._words import BEGIN, END, Snippet, quoted, raw, snippet, text_of
-from hansard.projections.search.errors import BadQuery, IndexUnusable, unusable_index
 from hansard.projections.store import Progress
 from hansard.projections.table_files import PRIVATE_FILE, private
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hansard.projections.search.errors import BadQuery
+from hansard.projections.errors import BadQuery
 
 WORDS_MAX = 200
 """Words or quoted phrases of one question; each is looked up on its own."""

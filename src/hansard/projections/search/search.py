@@ -24,18 +24,20 @@ import msgspec
 
 from hansard.bus.file_lock import take_by
 from hansard.domain.ids import workspace_name
-from hansard.projections.errors import OtherLog, ProjectionError, Unusable
-from hansard.projections.publish.publisher import to_its_end
-from hansard.projections.rows import Batch
-from hansard.projections.runner import Source, project
-from hansard.projections.search._index import ALL, Hit, Index, Question, settle
-from hansard.projections.search.errors import (
+from hansard.projections.errors import (
     BadQuery,
     IndexOfOtherLog,
     IndexRead,
     IndexUnusable,
+    OtherLog,
+    ProjectionError,
+    Unusable,
     unusable_index,
 )
+from hansard.projections.publish.publisher import to_its_end
+from hansard.projections.rows import Batch
+from hansard.projections.runner import Source, project
+from hansard.projections.search._index import ALL, Hit, Index, Question, settle
 from hansard.projections.store import Store
 from hansard.projections.table_files import (
     PRIVATE_FILE,

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.projections.sql_sandbox._wire import HEAD_BYTES_MAX, LENGTH, Ask, Hello, Said, framed
-from hansard.projections.sql_sandbox.errors import SqlBusy, SqlClosed, TooCostly
-from hansard.projections.sql_sandbox.limits import Bounds
+from hansard.projections.errors import SqlBusy, SqlClosed, TooCostly
+from hansard.projections.sql_sandbox.limits import (
+    HEAD_BYTES_MAX,
+    LENGTH,
+    Ask,
+    Bounds,
+    Hello,
+    Said,
+    framed,
+)
 
 START_S = 30.0
 """Longest start of a worker, on a machine that is busy."""

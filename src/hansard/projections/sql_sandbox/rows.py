@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.projections.sql_sandbox._wire import LENGTH
+from hansard.projections.sql_sandbox.limits import LENGTH
 
 Make = Callable[[Any], Any]
 Pack = Callable[[Sequence[tuple[Any, ...]]], bytes]

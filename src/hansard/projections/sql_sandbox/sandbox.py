@@ -11,13 +11,19 @@ from msgspec.structs import replace
 
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue
+from hansard.projections.errors import NotAllowed, QueryFailed, SqlClosed, TooCostly
 from hansard.projections.publish import snapshots as published
 from hansard.projections.publish.snapshots import PublishedSnapshot
-from hansard.projections.sql_sandbox import given as given_tables
-from hansard.projections.sql_sandbox._wire import Ask, Given, Said
+from hansard.projections.sql_sandbox import answer as given_tables
 from hansard.projections.sql_sandbox.answer import Answer
-from hansard.projections.sql_sandbox.errors import NotAllowed, QueryFailed, SqlClosed, TooCostly
-from hansard.projections.sql_sandbox.limits import SQL_CHARACTERS_MAX, Bounds, Limits
+from hansard.projections.sql_sandbox.limits import (
+    SQL_CHARACTERS_MAX,
+    Ask,
+    Bounds,
+    Given,
+    Limits,
+    Said,
+)
 from hansard.projections.sql_sandbox.pool import Pool, Take
 from hansard.projections.table_files import TableFiles
 

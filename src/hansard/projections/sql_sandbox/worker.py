@@ -27,8 +27,15 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from hansard.projections.sql_sandbox._wire import HEAD_BYTES_MAX, LENGTH, Ask, Hello, Said, framed
-from hansard.projections.sql_sandbox.limits import PREVIEW_CHARACTERS
+from hansard.projections.sql_sandbox.limits import (
+    HEAD_BYTES_MAX,
+    LENGTH,
+    PREVIEW_CHARACTERS,
+    Ask,
+    Hello,
+    Said,
+    framed,
+)
 from hansard.projections.sql_sandbox.rows import Batch, Column, body, makes, recast
 
 NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000

@@ -29,7 +29,7 @@ from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
 from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.roles.model import KIND as ROLE
-from hansard.domain.roles.state import Line
+from hansard.domain.roles.view import Line
 from hansard.service.mcp import resources
 from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions, Work

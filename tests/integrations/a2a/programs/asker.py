@@ -10,7 +10,7 @@ from google.protobuf.message import Message as Proto
 
 import hansard
 from hansard.integrations.a2a.client import recorded
-from hansard.integrations.a2a.messages import plain
+from hansard.integrations.a2a.server import plain
 
 
 def told(message: Proto) -> None:

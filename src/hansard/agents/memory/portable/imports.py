@@ -15,7 +15,7 @@ from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
-from hansard.domain.counted import counted, shortened
+from hansard.domain.choices import counted, shortened
 from hansard.domain.memory.events import MemoryChanged
 from hansard.domain.memory.space import BECAUSE_MAX, formed
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.memory.search.ranked import By, Rankers, search
-from hansard.domain.counted import counted
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
 SIMILAR_MIN = 0.7

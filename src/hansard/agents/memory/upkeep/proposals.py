@@ -16,14 +16,14 @@ from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
-from hansard.bus.states.memories import MemoryEventAt
-from hansard.domain.brief import Brief
+from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
 from hansard.domain.label import text as label_text
 from hansard.domain.memory.events import MemoryChanged, MemoryProposal, MemoryReflected
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import BECAUSE_MAX, SOURCES_MAX, MemoryConflict, MemoryFile
+from hansard.state.memories import MemoryEventAt
 
 LAST = "last"
 """Names the newest event that proposes something."""

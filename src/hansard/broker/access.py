@@ -1,0 +1,208 @@
+"""What a restricted login may do at the broker, and the file that its holder logs in with.
+
+A restricted login publishes requests to the service under its own name and reads its own inbox:
+nothing else, so that whatever it learns, a role's rules were asked for it. What the subjects are
+does not depend on what a name looks like: each name is one token of `hansard.bus.subjects`.
+
+    BusError
+    ├── BadCredentials      the caller: a file of credentials that cannot be used
+    └── AccessNotTold       the world: the embedded server does not know yet whom to let in
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.broker.logins import (
+    BrokerUser,
+    NotReloaded,
+    Permissions,
+    changing,
+    entry,
+    permissions,
+)
+from hansard.bus import subjects
+from hansard.bus.errors import BusError
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.domain.errors import BadName
+
+__all__ = [
+    "AccessNotTold",
+    "BadCredentials",
+    "BrokerUser",
+    "Credentials",
+    "Permissions",
+    "encode",
+    "entry",
+    "load",
+    "may_answer",
+    "new_seed",
+    "permissions",
+    "public_key",
+    "tell_server",
+]
+
+FILE_BYTES_MAX = 64 * 1024
+"""Of a file of credentials: far more than the longest names take."""
+
+TELL_TIMEOUT_S = 30.0
+"""How long to wait for other processes that change the logins, and for a server that restarts."""
+
+OTHERS = 0o077
+"""The bits of a mode that let somebody else in."""
+
+
+class BadCredentials(BusError):
+    """A file of credentials that cannot be used; nothing was sent anywhere."""
+
+    def __init__(self, path: Path, fact: str, remedy: str) -> None:
+        super().__init__(f"the credentials {str(path)!r} cannot be used ({fact}): {remedy}")
+        self.path = path
+
+
+class AccessNotTold(BusError):
+    """The embedded server does not know yet whom to let in. Doing it again mends that."""
+
+    def __init__(self, data_dir: Path, fact: object) -> None:
+        super().__init__(
+            f"the server on {str(data_dir)!r} could not be told whom to let in ({fact}): "
+            "run the command again"
+        )
+        self.data_dir = data_dir
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restricted agent logs in with. Its representation does not show the secrets.
+
+    `token` proves to the service who asks; `nkey_seed` to the broker who connects, which then lets
+    the holder read under `inbox` and nowhere else.
+    """
+
+    url: str
+    workspace: str
+    role: str
+    principal: str
+    token: str
+    nkey_seed: str
+    inbox: str
+
+    def __repr__(self) -> str:
+        who = f"principal={self.principal!r}, role={self.role!r}, workspace={self.workspace!r}"
+        return f"Credentials({who}, url={self.url!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        names = ("principal", "role", "workspace", "url")
+        return [(name, getattr(self, name)) for name in names]
+
+    def options(self) -> BrokerOptions:
+        """How to reach the broker with them."""
+        return BrokerOptions(
+            urls=tuple(url.strip() for url in self.url.split(",") if url.strip()),
+            nkey=self.nkey_seed,
+            inbox_prefix=self.inbox,
+            name=f"hansard {self.principal}"[:80],
+        )
+
+
+async def tell_server(
+    data_dir: Path,
+    workspace: str,
+    users: Callable[[], Awaitable[list[BrokerUser]]],
+    *,
+    timeout_s: float = TELL_TIMEOUT_S,
+) -> bool:
+    """Have an embedded server know a workspace's restricted logins, and no others of it.
+
+    `users` is asked while no other process changes them, so that the newest answer stands. Returns
+    whether something changed, when the running server goes by it; whoever was taken out is
+    disconnected then, and nobody else is. Raises AccessNotTold, and what `users` raises.
+    """
+    loop = asyncio.get_running_loop()
+
+    async def asked() -> list[BrokerUser]:
+        return await users()
+
+    def tell() -> bool:
+        # In one thread from lock to unlock: a caller that is cancelled leaves no lock behind.
+        with changing(data_dir, timeout_s) as replace:
+            found = asyncio.run_coroutine_threadsafe(asked(), loop).result(timeout_s)
+            return replace(workspace, found)
+
+    try:
+        return await asyncio.to_thread(tell)
+    except (NotReloaded, OSError) as error:
+        raise AccessNotTold(data_dir, error) from error
+
+
+def may_answer(inbox: str, reply: str) -> bool:
+    """Whether the service may answer there: the broker does not check where a request wants its
+    answer sent, and the service may publish anywhere.
+    """
+    rest = reply.removeprefix(f"{inbox}.")
+    parts = rest.split(".")
+    return (
+        subjects.is_inbox(inbox)
+        and rest != reply
+        and all(part and part not in {"*", ">"} for part in parts)
+        and reply.isascii()
+        and reply.isprintable()
+        and " " not in reply
+    )
+
+
+def load(path: str | os.PathLike[str]) -> Credentials:
+    """Credentials from the file that `hansard credentials` wrote. Raises BadCredentials."""
+    place = Path(path)
+    again = "make new ones with 'hansard credentials'"
+    try:
+        with place.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadCredentials(place, error.strerror or str(error), "give their path") from error
+    if stat.S_IMODE(mode) & OTHERS:
+        fact = f"others may read or write them, mode {stat.S_IMODE(mode):o}"
+        raise BadCredentials(place, fact, f"revoke them, {again}, and keep those at mode 600")
+    if len(raw) > FILE_BYTES_MAX:
+        raise BadCredentials(place, f"more than {FILE_BYTES_MAX:,} bytes", again)
+    try:
+        found = msgspec.json.decode(raw, type=Credentials)
+        permissions(found.workspace, found.role, found.principal, found.inbox)
+        public_key(found.nkey_seed)
+    except (msgspec.DecodeError, RecursionError, ValueError, BadName) as error:
+        # Its own words may quote a part of a secret.
+        raise BadCredentials(place, "it is no whole file of credentials", again) from error
+    return found
+
+
+def new_seed() -> str:
+    """A new secret key for a broker login (SU...): an Ed25519 seed in the form of NATS nkeys."""
+    import nkeys  # noqa: PLC0415 -- with its cryptography, only where there are keys
+
+    seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
+    return bytes(seed).decode()
+
+
+def public_key(seed: str) -> str:
+    """The public key (U...) of a seed. Raises ValueError for a text that is none."""
+    import nkeys  # noqa: PLC0415 -- with its cryptography, only where there are keys
+
+    try:
+        public: Any = nkeys.from_seed(bytearray(seed.encode())).public_key
+    except (nkeys.NkeysError, ValueError) as error:
+        message = "that is no seed of a broker login"  # its own words may quote the secret
+        raise ValueError(message) from error
+    return bytes(public).decode()
+
+
+def encode(credentials: Credentials) -> bytes:
+    """The file's content."""
+    return msgspec.json.format(msgspec.json.encode(credentials), indent=2) + b"\n"

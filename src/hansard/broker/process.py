@@ -1,0 +1,310 @@
+"""One nats-server process: its configuration, port, start, first answer and end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.broker.files import Credentials, Durability, Login, ServerFiles
+
+HOST = "127.0.0.1"
+
+PORT_MIN, PORT_MAX = 20_000, 29_999
+"""Below what systems hand out to outgoing connections (Linux from 32768, macOS from 49152).
+
+In that range, a client that retries while the server is down could be given the server's port as
+its own and so connect to itself, and the server could not come back.
+"""
+
+PORT_TRIES_MAX = 50
+
+SYNC_INTERVALS = {Durability.STRICT: "always", Durability.RELAXED: '"10ms"'}
+
+RUNTIME_DENIED = tuple(
+    f"$JS.API.STREAM.{verb}.>"
+    for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "RESTORE", "SNAPSHOT")
+)
+"""Events are never deleted or changed: `UPDATE` with a small `max_msgs` would delete them, too."""
+
+PROBE_TIMEOUT_S = 1.0
+"""For one step of a probe: the server answers at once or does not listen yet."""
+
+RELOAD_TIMEOUT_S = 10.0
+"""For a reload: it takes milliseconds, on a machine that is not overloaded."""
+
+PROBE_BYTES_MAX = 64 * 1024
+SAID_BYTES = 64 * 1024
+_OBSTACLE = re.compile(rb"\[ERR\] (.*(?:critical write error: |will be DISABLED).*)", re.IGNORECASE)
+
+TERM_S = 1.2
+"""From SIGTERM to SIGKILL: together with the supervisor's grace less than two seconds. An ended
+write is on disk or unacknowledged either way; a clean end makes the next start quicker."""
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+
+_CONFIG = """\
+# Written by hansard at each start of the server; changes are lost.
+server_name: {name}
+host: {host}
+port: {port}
+max_payload: 1MB
+jetstream {{
+  store_dir: {store}
+  sync_interval: {sync_interval}
+  max_file: 1PB  # the disk is the limit; the default is three quarters of what is free at the start
+}}
+system_account: SYS
+accounts {{
+  SYS {{ users: [ {{ user: {system.user}, password: {system.password} }} ] }}
+  HANSARD {{
+    jetstream: enabled
+    include "access.conf"
+  }}
+}}
+"""
+
+
+def config(
+    place: ServerFiles, credentials: Credentials, durability: Durability, port: int
+) -> bytes:
+    """The server's configuration file."""
+    return os.fsencode(
+        _CONFIG.format(
+            name=quoted(credentials.name),
+            host=quoted(HOST),
+            port=port,
+            store=quoted(str(place.store)),
+            sync_interval=SYNC_INTERVALS[durability],
+            system=_quoted_login(credentials.system),
+        )
+    )
+
+
+def logins(credentials: Credentials) -> list[str]:
+    """The account's own users, as entries of its configuration."""
+    admin, runtime = _quoted_login(credentials.admin), _quoted_login(credentials.runtime)
+    denied = ", ".join(quoted(subject) for subject in RUNTIME_DENIED)
+    limits = f"permissions: {{ publish: {{ deny: [{denied}] }} }}"
+    return [
+        f"{{ user: {admin.user}, password: {admin.password} }}",
+        f"{{ user: {runtime.user}, password: {runtime.password}, {limits} }}",
+    ]
+
+
+def quoted(text: str) -> str:
+    r"""A string of the configuration: what is not plain ASCII goes in as `\xHH`, byte by byte.
+
+    Unquoted, `$X` would be a variable and `#` a comment. The grammar is nats-server's conf/lex.go.
+    """
+    if text.isascii() and text.isprintable() and not {'"', "\\"} & set(text):
+        return f'"{text}"'
+    plain = range(0x20, 0x7F)
+    escaped = (
+        chr(byte) if byte in plain and byte not in b'"\\' else f"\\x{byte:02x}"
+        for byte in os.fsencode(text)
+    )
+    return '"' + "".join(escaped) + '"'
+
+
+def _quoted_login(login: Login) -> Login:
+    return Login(quoted(login.user), quoted(login.password))
+
+
+def free_port(preferred: int) -> int:
+    """The preferred port if it is free (0: none), else another that is."""
+    candidates = [preferred] if preferred else []
+    candidates += random.SystemRandom().sample(range(PORT_MIN, PORT_MAX + 1), PORT_TRIES_MAX)
+    for port in (*candidates, 0):
+        with socket.socket() as probe_socket:
+            # As the server does: connections of its predecessor that linger do not count.
+            probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe_socket.bind((HOST, port))
+            except OSError:
+                continue
+            bound: int = probe_socket.getsockname()[1]
+            return bound
+    raise OSError(f"no free port on {HOST}")
+
+
+def launch(binary: Path, place: ServerFiles, lock_fd: int) -> subprocess.Popen[bytes]:
+    """Start the server. It inherits the store's lock and nothing else; what it says comes through
+    its `stderr`, which does not block.
+
+    Raises OSError if the binary cannot be run.
+    """
+    process = subprocess.Popen(  # noqa: S603 -- the binary that `join` found
+        [binary, "-c", place.config],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        pass_fds=(lock_fd,),
+        preexec_fn=_die_with_parent(),  # noqa: PLW1509 -- the supervisor has one thread
+    )
+    os.set_blocking(output(process), False)
+    return process
+
+
+def output(process: subprocess.Popen[bytes]) -> int:
+    """The descriptor of what the server says."""
+    if process.stderr is None:
+        raise AssertionError("it was made with stderr=PIPE")
+    return process.stderr.fileno()
+
+
+def said(process: subprocess.Popen[bytes]) -> bytes:
+    """What the server has said since the last call, without waiting."""
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while part := os.read(output(process), SAID_BYTES):
+            found += part
+    return found
+
+
+def obstacle(lines: bytes) -> str:
+    """Why the server cannot write, if it says so: the last of the lines that do.
+
+    After such an error nats-server stores nothing more on that stream, or at all, until it is
+    started again, and does not answer either.
+    """
+    found = _OBSTACLE.findall(lines)
+    return found[-1].decode(errors="replace").strip() if found else ""
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What the child does before exec so that it never outlives the supervisor; Linux only.
+
+    SIGKILL, because nobody is left to see to it that a gentler signal is obeyed.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def arrange() -> None:
+        prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+        if os.getppid() != parent:  # it died before we asked
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return arrange
+
+
+def name_process(name: str) -> None:
+    """Set what `ps -o comm` shows; Linux only."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End the server: cleanly if it hurries, in any case for certain."""
+    process.terminate()
+    try:
+        process.wait(TERM_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def probe(port: int, name: str, login: Login) -> str | None:
+    """The version of the server of that name once it lets the login in with JetStream on, or None.
+
+    The name tells it from a stranger who took the port.
+    """
+    try:
+        with entered(port, name, login) as (_, said):
+            return str(said.get("version", "")) if said.get("jetstream") is True else None
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def asking(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
+    """A connection to the server of that name; gives what has it reload its configuration.
+
+    That returns when the server has done so. Connections of users that are still there, with what
+    they may do as before, are kept. Raises ConnectionError, TimeoutError.
+    """
+    with entered(port, name, login) as (connection, said):
+
+        def reload() -> None:
+            connection.settimeout(RELOAD_TIMEOUT_S)
+            subject = f"$SYS.REQ.SERVER.{said['server_id']}.RELOAD"
+            connection.sendall(f"SUB here 1\r\nPUB {subject} here 0\r\n\r\n".encode())
+            told = _answer(connection, b"MSG ")
+            size = int(told.rpartition(b" ")[2])
+            if size > PROBE_BYTES_MAX:
+                raise ConnectionError(f"an answer of {size:,} bytes")
+            body = b""
+            while len(body) < size and (part := connection.recv(size - len(body))):
+                body += part
+            answer: dict[str, Any] = msgspec.json.decode(body)
+            if "error" in answer:
+                raise ConnectionError(str(answer["error"].get("description", "it refused")))
+
+        yield reload
+
+
+@contextlib.contextmanager
+def entered(
+    port: int, name: str, login: Login, *, headers: bool = False
+) -> Generator[tuple[socket.socket, dict[str, Any]]]:
+    """A connection as a user of the server of that name, and what it said of itself.
+
+    With `headers` answers come with theirs. Raises OSError.
+    """
+    with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
+        info = _line(connection)
+        try:
+            said = msgspec.json.decode(info.removeprefix(b"INFO "), type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise ConnectionError(f"no NATS server answers on port {port}") from error
+        if said.get("server_name") != name:
+            raise ConnectionError(f"another server answers on port {port}")
+        hello = {"user": login.user, "pass": login.password, "verbose": False, "headers": headers}
+        connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
+        _answer(connection, b"PONG")
+        yield connection, said
+
+
+def _answer(connection: socket.socket, word: bytes) -> bytes:
+    """The next line, but for what a server tells unasked. Raises ConnectionError for another."""
+    line = _line(connection)
+    while line.startswith((b"INFO ", b"PING")):
+        line = _line(connection)
+    if not line.startswith(word):
+        raise ConnectionError(f"the server answered {line[:200].decode(errors='replace')!r}")
+    return line
+
+
+def _line(connection: socket.socket) -> bytes:
+    received = b""
+    while not received.endswith(b"\r\n"):
+        ahead = connection.recv(PROBE_BYTES_MAX, socket.MSG_PEEK)  # no byte more than the line goes
+        if not ahead or len(received) > PROBE_BYTES_MAX:
+            raise ConnectionError("the line did not end")
+        received += connection.recv(ahead.find(b"\n") + 1 or len(ahead))
+    return received[:-2]
+
+
+def is_ours(pid: int, place: ServerFiles) -> bool:
+    """Whether that process is a nats-server run with this place's configuration."""
+    command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    try:
+        told = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:  # no such process, or no Linux
+        told = subprocess.run(command, capture_output=True, check=False).stdout  # noqa: S603 -- words of our own
+    return b"nats-server" in told and os.fsencode(place.config) in told

@@ -1,0 +1,170 @@
+"""Restore the metadata of streams that an embedded broker does not offer.
+
+nats-server knows a stream by two files beside its messages: `meta.inf` has its configuration,
+`meta.sum` a checksum of that. Where either is damaged or missing the server leaves the stream out,
+and its messages stay where they are. Both files say nothing of the messages, so those of an empty
+stream of the same name and configuration, made by a broker on a folder of its own, replace them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from hansard.broker.files import METADATA, PRIVATE_DIR, ServerFiles, locked
+from hansard.broker.hosting import join_in_thread
+from hansard.broker.lease import ServerError, freed
+from hansard.bus import marks, subjects
+from hansard.bus.errors import BrokerError, NotFound, NotWritable
+from hansard.bus.jetstream import streams as jetstream_streams
+from hansard.bus.jetstream.calls import api
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.marks import Witness
+
+BACKUPS = "repaired"
+"""The folder of a data directory that keeps what a repair replaced."""
+
+ENDED_S = 5.0
+"""How long a broker may take to end once its last user is gone."""
+
+
+class InUse(ServerError):
+    """Other processes use the data directory; nothing was changed."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"other processes use the data directory {str(data_dir)!r}, so its broker cannot be "
+            "stopped for a repair: end them, then run 'hansard repair' again"
+        )
+        self.data_dir = data_dir
+
+
+class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restored"):
+    """A stream that the broker offers again: how many messages it holds, from which sequence to
+    which, and where its damaged files were moved.
+    """
+
+    stream: str
+    messages: int
+    first: int
+    last: int
+    backup: str
+
+
+async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
+    """Restore the metadata of a workspace's streams that have messages and are not offered.
+
+    Raises NotFound, InUse, NotWritable, ServerError, Unreachable, BrokerError.
+    """
+    place = ServerFiles(data_dir.resolve())  # noqa: ASYNC240 -- as `Host.open` does, once
+    async with _administrator(place.root) as broker:
+        missing = [
+            name
+            for name in _names(workspace)
+            if await jetstream_streams.config_of(broker, name) is None
+        ]
+    damaged = [name for name in missing if Witness.of(place.root).files(name) is not None]
+    if subjects.log_stream(workspace) in missing and not damaged:
+        raise NotFound(f"workspace {workspace!r}", f"no stream of it is in {str(place.store)!r}")
+    if not damaged:
+        return []
+    with tempfile.TemporaryDirectory("-hansard-repair", ignore_cleanup_errors=True) as folder:
+        fresh = ServerFiles(Path(folder) / "data")
+        async with _administrator(fresh.root) as broker:
+            await jetstream_streams.ensure(broker, workspace)
+        try:
+            backup = await asyncio.to_thread(_replace, place, fresh, damaged, workspace)
+        except OSError as error:
+            raise NotWritable(place.root, error) from error
+        await asyncio.to_thread(freed, fresh, time.monotonic() + ENDED_S)
+    async with _administrator(place.root) as broker:
+        return [await _restored(broker, name, backup) for name in damaged]
+
+
+def _names(workspace: str) -> list[str]:
+    """The streams of a workspace."""
+    return [
+        subjects.log_stream(workspace),
+        subjects.blob_stream(workspace),
+        subjects.snapshot_stream(workspace),
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _administrator(data_dir: Path) -> AsyncGenerator[Broker]:
+    """A connection to the broker of a data directory, which is started if it does not run."""
+    lease = await join_in_thread(data_dir)
+    try:
+        login = lease.info.admin
+        options = BrokerOptions(
+            urls=(lease.info.url,), user=login.user, password=login.password, name="hansard repair"
+        )
+        broker = await Broker.open(options)
+        try:
+            yield broker
+        finally:
+            await broker.close()
+    finally:
+        lease.close()
+
+
+def _await_end(place: ServerFiles) -> None:
+    """Wait for the end of a broker that nobody uses. Raises InUse."""
+    if not freed(place, time.monotonic() + ENDED_S):
+        raise InUse(place.root)
+
+
+def _replace(place: ServerFiles, fresh: ServerFiles, names: Sequence[str], workspace: str) -> Path:
+    """Put the metadata of new streams in the place of damaged ones; return the backup's folder.
+
+    Nobody can start a broker meanwhile. Raises InUse, OSError.
+    """
+    _await_end(place)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    backup = place.root / BACKUPS / stamp
+    with locked(place.join_lock, time.monotonic() + ENDED_S) as held:
+        if not held:
+            raise InUse(place.root)
+        _await_end(place)  # else one was started in between
+        for name in names:
+            kept = backup / name
+            kept.mkdir(mode=PRIVATE_DIR, parents=True)
+            for each in METADATA:
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copy2(place.stream(name) / each, kept / each)
+            new = {each: (fresh.stream(name) / each).read_bytes() for each in METADATA}
+            place.write_metadata(name, new)
+        _forget_loss(place.root, workspace, backup)
+    return backup
+
+
+def _forget_loss(data_dir: Path, workspace: str, backup: Path) -> None:
+    """Remove the note of a loss from a workspace's mark: messages that a stream lacked while it was
+    not offered count as lost until then. What is still missing is found again by the mark itself.
+    """
+    with contextlib.suppress(marks.Damaged):
+        kept = marks.read(data_dir, workspace)
+        if kept is not None and kept.lost is not None:
+            path = marks.path_of(data_dir, workspace)
+            shutil.copy2(path, backup / path.name)
+            marks.write(data_dir, workspace, msgspec.structs.replace(kept, lost=None))
+
+
+async def _restored(broker: Broker, name: str, backup: Path) -> RestoredStream:
+    """What the broker says of a stream now. Raises BrokerError where it still does not offer it."""
+    try:
+        state = (await api(broker, f"STREAM.INFO.{name}"))["state"]
+    except BrokerError as error:
+        fact = f"it is still not offered ({error.description}); its files are in {str(backup)!r}"
+        raise BrokerError(f"repairing stream {name!r}", error.code, fact) from error
+    kept = str(backup / name)
+    return RestoredStream(name, state["messages"], state["first_seq"], state["last_seq"], kept)

@@ -1,0 +1,204 @@
+"""Aggregates of a program's own as they stand in the log: their changes up to a point.
+
+What they come to only the program's own classes say: see `hansard.domain.aggregate_types`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from hansard.bus.codec import revive
+from hansard.bus.commits import drive_fetch, whole_at
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, AtTime, Blobs, EventLog, Stored, UpTo
+from hansard.domain.aggregate_types import KIND, AggregateChanged, Change, stream_of
+from hansard.domain.errors import BadName, Corrupt
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import Label, join
+from hansard.domain.memory.events import KIND as MEMORY
+from hansard.domain.payload import references
+from hansard.domain.values import Plain
+from hansard.state.replay import at_time
+
+OTHERS_EVERY = 50
+"""After so many changes others on the loop go on."""
+
+_VERSION = re.compile(r"@\d{1,15}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_REMEDY = (
+    "give a version ('@3'), a position (1234), a time (2026-11-21T10:00:00Z), or the id of a "
+    "commit or event of it"
+)
+
+
+class History(msgspec.Struct, frozen=True):
+    """What happened to an aggregate up to a point: its changes, the version that they come to, the
+    join of the labels they were written under, and who wrote the newest.
+    """
+
+    changes: list[Change]
+    version: int
+    label: Label | None
+    author: str
+
+
+async def history(
+    log: EventLog, blobs: Blobs, aggregate_id: UUID | str, *, after: int = 0, at: object = None
+) -> History:
+    """The changes of an aggregate after a version, up to a point; now without one. One read, and
+    one of each large payload. Raises BadName, NotFound where there is no such point, Corrupt.
+    """
+    stream = stream_of(aggregate_id)
+    to, up_to, wanted = point_in(at)
+    commits = await log.read(stream, after=after, to=to, up_to=up_to)
+    if wanted:
+        commits = commits_until(commits, wanted, f"aggregate {aggregate_id}")
+    changes = [
+        await _change(blobs, stored, version, index)
+        for index, (stored, version) in enumerate(_versions(commits, to))
+    ]
+    return History(
+        changes,
+        changes[-1].version if changes else after,
+        join(*(stored.commit.label for stored in commits)).stored,
+        commits[-1].commit.actor.agent if commits else "",
+    )
+
+
+async def since(
+    log: EventLog, blobs: Blobs, aggregate_id: UUID | str, after: int, to: int | None
+) -> list[Change]:
+    """The changes of an aggregate after a version, which may be any, up to one. Reads what comes
+    after it where that is the end of a commit, or where the newest commit has it all; else all.
+    """
+    commits = await _since(log, stream_of(aggregate_id), after, to)
+    return [
+        await _change(blobs, stored, version, index)
+        for index, (stored, version) in enumerate(_versions(commits, to))
+        if version > after
+    ]
+
+
+async def _since(
+    log: EventLog, stream: WorkspaceStream, after: int, to: int | None
+) -> list[Stored]:
+    if not after:
+        return await log.read(stream, to=to)
+    last = await log.last(stream)
+    if last is None or last.commit.last_version <= after:
+        return []
+    if last.commit.version <= after + 1:
+        return [last]
+    try:
+        commits = await log.read(stream, after=after, to=to)
+    except Corrupt:  # it is inside of a commit
+        commits = []
+    return commits or await log.read(stream, to=to)
+
+
+async def saved_in(log: EventLog, history: Sequence[Stored]) -> list[Stored]:
+    """What the steps of a run did to aggregates and to memory: the commits in one transaction with
+    those of a run's history which are of no run. One read each.
+    """
+    known = {stored.position for stored in history}
+    wanted: set[int] = set()
+    for stored in history:
+        tx = stored.commit.tx
+        if tx is not None:
+            first = stored.position - tx.index
+            wanted.update(range(first, first + tx.count))
+    found: list[Stored] = []
+    for position in sorted(wanted - known):
+        other = await log.at(position)
+        if isinstance(other.stream, WorkspaceStream) and other.stream.kind in (KIND, MEMORY):
+            found.append(other)
+    return found
+
+
+def _versions(commits: list[Stored], to: int | None) -> list[tuple[Stored, int]]:
+    return [
+        (stored, version)
+        for stored in commits
+        for version in range(stored.commit.version, stored.commit.last_version + 1)
+        if to is None or version <= to
+    ]
+
+
+async def _change(blobs: Blobs, stored: Stored, version: int, index: int) -> Change:
+    if index % OTHERS_EVERY == OTHERS_EVERY - 1:
+        await asyncio.sleep(0)
+    event = revive(stored.commit.events[version - stored.commit.version])
+    if not isinstance(event, AggregateChanged):
+        return Change(stored.position, version, None)
+    return Change(stored.position, version, event, await in_full(blobs, event.state))
+
+
+async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
+    """What a recorded payload is, large ones fetched."""
+    found: Plain = await drive_fetch(references.unpack(raw), blobs.get)
+    return found
+
+
+def point_in(at: object) -> tuple[int | None, UpTo, str]:
+    """A point of one stream: a version, where a read of the log ends, or an id to look for.
+
+    Raises BadName.
+    """
+    match at:
+        case None:
+            return None, None, ""
+        case bool():
+            raise BadName("point", at, _REMEDY)
+        case int():
+            return None, AtPosition(at), ""
+        case datetime():
+            return None, at_time(at), ""
+        case AtPosition() | AtTime():
+            return None, at, ""
+        case str():
+            return _text(at.strip())
+        case _:
+            raise BadName("point", at, _REMEDY)
+
+
+def _text(text: str) -> tuple[int | None, UpTo, str]:
+    if _VERSION.fullmatch(text):
+        return int(text[1:]), None, ""
+    if text.isascii() and text.isdigit():
+        return None, AtPosition(int(text)), ""
+    if _UUID.fullmatch(text.lower()):
+        return None, None, text.lower()
+    try:
+        return None, at_time(datetime.fromisoformat(text)), ""
+    except ValueError:
+        raise BadName("point", text, _REMEDY) from None
+
+
+def commits_until(commits: list[Stored], wanted: str, what: str) -> list[Stored]:
+    """The commits of a stream up to the one of this id, or with this event. Raises NotFound."""
+    for stored in commits:
+        if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+            end = whole_at(stored)
+            return [each for each in commits if each.position <= end]
+    raise NotFound(f"a commit or event {wanted} of {what}", _REMEDY)
+
+
+def short_of(changes: list[Change]) -> list[Any]:
+    """What happened, in short: each tag with its state, less its time."""
+    return [
+        [change.event.event, without_time(change.state)]
+        for change in changes
+        if change.event is not None
+    ]
+
+
+def without_time(state: Plain) -> Plain:
+    """A state less when its event was made, by its program's clock."""
+    return {name: value for name, value in state.items() if name != "timestamp"}

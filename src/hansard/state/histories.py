@@ -1,0 +1,828 @@
+"""Agents' states at any version or position, by their nearest chunk and what follows it.
+
+Long because a chunk is one concept: its form, its reader, and the writer that makes it ahead of any
+reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import itertools
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+from cachetools import LRUCache
+
+from hansard._version import SERVER_VERSION
+from hansard.bus import subjects
+from hansard.bus.clock import Slices
+from hansard.bus.codec import record, revive
+from hansard.bus.commits import whole_at
+from hansard.bus.errors import BusError
+from hansard.bus.log import AtPosition, EventLog, Snapshots, Stored, as_read
+from hansard.bus.loggers import logger
+from hansard.bus.validation import reads
+from hansard.domain import agent as agents
+from hansard.domain.agent import AgentState, SessionBegan, StatedFact
+from hansard.domain.errors import HansardError
+from hansard.domain.events import Event, Recorded
+from hansard.domain.fingerprint import digest
+from hansard.domain.ids import AgentStream
+from hansard.domain.label import Label, raised
+from hansard.domain.payload.parts import in_full, said_in_parts
+from hansard.domain.refusal import Refusal
+from hansard.domain.steps import Failure, Step, StepEvent, ToolDeclared
+
+# An agent's state in chunks of 64 versions: what each added to the one before.
+#
+# A chunk holds what changed, never the whole state, so N versions cost O(N) bytes however many
+# chunks are kept. Derived and outside the log: made by the first reader that misses one, thrown
+# away at will. Its layout is named by a digest of this version and the state's fields, so another
+# version's are not read but made again.
+
+CHUNK_VERSIONS = 64
+"""Versions a chunk: a reader fetches as many commits after one, at most, and each of them costs it
+what a chunk costs."""
+
+_PARTS = {"tools", "edited", "steps", "facts", "known", "refused"}
+
+
+def _layout() -> str:
+    kinds = (AgentState, Step, Failure, ToolDeclared)
+    names = [f"{kind.__name__}.{name}" for kind in kinds for name in kind.__struct_fields__]
+    made_by = f"{SERVER_VERSION} {CHUNK_VERSIONS}"
+    return "agent-" + digest(made_by.encode(), *(name.encode() for name in names))[:12]
+
+
+LAYOUT = _layout()
+
+
+class _Fact(msgspec.Struct, array_like=True):
+    version: int
+    tag: str
+    data: msgspec.Raw
+
+
+class Chunk(msgspec.Struct):
+    """What the versions after the chunk before added. Ends with a whole commit.
+
+    `version` and `position` are those of that commit's end; `base` the version it follows. What it
+    has whole, and not as what was added, is decoded of the last one alone: see `finish`.
+    """
+
+    base: int
+    version: int
+    position: int
+    plain: msgspec.Raw
+    tools: msgspec.Raw
+    steps: list[Step]
+    facts: list[_Fact]
+    refused: msgspec.Raw = msgspec.Raw(b"{}")
+    edited: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Chunk)
+_plain = msgspec.json.Decoder(dict[str, int | str | None])
+_tools = msgspec.json.Decoder(list[ToolDeclared])
+_refused = msgspec.json.Decoder(dict[str, Refusal])
+_edited = msgspec.json.Decoder(dict[str, tuple[tuple[int, ToolDeclared], ...]])
+
+
+def make(before: AgentState, after: AgentState, position: int, events: Iterable[Event]) -> bytes:
+    """The chunk that leads from one state to a later one, by the events between them."""
+    old = before.steps
+    named = dict.fromkeys(getattr(event, "step", None) for event in events)
+    steps = [after.steps[number] for number in named if number in after.steps]
+    return _encoder.encode(
+        Chunk(
+            before.version,
+            after.version,
+            position,
+            _raw(
+                {
+                    name: getattr(after, name)
+                    for name in after.__struct_fields__
+                    if name not in _PARTS
+                }
+            ),
+            _raw(list(after.tools.values())),
+            [step for step in steps if old.get(step.number) is not step],
+            [
+                _Fact(noted.version, noted.fact.tag, record(noted.fact, "").data)
+                for noted in after.facts[len(before.facts) :]
+            ],
+            _raw(after.refused),
+            _raw(after.edited),
+        )
+    )
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(_encoder.encode(value))
+
+
+def read(data: bytes) -> Chunk | None:
+    """A stored chunk; None where it is not one (it is then made again)."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.DecodeError:
+        return None
+
+
+def apply(state: AgentState, chunk: Chunk) -> None:
+    """Add what a chunk says to a state, which the caller owns: after the last one, `finish` it."""
+    state.version = chunk.version
+    for step in chunk.steps:
+        state.steps[step.number] = step
+    for fact in chunk.facts:
+        event = revive(Recorded(fact.tag, f"in a snapshot of {state.agent}", fact.data))
+        state.facts.append(StatedFact(fact.version, event))  # type: ignore[arg-type] # `make` put a Fact there
+        state.known.add(event.fingerprint)  # type: ignore[attr-defined] # as every Fact
+
+
+def finish(state: AgentState, chunk: Chunk | None) -> bool:
+    """Make a state, to which all of some chunks were added, that after the last one (None: there
+    was none); False where that is not one.
+    """
+    if chunk is None:
+        return True
+    try:
+        plain, tools = _plain.decode(chunk.plain), _tools.decode(chunk.tools)
+        state.refused = _refused.decode(chunk.refused)
+        state.edited = _edited.decode(chunk.edited)
+    except msgspec.DecodeError:
+        return False
+    for name, value in plain.items():
+        setattr(state, name, value)
+    state.tools = {tool.tool: tool for tool in tools}
+    return True
+
+
+# Agents' states at any version or position, by their nearest chunk and what came after it.
+#
+# Keeps what was read last in bounded memory: a past that was read once costs no broker again, since
+# the past does not change.
+
+SEGMENTS_MAX = 256
+"""Most segments kept in memory, over all streams: some 16,000 events, and a state before each."""
+
+STREAMS_MAX = 1_024
+"""Most streams whose chunk positions are remembered."""
+
+
+class Segment(msgspec.Struct):
+    """A state at a chunk's end, and the commits after it up to the next chunk's.
+
+    `ends` are (position, version, events, label) of each commit; the position of one that is part
+    of a transaction is where that ends. `horizon` is the position up to which
+    nothing of the segment is missing; a whole segment has none.
+    """
+
+    base: AgentState
+    position: int
+    ends: list[tuple[int, int, list[Event], Label | None]]
+    horizon: int | None
+    based: list[int] | None = None
+    """Numbers of the base's steps that are said in parts, once somebody asked."""
+    said: set[int] | None = None
+    """What `parted` found: to one that is asked, nothing is added."""
+
+    def parted(self) -> set[int]:
+        """Numbers of all steps that may be said in parts: those of the base, all of the events."""
+        if self.said is None:
+            if self.based is None:
+                self.based = [step.number for step in said_in_parts(self.base.steps.values())]
+            events = itertools.chain.from_iterable(events for _, _, events, _ in self.ends)
+            asked = (each.step for each in events if isinstance(each, StepEvent))
+            self.said = {*self.based, *asked}
+        return self.said
+
+    @property
+    def epoch(self) -> int:
+        """The agent's epoch at its end."""
+        for _, _, events, _ in reversed(self.ends):
+            for event in reversed(events):
+                if isinstance(event, SessionBegan):
+                    return event.epoch
+        return self.base.epoch
+
+
+class _Index(msgspec.Struct):
+    """Where a stream's chunks end: position by number, from 0 (the stream's begin)."""
+
+    positions: list[int]
+
+
+CHUNKS_GUESSED_MAX = 1_000
+"""Up to this many chunks are asked for by their numbers, without asking how many there are."""
+
+CHUNKS_FIRST = 64
+"""So many are asked for where only a position is known; where there are half of them, it is asked
+whether there are more. (All of a large commit is in one chunk: the next numbers have none.)"""
+
+CHUNKS_SENT = 32
+"""So many chunks that were made are sent at once: those of one read ahead, and fewer than may be
+unacknowledged."""
+
+AHEAD_VERSIONS_MAX = 2_000
+"""So many versions are read at once where chunks are missing: some 1,000 commits of 1 KB."""
+
+
+Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
+"""The state and position a stream goes on from: nothing, or a parent's where a fork cut it."""
+
+
+class _Tail:
+    """A stream's commits up to a position, `head`, as they are read for one state: those up to
+    `wanted`, a version (None: the newest), are asked for together.
+    """
+
+    def __init__(self, log: EventLog, stream: AgentStream, head: int, wanted: int | None) -> None:
+        self.head = head
+        self._log = log
+        self._stream = stream
+        self._newest: int | None = None
+        self._wanted = wanted
+        self._held: list[Stored] = []
+        self._read_to = 0
+
+    async def newest(self) -> int:
+        """The stream's newest version, no older than the position."""
+        if self._newest is None:
+            last = await self._log.last(self._stream)
+            self._newest = last.commit.last_version if last is not None else 0
+        return self._newest
+
+    async def take(self, after: int, to: int, *, ahead: bool) -> list[Stored]:
+        """The commits with first versions in (after, to]; `ahead`: what follows is wanted, too."""
+        if self._read_to < to:
+            if ahead and self._wanted is None:
+                self._wanted = await self.newest()
+            if self._newest is not None and after >= self._newest:
+                return []
+            self._read_to = to
+            if ahead and self._wanted is not None:
+                wanted = -(-self._wanted // CHUNK_VERSIONS) * CHUNK_VERSIONS
+                self._read_to = max(to, min(wanted, after + AHEAD_VERSIONS_MAX))
+            self._held = await self._log.read(
+                self._stream, after=after, to=self._read_to, up_to=AtPosition(self.head)
+            )
+        first, end = (bisect.bisect_right(self._held, at, key=_version) for at in (after, to))
+        return self._held[first:end]
+
+
+class Histories:
+    """States of one log's agents."""
+
+    def __init__(self, log: EventLog, snapshots: Snapshots | None, begin: Begin) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._begin = begin
+        self._segments: LRUCache[tuple[AgentStream, int], Segment] = LRUCache(SEGMENTS_MAX)
+        self._indexes: LRUCache[AgentStream, _Index] = LRUCache(STREAMS_MAX)
+
+    async def at_version(self, stream: AgentStream, version: int) -> AgentState:
+        """An agent at a version, or its newest where it has fewer."""
+        return folded(await self.segment_of(stream, version), version=version)
+
+    async def segment_of(self, stream: AgentStream, version: int) -> Segment:
+        """The segment that a version lies in, or the newest where there are fewer: not the
+        caller's own.
+        """
+        segment = self._cached_version(stream, version)
+        return segment if segment is not None else await self._load_version(stream, version)
+
+    async def at_position(
+        self, stream: AgentStream, position: int, head: int | None = None
+    ) -> AgentState:
+        """An agent at a position of the log; `head` is one that the log has had, if known."""
+        return folded(await self._segment_at(stream, position, head), position=position)
+
+    async def in_full_at_position(
+        self, stream: AgentStream, position: int, head: int | None = None
+    ) -> AgentState:
+        """The same with its steps' values in full (`hansard.domain.payload.parts.in_full`)."""
+        segment = await self._segment_at(stream, position, head)
+        state = folded(segment, position=position)
+        in_full(state.steps, segment.parted())
+        return state
+
+    async def _segment_at(self, stream: AgentStream, position: int, head: int | None) -> Segment:
+        segment = self._cached_position(stream, position)
+        if segment is None:
+            segment = await self._grown(stream, position)
+        return segment or await self._load_position(stream, position, head)
+
+    async def _grown(self, stream: AgentStream, position: int) -> Segment | None:
+        """The newest segment in memory, with what came since; None where it is not there or a
+        whole chunk came.
+        """
+        index = self._indexes.get(stream)
+        number = len(index.positions) - 1 if index is not None else -1
+        segment = self._segments.get((stream, number))
+        if segment is None or segment.horizon is None or segment.horizon >= position:
+            return None
+        head = await self._log.head()  # first: a point may be beyond it, and more may come
+        last = await self._log.last(stream)
+        known = segment.ends[-1][1] if segment.ends else segment.base.version
+        newest = last.commit.last_version if last is not None else 0
+        if newest >= (number + 1) * CHUNK_VERSIONS or newest < known:
+            return None
+        grown = segment
+        if newest > known and last is not None:
+            head = max(head, whole_at(last))
+            tail = await self._log.read(stream, after=known, to=newest)
+            tail = reads.under(self._log.workspace, stream, tail, segment.epoch)
+            ends = [*segment.ends, *_ends(tail)]
+            grown = Segment(segment.base, segment.position, ends, None, segment.based)
+        grown.horizon = max(head, segment.horizon)
+        self._segments[stream, number] = grown
+        return grown
+
+    async def version_at(self, stream: AgentStream, position: int, head: int | None = None) -> int:
+        """An agent's version at a position: from memory, else one point read where nothing came
+        after it. `head` as above.
+        """
+        segment = self._cached_position(stream, position)
+        if segment is not None:
+            ends = (end for at, end, *_ in segment.ends if at <= position)
+            return max(ends, default=segment.base.version)
+        last = await self._log.last(stream)
+        if last is not None and whole_at(last) <= position:
+            return last.commit.last_version
+        return (await self.at_position(stream, position, head)).version
+
+    async def position_of(self, stream: AgentStream, version: int) -> int | None:
+        """The position of the commit that holds a version; None where there is none."""
+        segment = await self.segment_of(stream, version)
+        if version == segment.base.version:
+            return segment.position
+        found = (position for position, end, *_ in segment.ends if end >= version)
+        return next(found, None)
+
+    def _cached_version(self, stream: AgentStream, version: int) -> Segment | None:
+        index = self._indexes.get(stream)
+        if index is None:
+            return None
+        for number in range(min(version // CHUNK_VERSIONS, len(index.positions) - 1), -1, -1):
+            segment = self._segments.get((stream, number))
+            if segment is None:
+                return None
+            if segment.base.version <= version:
+                last = segment.ends[-1][1] if segment.ends else segment.base.version
+                return segment if version <= last else None
+        return None
+
+    def _cached_position(self, stream: AgentStream, position: int) -> Segment | None:
+        index = self._indexes.get(stream)
+        if index is None:
+            return None
+        number = sum(end <= position for end in index.positions) - 1
+        segment = self._segments.get((stream, number)) if number >= 0 else None
+        if segment is None or (segment.horizon is not None and segment.horizon < position):
+            return None
+        whole = number + 1 < len(index.positions)
+        return segment if whole or segment.horizon is not None else None
+
+    async def _load_version(self, stream: AgentStream, version: int) -> Segment:
+        """Read the segment a version lies in: how the stream begins, its chunks, and what follows
+        the chunk that the version's number lets one expect, all at once.
+
+        Of a stream of which nothing was read yet, no more than up to the version.
+        """
+        if version > CHUNKS_GUESSED_MAX * CHUNK_VERSIONS:
+            tail = _Tail(self._log, stream, await self._log.head(), version)
+            begin, last = await asyncio.gather(self._begin(stream), tail.newest())
+            chunks = await self._chunks(stream, min(last, version) // CHUNK_VERSIONS + 1)
+            return await self._walk(stream, version, None, begin, chunks, tail)
+        after = version - version % CHUNK_VERSIONS
+        to = after + CHUNK_VERSIONS if stream in self._indexes else version
+        begin, chunks, follow = await asyncio.gather(
+            self._begin(stream),
+            self._chunks(stream, version // CHUNK_VERSIONS + 1 if after else 0),
+            self._follow(stream, after, to),
+        )
+        segment = self._expected(stream, version, begin, chunks, follow)
+        if segment is not None:
+            return segment
+        tail = _Tail(self._log, stream, await self._log.head(), version)
+        return await self._walk(stream, version, None, begin, chunks, tail)
+
+    async def _follow(self, stream: AgentStream, after: int, to: int) -> list[Stored]:
+        """What is expected to follow on a chunk; nothing where there can be no chunk."""
+        if self._snapshots is None and after:
+            return []
+        return await self._log.read(stream, after=after, to=to, inside=True)
+
+    async def _load_position(self, stream: AgentStream, position: int, head: int | None) -> Segment:
+        """Read the segment a position lies in: its chunks, then its commits."""
+        begin, chunks, newest = await asyncio.gather(
+            self._begin(stream),
+            self._chunks(stream, CHUNKS_FIRST),
+            self._log.head() if head is None else _now(head),
+        )
+        tail = _Tail(self._log, stream, newest, None)
+        if max(chunks, default=0) >= CHUNKS_FIRST // 2:
+            last = await tail.newest() // CHUNK_VERSIONS + 1
+            chunks |= await self._chunks(stream, last, CHUNKS_FIRST + 1)
+        return await self._walk(stream, None, position, begin, chunks, tail)
+
+    def _expected(
+        self,
+        stream: AgentStream,
+        version: int,
+        begin: tuple[AgentState, int],
+        chunks: dict[int, bytes],
+        follow: Sequence[Stored],
+    ) -> Segment | None:
+        """The segment of a version from what was asked for at once; None where a chunk is missing,
+        or something follows on it that was not asked for.
+        """
+        state, start = begin[0].copy(), begin[1]
+        index = [start]
+        chunk: Chunk | None = None
+        last: Chunk | None = None
+        for number in itertools.count(1):
+            if number * CHUNK_VERSIONS > state.version:
+                chunk = _chunk(chunks, number, state)
+                if chunk is None or version < chunk.version:
+                    break
+                apply(state, chunk)
+                last, start = chunk, chunk.position
+            index.append(start)
+        if not finish(state, last):
+            return None
+        if chunk is not None:
+            index.append(chunk.position)
+        follow = [each for each in follow if each.commit.version > state.version]
+        if follow and follow[0].commit.version != state.version + 1:
+            return None
+        ends = _ends(reads.under(self._log.workspace, stream, follow, state.epoch))
+        if (ends[-1][1] if ends else state.version) < version:
+            return None
+        made = Segment(state, start, ends, ends[-1][0] if ends else start)
+        if self._is_whole(made, number):
+            made.horizon = None
+        return self._keep(stream, number - 1, index, made)
+
+    async def _walk(
+        self,
+        stream: AgentStream,
+        version: int | None,
+        position: int | None,
+        begin: tuple[AgentState, int],
+        chunks: dict[int, bytes],
+        tail: _Tail,
+    ) -> Segment:
+        """The segment a point lies in, from its chunks and, after those that are there, from the
+        commits: then the chunks that are missing are made. They are sent some at a time: whoever
+        waits for a state does not wait for the server to store each.
+        """
+        made: list[tuple[int, bytes]] = []
+        state, start = begin[0].copy(), begin[1]
+        index = [start]
+        last: tuple[int, Chunk | None] = (0, None)
+        for number in itertools.count(1):
+            if number * CHUNK_VERSIONS <= state.version:
+                index.append(start)
+                continue
+            chunk = _chunk(chunks, number, state)
+            is_last = chunk is None or _lies_in(version, position, chunk.version, chunk.position)
+            if is_last and not finish(state, last[1]):  # as if it were not there
+                less = {each: data for each, data in chunks.items() if each != last[0]}
+                return await self._walk(stream, version, position, begin, less, tail)
+            if chunk is None:
+                segment = await self._read(stream, state, start, number, tail, ahead=True)
+                if not self._is_whole(segment, number):
+                    await self.put(stream, made)
+                    return self._keep(stream, number - 1, index, segment)
+                ended = folded(segment)
+                position_end, version_end = segment.ends[-1][:2]
+                if _lies_in(version, position, version_end, position_end):
+                    await self.put(stream, made)
+                    return self._keep(stream, number - 1, [*index, position_end], segment)
+                if self._snapshots is not None:
+                    made.append((number, made_chunk(segment, ended)))
+                if len(made) >= CHUNKS_SENT:
+                    await self.put(stream, made)
+                    made = []
+                state, start, last = ended, position_end, (0, None)
+            elif is_last:
+                segment = await self._read(stream, state, start, number, tail)
+                await self.put(stream, made)
+                return self._keep(stream, number - 1, [*index, chunk.position], segment)
+            else:
+                apply(state, chunk)
+                start, last = chunk.position, (number, chunk)
+            index.append(start)
+        raise AssertionError(index)  # the last segment is not whole
+
+    async def _read(
+        self,
+        stream: AgentStream,
+        state: AgentState,
+        start: int,
+        number: int,
+        tail: _Tail,
+        *,
+        ahead: bool = False,
+    ) -> Segment:
+        """The commits after a state up to the end of its chunk; `ahead`: those after it will be
+        asked for, too.
+        """
+        to = number * CHUNK_VERSIONS
+        stored = await tail.take(state.version, to, ahead=ahead)
+        stored = reads.under(self._log.workspace, stream, stored, state.epoch)
+        ends = _ends(stored)
+        whole = bool(ends) and ends[-1][1] >= to
+        return Segment(state, start, ends, None if whole else tail.head)
+
+    @staticmethod
+    def _is_whole(segment: Segment, number: int) -> bool:
+        return bool(segment.ends) and segment.ends[-1][1] >= number * CHUNK_VERSIONS
+
+    async def _chunks(self, stream: AgentStream, to: int, first: int = 1) -> dict[int, bytes]:
+        """Those of a stream's chunks that there are, by number, which ends at `to`."""
+        if self._snapshots is None or to < first:
+            return {}
+        prefix = self._prefix(stream)
+        keys = {f"{prefix}.{n}": n for n in range(first, to + 1)}
+        found = await self._snapshots.get_many(list(keys))
+        return {keys[key]: data for key, data in found.items()}
+
+    async def put(self, stream: AgentStream, made: Sequence[tuple[int, bytes]]) -> None:
+        """Send chunks of a stream, by their numbers; nobody waits for them to be stored."""
+        if self._snapshots is not None:
+            for number, data in made:
+                await self._snapshots.put(f"{self._prefix(stream)}.{number}", data)
+
+    def _prefix(self, stream: AgentStream) -> str:
+        return subjects.snapshot_prefix(self._log.workspace, stream, LAYOUT)
+
+    def _keep(
+        self, stream: AgentStream, number: int, index: list[int], segment: Segment
+    ) -> Segment:
+        known = self._indexes.get(stream)
+        if known is None or len(known.positions) < len(index):
+            self._indexes[stream] = _Index(index)
+        self._segments[stream, number] = segment
+        return segment
+
+
+async def _now(head: int) -> int:
+    return head
+
+
+def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | None:
+    """The chunk of a number, if it goes on from a state."""
+    data = chunks.get(number)
+    chunk = read(data) if data is not None else None
+    return chunk if chunk is not None and chunk.base == state.version else None
+
+
+def made_chunk(segment: Segment, ended: AgentState) -> bytes:
+    """The chunk of a whole segment, which leads to a state."""
+    events = (event for end in segment.ends for event in end[2])
+    return make(segment.base, ended, segment.ends[-1][0], events)
+
+
+def _version(stored: Stored) -> int:
+    return stored.commit.version
+
+
+def ended_by(stored: Stored) -> tuple[int, int, list[Event], Label | None]:
+    """A commit as one of a segment's ends."""
+    commit = stored.commit
+    return whole_at(stored), commit.last_version, [*map(revive, commit.events)], commit.label
+
+
+def _ends(stored: Iterable[Stored]) -> list[tuple[int, int, list[Event], Label | None]]:
+    return [ended_by(item) for item in stored]
+
+
+def _lies_in(
+    version: int | None, position: int | None, version_end: int, position_end: int
+) -> bool:
+    """Whether a point comes before the end of a segment."""
+    if version is not None:
+        return version < version_end
+    return position is not None and position < position_end
+
+
+def folded(segment: Segment, version: int | None = None, position: int | None = None) -> AgentState:
+    """The state at a segment's end, or at a point in it."""
+    state = segment.base.copy()
+    for end_position, _, events, label in segment.ends:
+        if position is not None and end_position > position:
+            break
+        if version is not None and state.version >= version:
+            return state
+        state.label = raised(state.label, label)
+        for event in events:
+            if version is not None and state.version >= version:
+                return state
+            agents.evolve(state, event)
+    return state
+
+
+# Chunks made by who writes: beside its writes, so that no reader has to make them first.
+#
+# A writer's commits are in memory when they are acknowledged. When they have passed a multiple of
+# 64 versions, they become the chunk that a reader would make of them, by the same functions: on
+# the loop, in slices, and as soon as the agent pauses, so that an agent that writes without a
+# pause is not held up by it. It is a cache: what is not made here, because too much is waiting,
+# the program is killed, or a commit does not follow on what is known, any reader makes again.
+#
+# A chunk never holds what the log does not. It is made of acknowledged commits alone, as a reader
+# is given them: one that was fenced made none of what it could not write. And it is sent only
+# when a power cut would leave the log its commits: at once under `strict`, a second later under
+# `relaxed`, and not at all where nobody knows how the server syncs.
+
+SYNCED_S = {"strict": 0.0, "memory": 0.0, "relaxed": 1.0}
+"""So long after its newest commit was acknowledged a chunk is sent, in seconds, by the log's
+durability: no server called `relaxed` leaves anything unsynced for longer."""
+
+PAUSE_S = 0.25
+"""So long a stream was not written when its agent counts as pausing, in seconds."""
+
+HELD_BYTES_MAX = 1024 * 1024
+"""With so many bytes of commits waiting, chunks are made without a pause."""
+
+HELD_MAX = 2_048
+"""Most commits of a stream that wait to become chunks: what comes then is read from the log. With
+half as many waiting, chunks are made without a pause."""
+
+CLOSE_S = 0.5
+"""So long the end of a client waits for the chunks that are due."""
+
+DUE_MAX = 64
+"""Most streams that wait for their chunk; those of others are left to readers."""
+
+SENDING_MAX = 64
+"""Most chunks that wait to be sent, some 25 KB each; others are left to readers."""
+
+_log = logger(__name__)
+
+
+class _Written(msgspec.Struct, eq=False):
+    """What a writer has stored of its stream since its newest chunk: `held`, and before that what
+    is folded into a segment; None where that is not known.
+    """
+
+    stream: AgentStream
+    held: deque[Stored]
+    segment: Segment | None = None
+    due: bool = False
+    last_s: float = 0.0
+    """When it was written last, by the monotonic clock."""
+    bytes_told: int = 0
+    bytes_taken: int = 0
+    """Of all commits ever, and of those that were taken out of `held`."""
+
+    @property
+    def pauses(self) -> bool:
+        """Whether its agent does, or wrote too much without a pause."""
+        return (
+            time.monotonic() - self.last_s >= PAUSE_S
+            or 2 * len(self.held) >= HELD_MAX
+            or self.bytes_told - self.bytes_taken >= HELD_BYTES_MAX
+        )
+
+
+class ChunkMaker:
+    """Makes the chunks of the streams that this process writes. `written` gives a function for any
+    thread, the rest is for the loop's.
+    """
+
+    def __init__(self, log: EventLog, histories: Histories) -> None:
+        self._log = log
+        self._histories = histories
+        self._due: deque[_Written] = deque()
+        self._making: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._closed = asyncio.Event()
+
+    def written(self, stream: AgentStream) -> Callable[[Stored], None] | None:
+        """What a stream's writer is to tell each commit to, once it is acknowledged, in order; None
+        where no chunks are made.
+        """
+        if as_read(self._log) is None or self._log.durability not in SYNCED_S:
+            return None
+        kept = _Written(stream, deque(maxlen=HELD_MAX))
+        loop = asyncio.get_running_loop()
+
+        def told(stored: Stored) -> None:
+            kept.held.append(stored)
+            kept.last_s = time.monotonic()
+            kept.bytes_told += len(stored.body)
+            commit = stored.commit
+            whole = (commit.version - 1) // CHUNK_VERSIONS < commit.last_version // CHUNK_VERSIONS
+            if whole and not kept.due:
+                kept.due = True
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._put, kept)
+
+        return told
+
+    def _put(self, kept: _Written) -> None:
+        if self._closed.is_set() or len(self._due) >= DUE_MAX:
+            kept.due = False
+            kept.held.clear()
+            return
+        self._due.append(kept)
+        if self._making is None:
+            self._making = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._due:
+                closed = self._closed.is_set()
+                kept = next((each for each in self._due if closed or each.pauses), None)
+                if kept is None:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._closed.wait(), PAUSE_S)
+                    continue
+                self._due.remove(kept)
+                kept.due = False
+                try:
+                    await self._make(kept)
+                except HansardError as error:  # any reader meets it, too, and says so
+                    kept.segment = None
+                    _log.debug("a chunk was not made", stream=str(kept.stream), why=str(error))
+        finally:
+            self._making = None
+
+    async def _make(self, kept: _Written) -> None:
+        """Fold what was written on to what is known, and send each chunk that is whole by that."""
+        sift = as_read(self._log)
+        kept.bytes_taken = kept.bytes_told
+        commits = [kept.held.popleft() for _ in range(len(kept.held))]
+        if sift is None or not commits:
+            return
+        first = commits[0].commit.version
+        segment, kept.segment = kept.segment, None
+        if segment is None or _ends_at(segment) != first - 1:
+            segment = await self._histories.segment_of(kept.stream, first - 1)
+            ends = [end for end in segment.ends if end[1] < first]
+            segment = Segment(segment.base, segment.position, ends, None)
+            segment = self._cut(kept.stream, segment)
+        commits = await sift.as_read(commits)
+        commits = reads.under(self._log.workspace, kept.stream, commits, segment.epoch)
+        async with Slices() as slices:
+            for stored in commits:
+                if _ends_at(segment) != stored.commit.version - 1:
+                    return
+                segment.ends.append(ended_by(stored))
+                segment = self._cut(kept.stream, segment)
+                if slices.over:
+                    await slices.pause()
+        kept.segment = segment
+
+    def _cut(self, stream: AgentStream, segment: Segment) -> Segment:
+        """What goes on after a segment if it is whole: then its chunk is sent."""
+        number = segment.base.version // CHUNK_VERSIONS + 1
+        if _ends_at(segment) < number * CHUNK_VERSIONS:
+            return segment
+        ended = folded(segment)
+        if len(self._sending) < SENDING_MAX:
+            data = made_chunk(segment, ended)
+            sending = asyncio.get_running_loop().create_task(self._send(stream, number, data))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+        return Segment(_less(ended), segment.ends[-1][0], [], None)
+
+    async def _send(self, stream: AgentStream, number: int, data: bytes) -> None:
+        await asyncio.sleep(SYNCED_S[self._log.durability])
+        try:
+            await self._histories.put(stream, [(number, data)])
+        except BusError as error:
+            _log.debug("a chunk was not sent", stream=str(stream), why=str(error))
+
+    async def close(self) -> None:
+        """Make what is due, and then no more; what is not sent in time is left to readers."""
+        self._closed.set()
+        if self._making is not None:
+            await asyncio.wait({self._making}, timeout=CLOSE_S)
+        await asyncio.sleep(0)  # what may be sent at once begins
+        working = [each for each in (self._making, *self._sending) if each is not None]
+        for each in working:
+            each.cancel()
+        if working:
+            await asyncio.wait(working)
+
+
+def _ends_at(segment: Segment) -> int:
+    return segment.ends[-1][1] if segment.ends else segment.base.version
+
+
+def _less(state: AgentState) -> AgentState:
+    """A state to make the next chunk from: less what ended, of which a chunk says nothing more. An
+    event that says more of it is met with an error, and the state is then read again.
+    """
+    left = {number: step for number, step in state.steps.items() if step.is_open}
+    return msgspec.structs.replace(state, steps=left, facts=[], known=set())

@@ -1,0 +1,752 @@
+"""The eventsourcing library's recorders over a workspace's own log.
+
+An application that is made with the environment of an open record (`lent`) reads and writes the
+streams that `session.save` and `session.get` do: the same commits, names, tags and values. The
+library's topics live in this process alone.
+
+Events of classes that are not declared (`hansard.aggregate_type`) are refused, unless the
+environment has UNDECLARED=store: then they are stored as the library encodes them, with their
+topic, under the aggregate name `(undeclared)`. Roles, labels and SQL cannot look inside of them.
+
+The id of a notification is its commit's position times 1,000, plus its index in the commit; ids
+have gaps, and never become visible out of order. The notifications of an application are those of
+all declared aggregates, or of the names in AGGREGATES ("account,order"), and of the undeclared
+events that the application stored itself. The position of a follower is recorded in one
+transaction with the events that follow from a notification.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import os
+import uuid
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+from eventsourcing.domain import CanMutateAggregate, CanSnapshotAggregate
+from eventsourcing.persistence import (
+    AggregateRecorder,
+    ApplicationRecorder,
+    DataError,
+    InfrastructureFactory,
+    InfrastructureFactoryError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    Mapper,
+    Notification,
+    OperationalError,
+    ProcessRecorder,
+    Recorder,
+    StoredEvent,
+    Subscription,
+    Tracking,
+    TrackingRecorder,
+    Transcoder,
+)
+from eventsourcing.popo import POPOAggregateRecorder
+from eventsourcing.utils import Environment, EnvType, TopicError, get_topic, resolve_topic
+
+from hansard.bus.clock import Clock
+from hansard.bus.codec import revive
+from hansard.bus.commits import new_commit
+from hansard.bus.errors import AppendUnknown, BusError, Conflict, TooLarge
+from hansard.bus.log import Append, Blobs, EventLog, Kind, Stored
+from hansard.bus.portal import AfterFork, arriving, refuse_in_loop
+from hansard.domain import aggregate_types, values
+from hansard.domain.aggregate_types import (
+    FOLLOWER,
+    KIND,
+    AggregateChanged,
+    AggregateFollowed,
+    AggregateType,
+    UndeclaredEvent,
+    stream_of,
+)
+from hansard.domain.errors import BadName, BadValue, Corrupt
+from hansard.domain.events import Actor
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.payload.references import reference
+from hansard.domain.values import Plain
+from hansard.state.aggregates import in_full, since
+
+# What the library calls classes in this process. It is never stored.
+
+
+def topic_of(where: str, cls: type) -> str:
+    """What the library finds a class by in this process. Raises BadValue where it has another one
+    of that name already: it keeps the first.
+    """
+    try:
+        return get_topic(cls)
+    except TopicError as error:
+        fact = f"the library knows another class as {cls.__module__}:{cls.__qualname__}"
+        raise BadValue(where, fact, "define the class once; in a notebook, restart") from error
+
+
+def check_events(where: str, events: Mapping[str, Any]) -> None:
+    """Raise BadValue for what is no class of events that change an aggregate."""
+    for tag, cls in events.items():
+        if not (isinstance(cls, type) and issubclass(cls, CanMutateAggregate)):
+            fact = f"what is given for {tag!r} is {cls!r:.80}"
+            raise BadValue(where, fact, "give the class of an event of the aggregate")
+
+
+T = TypeVar("T")
+R = TypeVar("R", bound="NativeRecorder")
+
+STEP = 1_000
+"""Distance between the notification ids of two commits, and the most events in one commit."""
+
+INLINE_BYTES_MAX = 64 * 1024
+"""Largest state kept inside an event; a larger one is a blob."""
+
+AHEAD_MAX = 500
+"""Most notifications that are read at once: a reader of sections asks for ten at a time."""
+
+TOKEN = "HANSARD_RECORD"  # noqa: S105 -- the name of a variable of the library's environment
+AGGREGATES = "AGGREGATES"
+UNDECLARED = "UNDECLARED"
+
+UNDECLARED_NAME = "(undeclared)"
+"""The aggregate name of events whose class is not declared; no declaration can take it."""
+
+STORED = "stored.v1"
+"""Their tag. The state has the library's version, topic and bytes, and an id that is no UUID."""
+
+_DECLARED = b"hansard:"
+"""What the state of a declared event begins with in this process, to tell it from the library's."""
+
+WAITING_MAX = 256
+"""Commits that wait for the thread that iterates a subscription; then the broker waits."""
+
+
+class OutcomeUnknown(OperationalError):
+    """The broker did not answer in time: the events are stored all, or none. Start no effect.
+
+    Getting the aggregate again later shows which. Absence is no proof while the connection that
+    sent them may still deliver them.
+    """
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise the library's errors, which its users catch, in place of ours."""
+    try:
+        yield
+    except (TooLarge, BadName, BadValue) as error:
+        raise DataError(str(error)) from error
+    except Corrupt as error:
+        raise InternalError(f"{error.where}: {error.fact}") from error
+    except AppendUnknown as error:
+        raise OutcomeUnknown(str(error)) from error
+    except BusError as error:
+        raise OperationalError(str(error)) from error
+
+
+class Place(msgspec.Struct):
+    """An open record's log, and the loop it lives on; `closed` once the record is."""
+
+    log: EventLog
+    blobs: Blobs
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    closed: bool = False
+    pid: int = msgspec.field(default_factory=os.getpid)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do some work on the loop and wait for it, in another thread. Raises SyncInLoop where an
+        event loop runs, which this would block, and the library's errors.
+        """
+        refuse_in_loop()
+        if os.getpid() != self.pid:
+            raise InterfaceError(str(AfterFork(self.pid)))
+        if self.closed:
+            message = "the record that this application was made with is closed: make it again"
+            raise InterfaceError(message)
+        with translated():
+            found: T = arriving(work(), self.loop).result()
+            return found
+
+
+_lent: dict[str, Place] = {}
+
+
+def lent(place: Place) -> dict[str, str]:
+    """The environment with which the library's applications find an open record."""
+    token = next((each for each, known in _lent.items() if known is place), None)
+    if token is None:
+        token = uuid.uuid4().hex
+        _lent[token] = place
+    return {"PERSISTENCE_MODULE": f"{__name__}:{NativeFactory.__name__}", TOKEN: token}
+
+
+def taken_back(place: Place) -> None:
+    """The record is closed: what was made with it raises InterfaceError."""
+    place.closed = True
+    for token in [each for each, known in _lent.items() if known is place]:
+        del _lent[token]
+
+
+class _State(msgspec.Struct):
+    """What the library carries of an event in this process: its tag, and its state as recorded."""
+
+    tag: str
+    state: msgspec.Raw
+
+
+_state = msgspec.json.Decoder(_State)
+_encoder = msgspec.json.Encoder()
+
+
+class NativeMapper(Mapper[Any]):
+    """Maps declared events to their tag and plain values, others by the library's own mapper if
+    `is_open`. Snapshots, which are kept in this process alone, hold the library's own state.
+    """
+
+    is_open = False
+
+    def to_stored_event(self, domain_event: Any) -> StoredEvent:
+        """An event with its tag and plain values. Raises BadValue."""
+        if isinstance(domain_event, CanSnapshotAggregate):
+            return _held(domain_event)
+        made = aggregate_types.of_event(domain_event)
+        if made is None:
+            if self.is_open:
+                return super().to_stored_event(domain_event)
+            raise _undeclared(type(domain_event).__qualname__)
+        tag, plain = aggregate_types.told(made, domain_event)
+        return _stored(
+            made, tag, domain_event.originator_id, domain_event.originator_version, plain
+        )
+
+    def to_domain_event(self, stored_event: StoredEvent) -> Any:
+        """The program's event behind a stored one."""
+        held: Any = stored_event.state
+        if isinstance(held, _Held):
+            snapshot: Any = object.__new__(held.cls)
+            object.__setattr__(snapshot, "__dict__", copy.deepcopy(held.fields))
+            return snapshot
+        if not stored_event.state.startswith(_DECLARED):
+            return super().to_domain_event(stored_event)
+        made, carried = _carried(stored_event)
+        plain = msgspec.json.decode(carried.state)
+        named = made.id_of(stored_event.originator_id)
+        version = stored_event.originator_version
+        return aggregate_types.revived(made, named, version, carried.tag, plain)
+
+
+class _Held:
+    """A snapshot as it is kept: what it held when it was taken."""
+
+    def __init__(self, cls: type, fields: dict[str, Any]) -> None:
+        self.cls = cls
+        self.fields = fields
+
+
+def _held(snapshot: Any) -> StoredEvent:
+    held: Any = _Held(type(snapshot), copy.deepcopy(vars(snapshot)))
+    named, version = snapshot.originator_id, snapshot.originator_version
+    return StoredEvent(named, version, get_topic(type(snapshot)), held)
+
+
+def _stored(
+    made: AggregateType, tag: str, named: UUID | str, version: int, plain: Plain
+) -> StoredEvent:
+    state = _encoder.encode(_State(tag, msgspec.Raw(_encoder.encode(plain))))
+    return StoredEvent(made.id_of(named), version, get_topic(made.class_of(tag)), _DECLARED + state)
+
+
+def _carried(stored: StoredEvent) -> tuple[AggregateType, _State]:
+    made = aggregate_types.of_event_class(resolve_topic(stored.topic))
+    if made is None:
+        raise _undeclared(stored.topic)
+    return made, _state.decode(stored.state[len(_DECLARED) :])
+
+
+def _undeclared(where: str) -> BadValue:
+    remedy = (
+        "declare it: hansard.aggregate_type(cls, name=..., events={'tag.v1': ...}), or set "
+        f"{UNDECLARED}=store in the application's environment"
+    )
+    return BadValue(where, "it is an event of no aggregate that is declared", remedy)
+
+
+def _as_stored(named: UUID | str, plain: Plain) -> StoredEvent:
+    """An undeclared event as the library gave it."""
+    held = values.revive(plain)
+    named = held["id"] if "id" in held else UUID(str(named))
+    return StoredEvent(named, held["version"], held["topic"], held["state"])
+
+
+class NativeRecorder(Recorder):
+    """What the recorders have in common. Threads may share one."""
+
+    def __init__(
+        self,
+        place: Place,
+        name: str = "",
+        names: Iterable[str] = (),
+        *,
+        is_open: bool = False,
+    ) -> None:
+        self.place = place
+        self._name = name or "application"
+        self._names = frozenset(names)
+        self._is_open = is_open
+        self._newest: tuple[int, int | None] = (0, None)
+        self._ahead: tuple[int, int, list[Notification]] = (0, -1, [])
+
+    def _insert(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> list[int]:
+        if not events and tracking is None:
+            return []
+        return self.place.run(functools.partial(self._put, events, tracking))
+
+    async def _put(self, events: Sequence[StoredEvent], tracking: Tracking | None) -> list[int]:
+        by_stream: dict[WorkspaceStream, list[StoredEvent]] = {}
+        for each in events:
+            state: object = each.state
+            if not isinstance(state, bytes):
+                message = f"the state of {each.topic} is {each.state!r:.80}, it must be bytes"
+                raise DataError(message)
+            by_stream.setdefault(stream_of(each.originator_id), []).append(each)
+        appends = [await self._append(stream, group) for stream, group in by_stream.items()]
+        if tracking is not None:
+            appends.append(await self._followed(tracking))
+        log = self.place.log
+        try:
+            if len(appends) == 1:
+                stored = [await log.append(appends[0])]
+            else:
+                stored = await log.append_all(appends)
+        except Conflict as lost:
+            raise IntegrityError(str(lost)) from lost
+        begins: dict[object, int] = {each.stream: each.position * STEP for each in stored}
+        ids: list[int] = []
+        for each in events:
+            stream = stream_of(each.originator_id)
+            ids.append(begins[stream])
+            begins[stream] += 1
+        return ids
+
+    async def _append(self, stream: WorkspaceStream, group: list[StoredEvent]) -> Append:
+        first = group[0].originator_version
+        versions = [each.originator_version for each in group]
+        if versions != list(range(first, first + len(group))):
+            message = f"events {versions[:3]} ... of {stream} are not one after the other"
+            raise IntegrityError(message)
+        if len(group) > STEP:
+            message = f"{len(group):,} events of {stream} at once, the limit is {STEP:,}"
+            raise DataError(message)
+        at = await self._next_version(stream, group[0])
+        changes = [await self._change(each) for each in group]
+        return Append(stream, new_commit(self.place.clock, at, Actor(self._name), changes))
+
+    async def _next_version(self, stream: WorkspaceStream, event: StoredEvent) -> int:
+        """The version of the stream that an event takes: the event's own, or one more where the
+        library began at version 0. Raises IntegrityError.
+        """
+        first, is_declared = event.originator_version, event.state.startswith(_DECLARED)
+        if is_declared and first == 1:
+            return 1
+        last = await self.place.log.last(stream)
+        if last is None:
+            at, after = 0, -1 if first == 0 and not is_declared else 0
+        else:
+            at = after = last.commit.last_version
+            newest = revive(last.commit.events[-1])
+            if isinstance(newest, AggregateChanged) and newest.aggregate == UNDECLARED_NAME:
+                held = _as_stored(stream.id, await in_full(self.place.blobs, newest.state))
+                after = held.originator_version
+        if first != after + 1 or (is_declared and at != after):
+            message = f"{stream} is at version {after}, and is to get version {first}"
+            raise IntegrityError(message)
+        return at + 1
+
+    async def _change(self, each: StoredEvent) -> AggregateChanged:
+        if each.state.startswith(_DECLARED):
+            made, carried = _carried(each)
+            name, tag, raw = made.name, carried.tag, bytes(carried.state)
+        elif self._is_open:
+            held = {
+                "version": each.originator_version,
+                "topic": each.topic,
+                "state": each.state,
+            }
+            if not isinstance(each.originator_id, UUID):
+                held["id"] = each.originator_id
+            name, tag = UNDECLARED_NAME, STORED
+            raw = _encoder.encode(values.plain(held, each.topic))
+        else:
+            raise _undeclared(each.topic)
+        if len(raw) > INLINE_BYTES_MAX:
+            await self.place.blobs.put(raw)
+            raw = _encoder.encode(reference(raw))
+        return AggregateChanged(aggregate=name, event=tag, state=msgspec.Raw(raw))
+
+    async def _followed(self, tracking: Tracking) -> Append:
+        stream = self._follower(tracking.application_name)
+        last, version = await self._tracked(stream)
+        if tracking.notification_id <= (last or 0):
+            message = f"notification {tracking.notification_id} is not after {last}"
+            raise IntegrityError(message)
+        event = AggregateFollowed(
+            application=self._name,
+            upstream=tracking.application_name,
+            notification=tracking.notification_id,
+        )
+        commit = new_commit(self.place.clock, version + 1, Actor(self._name), [event])
+        return Append(stream, commit)
+
+    def _follower(self, upstream: str) -> WorkspaceStream:
+        return WorkspaceStream(FOLLOWER, f"{self._name} of {upstream}")
+
+    async def _tracked(self, stream: WorkspaceStream) -> tuple[int | None, int]:
+        last = await self.place.log.last(stream)
+        if last is None:
+            return None, 0
+        event = revive(last.commit.events[-1])
+        told = event.notification if isinstance(event, AggregateFollowed) else None
+        return told, last.commit.last_version
+
+
+class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
+    """Events of aggregates in the workspace's log."""
+
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+    ) -> Sequence[int] | None:
+        """Store events, all or none: one commit an aggregate.
+
+        Raises IntegrityError (another was first; nothing was stored), DataError, OperationalError,
+        OutcomeUnknown.
+        """
+        self._insert(stored_events, kwargs.get("tracking"))
+        return None
+
+    def select_events(
+        self,
+        originator_id: UUID | str,
+        *,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> Sequence[StoredEvent]:
+        """An aggregate's events with versions in (gt, lte]: one read. Raises UndeclaredEvent."""
+        found = self.place.run(
+            functools.partial(self._events, originator_id, -1 if gt is None else gt, lte)
+        )
+        chosen = found[::-1] if desc else found
+        return chosen if limit is None else chosen[:limit]
+
+    async def _events(
+        self, originator_id: UUID | str, after: int, to: int | None
+    ) -> list[StoredEvent]:
+        # One version further: the library may have begun at version 0.
+        high = None if to is None else to + 1
+        low = max(0, after)
+        found = await since(self.place.log, self.place.blobs, originator_id, low, high)
+        events = [
+            _from_record(change.event, originator_id, change.version, change.position, change.state)
+            for change in found
+            if change.event is not None
+            and (to is None or change.version <= to or change.event.aggregate == UNDECLARED_NAME)
+        ]
+        return [
+            each
+            for each in events
+            if each.originator_version > after and (to is None or each.originator_version <= to)
+        ]
+
+
+def _from_record(
+    event: AggregateChanged, named: UUID | str, version: int, position: int, plain: Plain
+) -> StoredEvent:
+    """A recorded event as the library has it. Raises UndeclaredEvent."""
+    if event.aggregate == UNDECLARED_NAME:
+        return _as_stored(named, plain)
+    made = aggregate_types.of_name(event.aggregate)
+    if made is None or (event.event not in made.events and event.event not in made.older):
+        raise UndeclaredEvent(event.aggregate, str(named), event.event, position)
+    return _stored(made, event.event, named, version, plain)
+
+
+class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
+    """Events of aggregates in the order of the workspace's log."""
+
+    def insert_events(
+        self, stored_events: Sequence[StoredEvent], **kwargs: Any
+    ) -> Sequence[int] | None:
+        """As an aggregate recorder does; returns the ids of the notifications."""
+        return self._insert(stored_events, kwargs.get("tracking"))
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        """Notifications from `start` to `stop`. Read 500 at a time, and kept for the next one who
+        asks.
+        """
+        first = 1 if start is None else start + (not inclusive_of_start)
+        chosen = frozenset(topics)
+        found: list[Notification] = []
+        while len(found) < limit:
+            page, more = self._page(first)
+            for each in page:
+                if stop is not None and each.id > stop:
+                    return found
+                if not chosen or each.topic in chosen:
+                    found.append(each)
+                if len(found) == limit:
+                    return found
+                first = each.id + 1
+            if not more:
+                break
+        return found
+
+    def _page(self, first: int) -> tuple[list[Notification], bool]:
+        """Notifications from an id on, and whether there may be more after them."""
+        begin, end, held = self._ahead
+        if not begin <= first <= end:
+            end, held = self.place.run(functools.partial(self._read, first))
+            self._ahead = first, end, held
+        page = [each for each in held if each.id >= first]
+        return page, len(held) >= AHEAD_MAX
+
+    async def _read(self, first: int) -> tuple[int, list[Notification]]:
+        """Some notifications from an id on, and the last id that they are all up to."""
+        head = await self.place.log.head()
+        after = max(0, first // STEP - 1)
+        found: list[Notification] = []
+        if after >= head:
+            return first - 1, found
+        commits: Any = self.place.log.follow(after, until=head, of=Kind(KIND))
+        async with aclosing(commits) as following:
+            async for stored in following:
+                if stored.position > head:
+                    break
+                found += [each for each in await self.notified(stored) if each.id >= first]
+                if len(found) >= AHEAD_MAX:
+                    return found[-1].id, found
+        return (found[-1].id if found else first - 1), found
+
+    async def notified(self, stored: Stored) -> list[Notification]:
+        """What a commit notifies of: of aggregates that this application is about."""
+        found: list[Notification] = []
+        for place, recorded in enumerate(stored.commit.events):
+            event = revive(recorded)
+            if not isinstance(event, AggregateChanged) or not self._is_about(event, stored):
+                continue
+            named = getattr(stored.stream, "id", "")
+            plain = await in_full(self.place.blobs, event.state)
+            version = stored.commit.version + place
+            each = _from_record(event, named, version, stored.position, plain)
+            found.append(
+                Notification(
+                    each.originator_id,
+                    each.originator_version,
+                    each.topic,
+                    each.state,
+                    id=stored.position * STEP + place,
+                )
+            )
+        return found
+
+    def _is_about(self, event: AggregateChanged, stored: Stored) -> bool:
+        if event.aggregate == UNDECLARED_NAME:
+            return self._is_open and stored.commit.actor.agent == self._name
+        if self._names:
+            return event.aggregate in self._names
+        return aggregate_types.of_name(event.aggregate) is not None
+
+    def max_notification_id(self) -> int | None:
+        """The id of the newest notification; None if there is none. The first time it reads all
+        that there is, later what has come since.
+        """
+        return self.place.run(self._max)
+
+    async def _max(self) -> int | None:
+        position, newest = self._newest
+        head = await self.place.log.head()
+        if head > position:
+            commits: Any = self.place.log.follow(position, until=head, of=Kind(KIND))
+            async with aclosing(commits) as following:
+                async for stored in following:
+                    if stored.position > head:
+                        break
+                    for each in await self.notified(stored):
+                        newest = each.id
+            self._newest = head, newest
+        return newest
+
+    def subscribe(
+        self, gt: int | None = None, topics: Sequence[str] = ()
+    ) -> Subscription[ApplicationRecorder]:
+        """Notifications after `gt`, waiting for new ones; the broker pushes them."""
+        return NativeSubscription(self, gt, topics)
+
+
+class NativeSubscription(Subscription["NativeApplicationRecorder"]):
+    """Notifications after `gt`, without gap or repeat across reconnects.
+
+    Iterate it in one thread; `stop()` may be called from any.
+    """
+
+    def __init__(
+        self, recorder: NativeApplicationRecorder, gt: int | None, topics: Sequence[str]
+    ) -> None:
+        super().__init__(recorder=recorder, gt=gt, topics=topics)
+        self._chosen = frozenset(topics)
+        self._arrived: SimpleQueue[list[Notification] | None] = SimpleQueue()
+        self._chunk: Iterator[Notification] = iter(())
+        self._room = asyncio.Semaphore(WAITING_MAX)
+        self._loop = recorder.place.loop
+        self._following: Future[None] = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
+        self._following.add_done_callback(lambda _: self._arrived.put(None))
+
+    async def _follow(self) -> None:
+        recorder, after = self._recorder, self._last_notification_id or 0
+        commits: Any = recorder.place.log.follow(max(0, after // STEP - 1), of=Kind(KIND))
+        async with aclosing(commits) as following:
+            async for stored in following:
+                found = [
+                    each
+                    for each in await recorder.notified(stored)
+                    if each.id > after and (not self._chosen or each.topic in self._chosen)
+                ]
+                if found:
+                    await self._room.acquire()
+                    self._arrived.put(found)
+
+    def stop(self) -> None:
+        """End the iteration, also one that waits in another thread."""
+        super().stop()
+        self._following.cancel()
+        self._arrived.put(None)
+
+    def __next__(self) -> Notification:
+        """Wait for the next notification. Raises OperationalError, InternalError."""
+        while not self._has_been_stopped:
+            notification = next(self._chunk, None)
+            if notification is not None:
+                self._last_notification_id = notification.id
+                return notification
+            chunk = self._arrived.get()
+            if chunk is None:
+                self._arrived.put(None)  # ends the next call too
+                if not self._has_been_stopped:
+                    with translated():
+                        self._following.result()
+                break
+            self._loop.call_soon_threadsafe(self._room.release)
+            self._chunk = iter(chunk)
+        raise StopIteration
+
+
+class NativeTrackingRecorder(NativeRecorder, TrackingRecorder):
+    """Where an application stands in the notifications of others."""
+
+    def insert_tracking(self, tracking: Tracking) -> None:
+        """Record a position. Raises IntegrityError unless it is later than all before it."""
+        self._insert((), tracking)
+
+    def max_tracking_id(self, application_name: str) -> int | None:
+        """The latest position recorded for an upstream application; None if there is none."""
+        stream = self._follower(application_name)
+        told, _ = self.place.run(functools.partial(self._tracked, stream))
+        return told
+
+
+class NativeProcessRecorder(NativeTrackingRecorder, NativeApplicationRecorder, ProcessRecorder):
+    """Events together with the position of the notification that they follow from."""
+
+
+class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
+    """Recorders over the log of an open record: see `record.application`.
+
+    Transcoder, cipher and compressor are used for undeclared events alone; where those are refused,
+    a cipher or compressor is, too. Snapshots are kept in this process.
+    """
+
+    def __init__(self, env: Environment | EnvType | None) -> None:
+        super().__init__(env)
+        place = _lent.get(self.env.get(TOKEN) or "")
+        if place is None:
+            message = (
+                f"{TOKEN} names no open record of this process: make the application with "
+                "record.application(cls), or with env=record.application_env()"
+            )
+            raise InfrastructureFactoryError(message)
+        given = self.env.get(UNDECLARED) or "refuse"
+        if given not in ("refuse", "store"):
+            message = f"{UNDECLARED} is {given!r}: set it to 'refuse' or 'store'"
+            raise InfrastructureFactoryError(message)
+        self._is_open = given == "store"
+        self._place = place
+        told = self.env.get(AGGREGATES) or ""
+        self._names = [each.strip() for each in told.split(",") if each.strip()]
+
+    def mapper(self, transcoder: Transcoder | None = None, mapper_class: Any = None) -> Mapper[Any]:
+        """Ours: events by tag, values as in the rest of the record."""
+        cipher, compressor = self.cipher(), self.compressor()
+        if not self._is_open and (cipher is not None or compressor is not None):
+            message = (
+                "declared events are stored as values of the record, without cipher or compressor: "
+                f"leave them out, or set {UNDECLARED}=store"
+            )
+            raise InfrastructureFactoryError(message)
+        if mapper_class not in (None, NativeMapper) and mapper_class is not Mapper[Any]:
+            message = f"{mapper_class} cannot map what stands in the record: leave it out"
+            raise InfrastructureFactoryError(message)
+        made = NativeMapper(transcoder or self.transcoder(), compressor, cipher)
+        made.is_open = self._is_open
+        return made
+
+    def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
+        """A recorder of `events`; or of `snapshots`, which are kept in this process."""
+        return (
+            POPOAggregateRecorder()
+            if purpose == "snapshots"
+            else self._made(NativeAggregateRecorder)
+        )
+
+    def application_recorder(self) -> ApplicationRecorder:
+        """A recorder of an application's events."""
+        return self._made(NativeApplicationRecorder)
+
+    def tracking_recorder(
+        self, tracking_recorder_class: type[NativeTrackingRecorder] | None = None
+    ) -> NativeTrackingRecorder:
+        """A recorder of positions alone."""
+        topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
+        wanted: Any = tracking_recorder_class or (resolve_topic(topic) if topic else None)
+        if wanted is None:
+            return self._made(NativeTrackingRecorder)
+        if not issubclass(wanted, NativeTrackingRecorder):
+            message = (
+                f"{wanted.__qualname__} is a view of another persistence module: "
+                "name that one for it, '<NAME OF THE PROJECTION>_PERSISTENCE_MODULE' in env"
+            )
+            raise InfrastructureFactoryError(message)
+        made: NativeTrackingRecorder = self._made(wanted)
+        return made
+
+    def process_recorder(self) -> ProcessRecorder:
+        """A recorder of events and positions together."""
+        return self._made(NativeProcessRecorder)
+
+    def _made(self, cls: type[R]) -> R:
+        return cls(self._place, self.env.name, self._names, is_open=self._is_open)

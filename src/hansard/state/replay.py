@@ -1,0 +1,620 @@
+"""States by replay: a stream, an agent, a whole run, at any point; forks read through to parents.
+
+No read of the past replays the log or keeps a list of states: an agent at a point costs its nearest
+chunk and the commits after it, a run its agents. What was read once is kept in bounded memory,
+since the past does not change. A point is one of:
+
+    None                 the newest
+    1234                 a position
+    1234.2               an event's address: the end of the commit at its position
+    researcher_1@12      a version of an agent's stream (or life@3)
+    researcher_1#8       a step: where its outcome was recorded, or its intent while it has none
+    2026-11-21T10:00Z    a time; the log's own time of each commit decides
+    a UUID               a commit, event or snapshot of the run
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import msgspec
+from cachetools import LRUCache
+
+from hansard.bus.codec import revive
+from hansard.bus.commits import check_begins, until, whole_at
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, AtTime, EventLog, Snapshots, Stored, UpTo
+from hansard.domain import agent as agents
+from hansard.domain import board
+from hansard.domain import run as runs
+from hansard.domain.agent import AgentState
+from hansard.domain.board import RESERVED, BoardState, By
+from hansard.domain.choices import Brief, first
+from hansard.domain.errors import BadName, Corrupt, Refused
+from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, in_run, run_of
+from hansard.domain.label import Label, raised
+from hansard.domain.quarantined import Quarantined
+from hansard.domain.run import FORK_DEPTH_MAX, RunForked, RunState
+from hansard.domain.snapshot import snapshot_id
+from hansard.domain.team import task
+from hansard.domain.team.mail import KEY as MAIL_KEY
+from hansard.domain.team.mail import MailSent
+from hansard.domain.team.task import TeamState
+from hansard.state.histories import ChunkMaker, Histories
+
+# A team's tasks and messages from their commits.
+
+
+class Mail(msgspec.Struct, frozen=True):
+    """A message as it stands: the version of its stream, who sent it, what, and its label."""
+
+    version: int
+    sender: str
+    sent: MailSent
+    label: Label | None = None
+
+
+def tasks_of(run: str) -> KeyStream:
+    """The stream of a run's tasks."""
+    return KeyStream(run, task.KEY)
+
+
+def mail_of(run: str) -> KeyStream:
+    """The stream of a run's messages."""
+    return KeyStream(run, MAIL_KEY)
+
+
+def fold_team(commits: Iterable[Stored]) -> TeamState:
+    """The tasks of a run from commits of its board, by position; other keys are passed over."""
+    state = task.initial()
+    for stored in commits:
+        if isinstance(stored.stream, KeyStream) and stored.stream.key == task.KEY:
+            evolve_team(state, stored)
+    return state
+
+
+def evolve_team(state: TeamState, stored: Stored) -> None:
+    """Fold a commit into the tasks, which the caller owns."""
+    for recorded in stored.commit.events:
+        by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
+        task.evolve(state, revive(recorded), by)
+
+
+def mails(commits: Iterable[Stored]) -> list[Mail]:
+    """The messages of commits, in order. Raises Refused for an event that is none."""
+    found: list[Mail] = []
+    for stored in commits:
+        for index, recorded in enumerate(stored.commit.events):
+            sent = revive(recorded)
+            if isinstance(sent, Quarantined):
+                continue
+            if not isinstance(sent, MailSent):
+                message = f"{recorded.type} is not an event of a team's mail"
+                raise Refused(message)
+            commit = stored.commit
+            found.append(Mail(commit.version + index, commit.actor.agent, sent, commit.label))
+    return found
+
+
+SKELETONS_MAX = 256
+"""Most runs whose life and boards are kept in memory."""
+
+BEGINS_MAX = 4_096
+"""Most runs of which is kept whether they began as a fork."""
+
+
+class RunView(Brief, msgspec.Struct):
+    """A run at a point: its life, its agents, and the version of each stream, by stream name.
+
+    `position` is where the read ended; `boards` are the keys of its shared state that are there
+    then, by key; `team` its tasks.
+
+    Attributes:
+        run: The run's id.
+        life: What is true of the whole run: status, roster, labels, scores.
+        agents: Each agent's state, by name.
+        streams: The run's streams, by name.
+        vector: Each stream's version, by name.
+        position: Where the read ended.
+        boards: The keys of its shared state that are there, by key.
+        team: Its tasks.
+    """
+
+    run: str
+    life: RunState
+    agents: dict[str, AgentState]
+    streams: dict[str, StreamId]
+    vector: dict[str, int]
+    position: int
+    boards: dict[str, BoardState] = msgspec.field(default_factory=dict)
+    team: TeamState = msgspec.field(default_factory=TeamState)
+
+    def _brief(self) -> dict[str, Any]:
+        """What it is of, and who and what is in it."""
+        return {
+            "run": self.run,
+            "workflow": self.life.workflow,
+            "status": self.life.status.value,
+            "position": self.position,
+            "agents": first(
+                self.agents.values(),
+                lambda each: f"{each.agent} ({each.role}), version {each.version}",
+            ),
+            "board": first(self.boards.items(), lambda each: f"{each[0]} @ {each[1].version}"),
+            "tasks": first(
+                self.team.tasks.values(), lambda each: f"{each.id}: {each.status.value}"
+            ),
+        }
+
+    def agent(self, name: str) -> AgentState:
+        """One agent's state. Raises NotFound."""
+        try:
+            return self.agents[name]
+        except KeyError:
+            known = ", ".join(sorted(self.agents)) or "none yet"
+            what = f"agent {name!r} of run {self.run}"
+            raise NotFound(what, f"its agents at this point are: {known}") from None
+
+    def stream_of(self, agent: str) -> AgentStream:
+        """An agent's stream in this run."""
+        return AgentStream(self.run, self.agent(agent).role, agent)
+
+
+class _Skeleton(msgspec.Struct):
+    """A run's life and boards up to a position: all of it but its agents."""
+
+    commits: list[Stored]
+    horizon: int
+    forked: RunForked | None
+
+
+class States:
+    """Reads states from a log."""
+
+    def __init__(self, log: EventLog, snapshots: Snapshots | None = None) -> None:
+        self.log = log
+        self._histories = Histories(log, snapshots, self._begin)
+        self._maker = ChunkMaker(log, self._histories) if snapshots is not None else None
+        self._skeletons: LRUCache[str, _Skeleton] = LRUCache(SKELETONS_MAX)
+        self._begins: LRUCache[str, RunForked | None] = LRUCache(BEGINS_MAX)
+
+    def through(self, log: EventLog) -> Self:
+        """The same, written through another log of the same record; what was read they share."""
+        made = copy.copy(self)
+        made.log = log
+        return made
+
+    def written(self, stream: AgentStream) -> Callable[[Stored], None] | None:
+        """What the writer of an agent's stream is to tell its commits to, as they are acknowledged,
+        so that their chunks are made (`hansard.state.histories`); None where none are.
+        """
+        return self._maker.written(stream) if self._maker is not None else None
+
+    async def close(self) -> None:
+        """Make no more chunks."""
+        if self._maker is not None:
+            await self._maker.close()
+
+    async def forked(self, run: str) -> RunForked | None:
+        """How a run began, if as a fork. That does not change, so it is asked once."""
+        if run in self._begins:
+            return self._begins[run]
+        life = await self.log.read_streams([RunStream(run)])
+        return self._begun(run, life)
+
+    def _begun(self, run: str, life: Sequence[Stored]) -> RunForked | None:
+        forked = _forked(run, life)
+        if life:
+            self._begins[run] = forked
+        return forked
+
+    async def commits(
+        self, stream: StreamId, to: int | None = None, up_to: UpTo = None
+    ) -> list[Stored]:
+        """One stream's commits from version 1, through its parents where its run is a fork."""
+        run = getattr(stream, "run", None)
+        forked = await self.forked(run) if run is not None else None
+        if run is None or forked is None:
+            return await self.log.read(stream, to=to, up_to=up_to)
+        cut = forked.at.get(str(stream), 0)
+        before: list[Stored] = []
+        if cut:
+            limit = cut if to is None else min(cut, to)
+            before = await self.commits(in_run(stream, forked.parent), to=limit)
+        if to is not None and to <= cut:
+            return before
+        return before + await self.log.read(stream, after=cut, to=to, up_to=up_to)
+
+    async def agent(self, stream: AgentStream, to: int | None = None) -> AgentState:
+        """An agent at a version of its stream; None is the newest."""
+        if to is None:
+            head = await self.log.end(None)
+            return await self._histories.at_position(stream, head, head)
+        state: AgentState | None = None
+        if stream.run not in self._begins:  # it is asked for together with the rest
+            state = await self._histories.at_version(stream, to)
+        forked = await self.forked(stream.run)
+        if forked is not None and to <= forked.at.get(str(stream), 0):
+            parent = msgspec.structs.replace(stream, run=forked.parent)
+            return await self.agent(parent, to)
+        return state if state is not None else await self._histories.at_version(stream, to)
+
+    async def _begin(self, stream: AgentStream) -> tuple[AgentState, int]:
+        """The state a stream goes on from: nothing, or the parent's where a fork cut it."""
+        forked = await self.forked(stream.run)
+        cut = forked.at.get(str(stream), 0) if forked is not None else 0
+        if forked is None or not cut:
+            return agents.initial(), 0
+        parent = msgspec.structs.replace(stream, run=forked.parent)
+        return await self.agent(parent, cut), 0
+
+    async def life(self, run: str) -> RunState:
+        """A run's life now. Raises NotFound."""
+        commits = await self.commits(RunStream(run))
+        if not commits:
+            raise _no_run(run)
+        return fold_life(commits)
+
+    async def run(self, run: str, up_to: UpTo = None) -> RunView:
+        """A whole run at a point. Raises NotFound where it had not begun by then.
+
+        Steps' values are told in full up to 64 KiB (`hansard.domain.payload.parts.in_full`).
+        """
+        position = await self.log.end(up_to)
+        newest = up_to is None
+        life, vector, streams, boards, horizon = await self._skeleton_at(
+            run, position, newest=newest
+        )
+        if life.status is runs.RunStatus.UNKNOWN:
+            raise _no_run(run)
+        members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
+        states = await asyncio.gather(
+            *(self._histories.in_full_at_position(stream, position, horizon) for stream in members)
+        )
+        found: dict[str, AgentState] = {}
+        for stream, state in zip(members, states, strict=True):
+            if state.version:
+                found[stream.agent] = state
+                vector[str(stream)] = state.version
+                streams[str(stream)] = stream
+        standing = await self._standing(boards, position, up_to)
+        team = fold_team(boards)
+        return RunView(run, life, found, streams, vector, position, standing, team)
+
+    async def boards(self, run: str, up_to: UpTo = None) -> dict[str, BoardState]:
+        """The keys of a run's shared state that are there at a point, by key."""
+        position = await self.log.end(up_to)
+        *_, boards, _ = await self._skeleton_at(run, position, newest=up_to is None)
+        return await self._standing(boards, position, up_to)
+
+    async def _standing(
+        self, commits: list[Stored], position: int, up_to: UpTo
+    ) -> dict[str, BoardState]:
+        """What boards' commits up to a point come to, less what is removed or has expired."""
+        found = fold_boards(commits)
+        now = up_to.stamp if isinstance(up_to, AtTime) else 0
+        if not now and any(state.expires is not None for state in found.values()):
+            now = (await self.log.at(min(position, await self.log.head()))).stamp
+        return {key: state for key, state in found.items() if not state.absent(now)}
+
+    async def vector(self, run: str, up_to: UpTo = None) -> tuple[RunState, dict[str, int]]:
+        """A run's life and the version of each of its streams at a point, without their states.
+
+        Raises NotFound where it had not begun by then.
+        """
+        position = await self.log.end(up_to)
+        life, vector, *_, horizon = await self._skeleton_at(run, position, newest=up_to is None)
+        if life.status is runs.RunStatus.UNKNOWN:
+            raise _no_run(run)
+        members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
+        versions = await asyncio.gather(
+            *(self._histories.version_at(stream, position, horizon) for stream in members)
+        )
+        for stream, version in zip(members, versions, strict=True):
+            if version:
+                vector[str(stream)] = version
+        return life, vector
+
+    async def position_of(self, stream: AgentStream, version: int) -> int | None:
+        """The position of the commit that holds a version of an agent, in whichever run it is."""
+        forked = await self.forked(stream.run)
+        if forked is not None and version <= forked.at.get(str(stream), 0):
+            parent = msgspec.structs.replace(stream, run=forked.parent)
+            return await self.position_of(parent, version)
+        return await self._histories.position_of(stream, version)
+
+    async def _skeleton_at(
+        self, run: str, position: int, *, newest: bool
+    ) -> tuple[RunState, dict[str, int], dict[str, StreamId], list[Stored], int]:
+        """A run's life, the versions of it and its boards, and its boards' commits, at a position,
+        by position; and a position that the log has had.
+        """
+        skeleton = await self._skeleton(run, position, newest=newest)
+        own = until(skeleton.commits, position)
+        before: list[Stored] = []
+        if skeleton.forked is not None and own:
+            before = await self._parents(skeleton.forked, 1)
+        lives = [stored for stored in (*before, *own) if isinstance(stored.stream, RunStream)]
+        vector: dict[str, int] = {}
+        streams: dict[str, StreamId] = {}
+        for stored in (*before, *own):
+            name = str(stored.stream)
+            vector[name] = stored.commit.last_version
+            streams[name] = in_run(stored.stream, run)
+        boards = [stored for stored in (*before, *own) if isinstance(stored.stream, KeyStream)]
+        return fold_life(lives), vector, streams, boards, skeleton.horizon
+
+    async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
+        """Life and boards up to a position; `newest` says that it was the log's end just now."""
+        known = self._skeletons.get(run)
+        if known is not None and known.horizon >= position:
+            return known
+        horizon = position if newest else await self.log.end(None)
+        life, boards = await asyncio.gather(
+            self.log.read_streams([RunStream(run)]), self.log.read_boards(run)
+        )
+        commits = sorted((*life, *boards), key=lambda stored: stored.position)
+        commits = [stored for stored in commits if stored.position <= horizon]
+        forked = self._begun(run, life)
+        check_begins(commits, forked.at if forked is not None else {})
+        made = _Skeleton(commits, horizon, forked)
+        if commits:
+            self._skeletons[run] = made
+        return made
+
+    async def _parents(self, forked: RunForked, depth: int) -> list[Stored]:
+        """The parents' life and boards before a fork's cut, by position."""
+        if depth > FORK_DEPTH_MAX:
+            raise Corrupt(f"run {forked.parent}", f"it has more than {FORK_DEPTH_MAX} parents")
+        skeleton = await self._skeleton(forked.parent, await self.log.end(None), newest=True)
+        before: list[Stored] = []
+        if skeleton.forked is not None:
+            before = await self._parents(skeleton.forked, depth + 1)
+        return _within([*before, *skeleton.commits], forked)
+
+    async def history(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """All commits of a run by position, before a fork's cut its parents'. Raises NotFound.
+
+        Reads the whole run: for a listing or a search, not for a state.
+        """
+        commits = await self._history(run, up_to, 0)
+        if not commits:
+            raise _no_run(run)
+        return commits
+
+    async def _history(self, run: str, up_to: UpTo, depth: int) -> list[Stored]:
+        if depth > FORK_DEPTH_MAX:
+            raise Corrupt(f"run {run}", f"it has more than {FORK_DEPTH_MAX} parents")
+        own = await self.log.read_run(run, up_to)
+        lives = [stored for stored in own if isinstance(stored.stream, RunStream)]
+        forked = _forked(run, lives)
+        check_begins(own, forked.at if forked is not None else {})
+        if forked is None:
+            return own
+        return _within(await self._history(forked.parent, None, depth + 1), forked) + own
+
+
+def _within(commits: Iterable[Stored], forked: RunForked) -> list[Stored]:
+    """Those of a parent's commits that a fork took over."""
+    return [
+        stored
+        for stored in commits
+        if stored.commit.version <= forked.at.get(str(stored.stream), 0)
+    ]
+
+
+def _forked(run: str, life: Sequence[Stored]) -> RunForked | None:
+    if not life or life[0].commit.version == 1:
+        return None
+    event = revive(life[0].commit.events[0])
+    if not isinstance(event, RunForked):
+        raise Corrupt(f"run {run}", f"its life begins at version {life[0].commit.version}")
+    return event
+
+
+def _no_run(run: str) -> NotFound:
+    return NotFound(f"run {run}", "see 'hansard runs'; at an early point it may not have begun")
+
+
+def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
+    """An agent's state from its stream's commits, from the first."""
+    state = agents.initial()
+    for stored in commits:
+        if to is not None and state.version >= to:
+            return state
+        state.label = raised(state.label, stored.commit.label)
+        for recorded in stored.commit.events:
+            if to is not None and state.version >= to:
+                return state
+            agents.evolve(state, revive(recorded))
+    return state
+
+
+def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
+    """The keys of a run's shared state from their commits, by key; budgets are none of them."""
+    found: dict[str, BoardState] = {}
+    for stored in commits:
+        if isinstance(stored.stream, KeyStream) and not stored.stream.key.startswith(RESERVED):
+            evolve_board(found.setdefault(stored.stream.key, BoardState()), stored)
+    return found
+
+
+def evolve_board(state: BoardState, stored: Stored) -> None:
+    """Fold a commit into the state of a key, which the caller owns."""
+    for recorded in stored.commit.events:
+        by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
+        board.evolve(state, revive(recorded), by)
+
+
+def fold_life(commits: Iterable[Stored]) -> RunState:
+    """A run's life from its stream's commits."""
+    state = runs.initial()
+    for stored in commits:
+        events = [revive(recorded) for recorded in stored.commit.events]
+        runs.begun_under(state, events, stored.commit.label)
+        for event in events:
+            runs.evolve(state, event)
+    return state
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ADDRESS = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
+_STEP = re.compile(r"(.+)#([0-9]{1,18})")
+
+_REMEDY = (
+    "give a position (1234), an event's address (1234.2), a step (researcher_1#8), agent@version "
+    "(researcher_1@12), life@version, a time (2026-11-21T10:00:00Z), or the id of a commit, event "
+    "or snapshot"
+)
+
+
+class Points:
+    """Turns points into reads."""
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+
+    async def view(self, run: str, at: object = None) -> RunView:
+        """A run at a point. Raises NotFound, BadName."""
+        return await self._states.run(run, await self.up_to(run, at))
+
+    async def vector(self, run: str, at: object = None) -> tuple[RunState, dict[str, int]]:
+        """A run's life and its streams' versions at a point. Raises NotFound, BadName."""
+        return await self._states.vector(run, await self.up_to(run, at))
+
+    async def up_to(self, run: str, at: object) -> UpTo:
+        """Where a read of a run ends. Raises NotFound, BadName."""
+        match at:
+            case None:
+                return None
+            case bool():
+                raise BadName("point", at, _REMEDY)
+            case int():
+                return AtPosition(at)
+            case datetime():
+                return at_time(at)
+            case AtPosition() | AtTime():
+                return at
+            case str():
+                return await self._text(run, at.strip())
+            case _:
+                raise BadName("point", at, _REMEDY)
+
+    async def _text(self, run: str, text: str) -> UpTo:
+        if text.isascii() and text.isdigit():
+            return AtPosition(int(text))
+        if _ADDRESS.fullmatch(text):
+            return AtPosition(whole_at((await self._event(run, text))[0]))
+        if step := _STEP.fullmatch(text):
+            return await self._step(run, step[1], int(step[2]))
+        if _UUID.fullmatch(text.lower()):
+            return await self._id(run, text.lower())
+        stream, at, version = text.rpartition("@")
+        if at and version.isascii() and version.isdigit():
+            return await self._version(run, stream, int(version))
+        try:
+            return at_time(datetime.fromisoformat(text))
+        except ValueError:
+            raise BadName("point", text, _REMEDY) from None
+
+    async def step_name(self, run: str, text: str) -> str:
+        """Return `agent#number` for the address of one of a step's events; any other text as it is.
+        Raises NotFound.
+        """
+        if not _ADDRESS.fullmatch(text):
+            return text
+        stored, version = await self._event(run, text)
+        recorded = stored.commit.events[version - stored.commit.version]
+        if isinstance(stored.stream, AgentStream) and recorded.type.startswith("step."):
+            event: Any = revive(recorded)
+            return f"{stored.stream.agent}#{event.step}"
+        raise NotFound(f"a step at {text} ({recorded.type})", "see 'hansard run trace'")
+
+    async def _event(self, run: str, address: str) -> tuple[Stored, int]:
+        """The commit of the event at `position.index`, and the event's version in its stream. Reads
+        that commit alone, unless it is of another run: a fork has commits of its parents.
+        """
+        position, index = (int(part) for part in address.split("."))
+        remedy = "see 'hansard trail'"
+        commits: list[Stored] = []
+        with contextlib.suppress(NotFound):
+            commits = [await self._states.log.at(position)]
+        other = run_of(commits[0].stream) if commits else None
+        if other != run:
+            remedy = f"{address} is in run {other}" if other else remedy
+            commits = await self._states.history(run)
+        for stored in commits:
+            if stored.position == position and index < len(stored.commit.events):
+                return stored, stored.commit.version + index
+        raise NotFound(f"an event at {address} in run {run}", remedy)
+
+    async def _step(self, run: str, agent: str, number: int) -> AtPosition:
+        life = await self._states.life(run)
+        if agent in life.roster:
+            state = await self._states.agent(AgentStream(run, life.roster[agent], agent))
+            if number in state.steps:
+                step = state.steps[number]
+                return await self._version(run, agent, step.outcome_version or step.version)
+        raise NotFound(f"step {number} of {agent!r} in run {run}", "see 'hansard run trace'")
+
+    async def _version(self, run: str, name: str, version: int) -> AtPosition:
+        life = await self._states.life(run)
+        if name in life.roster:
+            stream = AgentStream(run, life.roster[name], name)
+            position = await self._states.position_of(stream, version) if version else None
+            if position is not None:
+                return AtPosition(position)
+        else:
+            for stored in await self._states.history(run):
+                last = stored.commit.last_version
+                if str(stored.stream) == name and stored.commit.version <= version <= last:
+                    return AtPosition(whole_at(stored))
+        raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
+
+    async def history(self, run: str, at: object) -> tuple[UpTo, list[Stored] | None]:
+        """Where a read of a run ends, and its commits up to there where these had to be read to
+        find it: an id stands in no index. Raises NotFound, BadName.
+        """
+        wanted = at.strip().lower() if isinstance(at, str) else ""
+        if not _UUID.fullmatch(wanted):
+            return await self.up_to(run, at), None
+        commits = await self._states.history(run)
+        up_to = _of_id(run, wanted, commits)
+        return up_to, [stored for stored in commits if stored.position <= up_to.position]
+
+    async def _id(self, run: str, wanted: str) -> AtPosition:
+        return _of_id(run, wanted, await self._states.history(run))
+
+
+def _of_id(run: str, wanted: str, commits: list[Stored]) -> AtPosition:
+    for stored in commits:
+        if wanted in (stored.commit.id, *(event.id for event in stored.commit.events)):
+            return AtPosition(whole_at(stored))
+    for stored in commits:
+        if snapshot_version(stored, wanted) is not None:
+            return AtPosition(whole_at(stored))
+    raise NotFound(f"a commit, event or snapshot {wanted} in run {run}", _REMEDY)
+
+
+def snapshot_version(stored: Stored, wanted: str) -> int | None:
+    """The version in an agent's commit whose snapshot has this id; None where none has."""
+    stream = stored.stream
+    if not isinstance(stream, AgentStream):
+        return None
+    versions = range(stored.commit.version, stored.commit.last_version + 1)
+    return next((each for each in versions if snapshot_id(stream, each) == wanted), None)
+
+
+def at_time(moment: datetime) -> AtTime:
+    """To the end of the microsecond: the log counts ns, and shows its times cut to microseconds."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    seconds = delta.days * 86_400 + delta.seconds
+    return AtTime(seconds * 1_000_000_000 + delta.microseconds * 1_000 + 999)
