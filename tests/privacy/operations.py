@@ -41,32 +41,25 @@ REDACT: dict[str, Any] = {"redact": {"key": SECRET}}
 
 ROLE = '[roles.r9]\nabout = "x"\n[[roles.r9.sees]]\nname = "all"\nkinds = ["**"]\n'
 
-SKIPPED = {
-    "application": "takes a class of another library",
-    "application_env": "tells the environment of another library",
-    "browser": "drives a browser",
-    "run_actions": "drives a browser",
-    "run_experience": "drives a browser",
-    "experience": "learns from runs of a browser",
-    "keep_experience": "keeps what runs of a browser taught",
-    "kept_experience": "keeps what runs of a browser taught",
-    "experience_log": "keeps what runs of a browser taught",
-    "confirm_experience": "keeps what runs of a browser taught",
-    "publish_experience": "keeps what runs of a browser taught",
-    "install_experience": "keeps what runs of a browser taught",
-    "retire_experience": "keeps what runs of a browser taught",
-    "actions": "reads runs of a browser",
-    "close": "ends the record or the session",
-    "open": "is `run` without a block",
-    "call": "is what a declared tool does: see `tool`",
-    "follow": "goes on for as long as the record is open",
-    "behind": "writes a folder of its own",
-    "thread": "takes a function alone",
-    "gather": "takes functions alone",
-    "use": "makes a session the current one",
-    "get": "takes a class of the program's own",
-    "save": "takes values of the program's own",
+_REASONS = {
+    "takes a class of another library": "application",
+    "tells the environment of another library": "application_env",
+    "drives a browser": "browser run_actions run_experience",
+    "learns from, or keeps, what runs of a browser taught": (
+        "experience keep_experience kept_experience experience_log confirm_experience "
+        "publish_experience install_experience retire_experience"
+    ),
+    "reads runs of a browser": "actions",
+    "ends the record or the session": "close",
+    "is `run` without a block": "open",
+    "is what a declared tool does: see `tool`": "call",
+    "goes on for as long as the record is open": "follow",
+    "writes a folder of its own": "behind",
+    "takes functions alone": "thread gather",
+    "makes a session the current one": "use",
+    "takes a class or values of the program's own": "get save",
 }
+SKIPPED = {name for names in _REASONS.values() for name in names.split()}
 """Operations that are not called here, and why."""
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 SKILL, SUBAGENT, TOOLS, AGENTS = "skill", "subagent", "tools", "agents"
@@ -49,29 +50,22 @@ def inserted(text: str, line: int, new: str) -> str:
     return "\n".join(lines)
 
 
-def _named(make: Callable[[random.Random, str], str], rule: str) -> Breaks:
+def _set(field: str, value: Callable[[random.Random, str], str], rule: str) -> Breaks:
+    """Another value of a field, by the name of the file's folder."""
+
     def breaks(draw: random.Random, path: str, text: str) -> tuple[str, int, str] | None:
-        line = line_of(text, "name")
-        name = path.split("/")[-2]
-        return (
-            None
-            if line is None
-            else (replaced(text, line, f"name: {make(draw, name)}"), line, rule)
-        )
+        line = line_of(text, field)
+        new = f"{field}: {value(draw, path.split('/')[-2])}"
+        return None if line is None else (replaced(text, line, new), line, rule)
 
     return breaks
+
+
+_named = partial(_set, "name")
 
 
 def _described(value: Callable[[random.Random], str], rule: str) -> Breaks:
-    def breaks(draw: random.Random, path: str, text: str) -> tuple[str, int, str] | None:
-        line = line_of(text, "description")
-        return (
-            None
-            if line is None
-            else (replaced(text, line, f"description: {value(draw)}"), line, rule)
-        )
-
-    return breaks
+    return _set("description", lambda draw, _: value(draw), rule)
 
 
 def _added(new: Callable[[random.Random], str], rule: str) -> Breaks:
@@ -97,11 +91,9 @@ def _doubled(draw: random.Random, path: str, text: str) -> tuple[str, int, str] 
     field = draw.choice(["name", "description"])
     first = line_of(text, field)
     end = text.count("\n", 0, text.index("\n---", 3)) + 2
-    return (
-        None
-        if first is None
-        else (inserted(text, end, f"{field}: again"), end, "yaml.duplicate-key")
-    )
+    if first is None:
+        return None
+    return inserted(text, end, f"{field}: again"), end, "yaml.duplicate-key"
 
 
 def _unopened(draw: random.Random, path: str, text: str) -> tuple[str, int, str]:
@@ -171,16 +163,26 @@ BREAK_SUBAGENT: list[Breaks] = [
 ]
 
 
-def _tools(change: Callable[[random.Random, dict], None], mark: str, rule: str) -> Breaks:
+def _tools(change: Callable[[dict], object], mark: str, rule: str) -> Breaks:
     """The JSON changed, and the line where `mark` stands then."""
 
     def breaks(draw: random.Random, path: str, text: str) -> tuple[str, int, str]:
         value = json.loads(text)
-        change(draw, value)
+        change(value)
         new = json.dumps(value, indent=2)
         return new, new[: new.index(mark)].count("\n") + 1, rule
 
     return breaks
+
+
+def _tool(mark: str, rule: str, **fields: object) -> Breaks:
+    """The first tool with other fields."""
+    return _tools(lambda value: value["tools"][0].update(fields), mark, rule)
+
+
+def _all(mark: str, rule: str, **fields: object) -> Breaks:
+    """The file with other fields."""
+    return _tools(lambda value: value.update(fields), mark, rule)
 
 
 def _cut(draw: random.Random, path: str, text: str) -> tuple[str, int, str]:
@@ -189,35 +191,18 @@ def _cut(draw: random.Random, path: str, text: str) -> tuple[str, int, str]:
 
 
 def _key_twice(draw: random.Random, path: str, text: str) -> tuple[str, int, str]:
-    return (
-        '{"interrupt_config": {},\n' + text.strip()[1:],
-        _line_of_second(text),
-        "json.duplicate-key",
-    )
-
-
-def _line_of_second(text: str) -> int:
-    return text.strip()[: text.strip().index('"interrupt_config"')].count("\n") + 2
+    line = text.strip().partition('"interrupt_config"')[0].count("\n") + 2
+    return '{"interrupt_config": {},\n' + text.strip()[1:], line, "json.duplicate-key"
 
 
 BREAK_TOOLS: list[Breaks] = [
-    _tools(lambda draw, value: value["tools"][0].pop("name"), "{\n      ", "tools.required"),
-    _tools(
-        lambda draw, value: value["tools"][0].update(nmae=1), '"nmae"', "tools.additionalProperties"
-    ),
-    _tools(lambda draw, value: value["tools"][0].update(name=7), '"name"', "tools.type"),
-    _tools(
-        lambda draw, value: value["tools"][0].update(mcp_server_url="ftp://x"),
-        '"mcp_server_url"',
-        "tools.pattern",
-    ),
-    _tools(lambda draw, value: value.update(servers=[]), '"servers"', "tools.additionalProperties"),
-    _tools(lambda draw, value: value.update(tools={}), '"tools"', "tools.type"),
-    _tools(
-        lambda draw, value: value.update(interrupt_config={"https://x::other": True}),
-        '"https://x::other"',
-        "tools.interrupt",
-    ),
+    _tools(lambda value: value["tools"][0].pop("name"), "{\n      ", "tools.required"),
+    _tool('"nmae"', "tools.additionalProperties", nmae=1),
+    _tool('"name"', "tools.type", name=7),
+    _tool('"mcp_server_url"', "tools.pattern", mcp_server_url="ftp://x"),
+    _all('"servers"', "tools.additionalProperties", servers=[]),
+    _all('"tools"', "tools.type", tools={}),
+    _all('"https://x::other"', "tools.interrupt", interrupt_config={"https://x::other": True}),
     _cut,
     _key_twice,
     _anywhere(b"\0", "file.binary"),
@@ -255,6 +240,16 @@ def _kept(new: Callable[[random.Random], str]) -> Keeps:
     return keeps
 
 
+def _more(field: str, value: str) -> Keeps:
+    """A field more at the end of the front matter, where there is none of its name."""
+
+    def keeps(draw: random.Random, path: str, text: str) -> str | None:
+        has = line_of(text, field)
+        return None if has else inserted(text, _end_of_front(text), f"{field}:{value}")
+
+    return keeps
+
+
 KEEP_FRONT: list[Keeps] = [
     lambda draw, path, text: text + "\n---\nname: none of the front matter\n",
     lambda draw, path, text: text + "\n```yaml\na: &x [*x]\n```\n",
@@ -269,26 +264,10 @@ KEEP_FRONT: list[Keeps] = [
 
 KEEP_SKILL: list[Keeps] = [
     *KEEP_FRONT,
-    lambda draw, path, text: (
-        None
-        if line_of(text, "license")
-        else inserted(text, _end_of_front(text), "license: 'MIT: see LICENSE'")
-    ),
-    lambda draw, path, text: (
-        None
-        if line_of(text, "compatibility")
-        else inserted(text, _end_of_front(text), f"compatibility: {'x' * 500}")
-    ),
-    lambda draw, path, text: (
-        None
-        if line_of(text, "allowed-tools")
-        else inserted(text, _end_of_front(text), "allowed-tools: Bash(git:*) Read")
-    ),
-    lambda draw, path, text: (
-        None
-        if line_of(text, "metadata")
-        else inserted(text, _end_of_front(text), "metadata:\n  version: 1.0\n  author: me")
-    ),
+    _more("license", " 'MIT: see LICENSE'"),
+    _more("compatibility", f" {'x' * 500}"),
+    _more("allowed-tools", " Bash(git:*) Read"),
+    _more("metadata", "\n  version: 1.0\n  author: me"),
     _kept(lambda draw: f"description: {'x' * 1024}"),
     _kept(lambda draw: "description: >-\n  use it: when\n  it helps"),
 ]
