@@ -68,6 +68,13 @@ class Body:
 
         return act
 
+    async def cut_off(self, session: hansard.AsyncSession, policy: str) -> None:
+        """Call it, and cancel the call while it is in the body."""
+        task = asyncio.create_task(self.declare(session, policy)("letter"))
+        await self.begun.wait()
+        task.cancel()
+        await _cancelled(task)
+
 
 def _hold(record: hansard.AsyncRecord, tag: str) -> HeldLog:
     held = HeldLog(record.workspace.log, tag)
@@ -79,6 +86,16 @@ async def _cancelled(task: asyncio.Task[Any]) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert task.cancelled()
+
+
+async def _cut_off(held: HeldLog, task: asyncio.Task[Any]) -> None:
+    """Cancel a call while a write is held, and let that go on."""
+    await held.reached.wait()
+    task.cancel()
+    await asyncio.sleep(SETTLE_S)
+    assert not task.done()
+    held.release.set()
+    await _cancelled(task)
 
 
 async def _step(record: hansard.AsyncRecord, number: int = 1) -> Any:
@@ -101,13 +118,7 @@ async def test_before_the_intent_is_acknowledged(record, world, policy):
     """The write is awaited, the body never begins, and resuming runs it without a question."""
     held, body = _hold(record, "step.requested.v1"), Body(world)
     async with record.run("cancelled", **NAMES) as session:
-        task = asyncio.create_task(body.declare(session, policy)("letter"))
-        await held.reached.wait()
-        task.cancel()
-        await asyncio.sleep(SETTLE_S)
-        assert not task.done()
-        held.release.set()
-        await _cancelled(task)
+        await _cut_off(held, asyncio.create_task(body.declare(session, policy)("letter")))
         step = await _step(record)
         assert (step.status, step.safe) == (StepStatus.FAILED, True)
         assert step.error.type == "CancelledError"
@@ -122,10 +133,7 @@ async def test_during_the_body(record, world, policy):
     """The step is in doubt, on record before the cancellation comes through."""
     body = Body(world)
     async with record.run("cancelled", **NAMES) as session:
-        task = asyncio.create_task(body.declare(session, policy)("letter"))
-        await body.begun.wait()
-        task.cancel()
-        await _cancelled(task)
+        await body.cut_off(session, policy)
         step = await _step(record)
         assert (step.status, step.error.type) == (StepStatus.IN_DOUBT, "CancelledError")
     if policy == "once":
@@ -161,13 +169,7 @@ async def test_while_the_outcome_is_recorded(record, world, policy):
     held, body = _hold(record, "step.completed.v1"), Body(world)
     body.release.set()
     async with record.run("cancelled", **NAMES) as session:
-        task = asyncio.create_task(body.declare(session, policy)("letter"))
-        await held.reached.wait()
-        task.cancel()
-        await asyncio.sleep(SETTLE_S)
-        assert not task.done()
-        held.release.set()
-        await _cancelled(task)
+        await _cut_off(held, asyncio.create_task(body.declare(session, policy)("letter")))
         assert (await _step(record)).status is StepStatus.COMPLETED
     assert await _resumed(record, world, policy) == "did letter"
     assert len(world.read()) == 1
@@ -177,10 +179,7 @@ async def test_during_a_pure_body_nothing_is_recorded(record, world):
     """A pure call that was cut leaves no trace, and runs again."""
     body = Body(world)
     async with record.run("cancelled", **NAMES) as session:
-        task = asyncio.create_task(body.declare(session, "pure")("letter"))
-        await body.begun.wait()
-        task.cancel()
-        await _cancelled(task)
+        await body.cut_off(session, "pure")
         assert await _step(record) is None
     assert await _resumed(record, world, "pure") == "did letter"
 
@@ -335,16 +334,12 @@ async def test_of_a_stream(record, world, during):
 
     async with record.run("cancelled", **NAMES) as session:
         task = asyncio.create_task(read(session))
-        if held is None:
+        if held is not None:
+            await _cut_off(held, task)
+        else:
             await stuck.wait()
             task.cancel()
-        else:
-            await held.reached.wait()
-            task.cancel()
-            await asyncio.sleep(SETTLE_S)
-            assert not task.done()
-            held.release.set()
-        await _cancelled(task)
+            await _cancelled(task)
         step = await _step(record)
         assert step.status is StepStatus.IN_DOUBT
         assert len(step.items) == (2 if held is None else 1)
@@ -373,13 +368,7 @@ async def test_while_a_budget_is_corrected(record, world, raises):
         return act
 
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
-        task = asyncio.create_task(declare(session)("letter"))
-        await held.reached.wait()
-        task.cancel()
-        await asyncio.sleep(SETTLE_S)
-        assert not task.done()
-        held.release.set()
-        await _cancelled(task)
+        await _cut_off(held, asyncio.create_task(declare(session)("letter")))
         expected = StepStatus.IN_DOUBT if raises else StepStatus.COMPLETED
         assert (await _step(record)).status is expected
     assert len(world.read()) == 1
@@ -393,16 +382,6 @@ async def _gone(record: hansard.AsyncRecord, name: str) -> float:
     stored = await record.workspace.log.read(KeyStream("r1", budgets.key_of(name)))
     events = revive_all([each.commit for each in stored])
     return budgets.fold(budgets.BudgetState(), events).total
-
-
-async def _cut_off(held: HeldLog, task: asyncio.Task[Any]) -> None:
-    """Cancel a call while a write is held, and let that go on."""
-    await held.reached.wait()
-    task.cancel()
-    await asyncio.sleep(SETTLE_S)
-    assert not task.done()
-    held.release.set()
-    await _cancelled(task)
 
 
 def _quick(session: hansard.AsyncSession, policy: Any, done: list[int]) -> Any:
@@ -496,16 +475,12 @@ async def test_before_another_attempt_draws_on_no_budget(record, world, tag):
     body = Body(world)
     limit = hansard.budget("few", 2)
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
-        task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
-        await body.begun.wait()
-        task.cancel()
-        await _cancelled(task)
+        await body.cut_off(session, "idempotent")
     assert await _gone(record, "few") == 1
     held = _hold(record, tag)
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
         body.release.set()
-        task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
-        await _cut_off(held, task)
+        await _cut_off(held, asyncio.create_task(body.declare(session, "idempotent")("letter")))
         assert await _gone(record, "few") == 1
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
         assert await body.declare(session, "idempotent")("letter") == "did letter"
@@ -516,10 +491,7 @@ async def test_what_was_given_back_is_set_aside_anew(record, world):
     """A step begun again passes the limit again; shares taken meanwhile stay taken."""
     body, limit = Body(world), hansard.budget("few", 2)
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
-        task = asyncio.create_task(body.declare(session, "idempotent")("letter"))
-        await body.begun.wait()
-        task.cancel()
-        await _cancelled(task)
+        await body.cut_off(session, "idempotent")
     body.release.set()
     held = _hold(record, "budget.reserved.v1")
     async with record.run("cancelled", gate=[limit], **NAMES) as session:
