@@ -438,6 +438,31 @@ async def test_before_a_stream_begins_draws_on_no_budget(record):
         assert await read("b") == ["b"]
 
 
+async def test_before_a_joint_decision_draws_on_no_budget(record):
+    """A claim that is cut off before its decision is queued gives its share back; one that is cut
+    off later is made, and counts.
+    """
+    intent = _hold(record, "step.requested.v1")
+    rule = hansard.budget("few", 1, tool="team.claim")
+    async with record.run("cancelled", gate=[rule], **NAMES) as session:
+        await session.team.add("count")
+        await _cut_off(intent, asyncio.create_task(session.team.claim()))
+        assert await _gone(record, "few") == 0
+        assert (await session.team.tasks())[0].status == "open"
+        assert await session.team.claim() is not None
+        assert await _gone(record, "few") == 1
+
+
+async def test_during_a_joint_decision_counts(record):
+    """A write that is cut off on its way is made, and counts."""
+    write = _hold(record, "board.added.v1")
+    rule = hansard.budget("few", 1, tool="board.add")
+    async with record.run("cancelled", gate=[rule], **NAMES) as session:
+        await _cut_off(write, asyncio.create_task(session.board.add("hits")))
+        assert await session.board.get("hits") == 1
+        assert await _gone(record, "few") == 1
+
+
 async def test_again_while_a_share_is_given_back_loses_none(record):
     """A second cancellation while one of two budgets is refunded loses neither share."""
     intent, back = _hold(record, "step.requested.v1"), _hold(record, "budget.spent.v1")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.access.carried import CarriedLog, together
+from hansard.agents.access.carried import CarriedLog, put_together, stored_together
 from hansard.agents.annotations.conversations import turns
 from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
 from hansard.agents.experiments import assignment
@@ -39,8 +39,8 @@ from hansard.agents.workspace import Workspace, decided
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.codec import revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
-from hansard.bus.log import Append, EventLog, NothingUnder, Stored
-from hansard.bus.writer import Identity, Send, StreamWriter
+from hansard.bus.log import Append, NothingUnder, Stored
+from hansard.bus.writer import Identity, StreamWriter
 from hansard.domain import agent as agents
 from hansard.domain import ids
 from hansard.domain import run as runs
@@ -484,6 +484,7 @@ def _opened(
             workspace.clock,
             found.label.stored,
             workspace.states.written(stream),
+            post,
         )
     ledger = Ledger(stream, found.state, writer, post, pending)
     ledger.shown(found.label.stored)
@@ -540,8 +541,11 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
     outcome = "completed" if error is None else "failed"
     left = RunAgentLeft(agent=ledger.stream.agent, outcome=outcome, error=told)
 
-    async def leave(events: Sequence[Recorded], send: Send) -> Stored:
-        return await _left(workspace, ledger, left, events, send)
+    life = RunStream(ledger.stream.run)
+
+    async def leave(writer: StreamWriter, events: Sequence[Recorded]) -> Stored:
+        attempt = functools.partial(_left, workspace, ledger, left, writer, events)
+        return await retry(attempt, LEAVE_TRIES_MAX, ours=lambda lost: lost.stream == life)
 
     try:
         done = Unbroken().bounded()
@@ -571,29 +575,15 @@ async def _left(
     workspace: Workspace,
     ledger: Ledger,
     left: RunAgentLeft,
+    writer: StreamWriter,
     events: Sequence[Recorded],
-    send: Send,
 ) -> Stored:
-    """Write the end of an agent's session, and what that is to its run. Raises Fenced, Conflict
-    after 1,000 tries.
-    """
-    life = RunStream(ledger.stream.run)
-    attempt = functools.partial(_left_once, workspace, ledger, left, events, send)
-    return await retry(attempt, LEAVE_TRIES_MAX, ours=lambda lost: lost.stream == life)
+    """Write the end of an agent's session, and what that is to its run. Raises Fenced, Conflict.
 
-
-async def _left_once(
-    workspace: Workspace,
-    ledger: Ledger,
-    left: RunAgentLeft,
-    events: Sequence[Recorded],
-    send: Send,
-) -> Stored:
-    """The agents of one process decide one after the other, each by what the one before has sent:
-    their ends go in one batch. Raises Conflict, also where that was not to be gone by.
+    The agents of one process decide one after the other, each by what the one before has sent:
+    their ends go in one batch. A Conflict may be that this was not to be gone by.
     """
     life, boards = RunStream(ledger.stream.run), workspace.boards
-    sent: list[Ticket] = []
     async with boards.turn([life]) as give_back:
         state, before = boards.leaving(life) or (await workspace.states.life(life.run), None)
         try:
@@ -607,24 +597,20 @@ async def _left_once(
             await asyncio.wait({before.stored})
             raise Conflict(life, state.version + 1, None)
         label = ledger.label.stored  # a lost race may be that it was shown more elsewhere
+        if not news:
+            return await writer.append(events, label)
         commit = workspace.commit(state.version + 1, ledger.actor, news, label=label)
-
-        async def put(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
-            ticket = boards.sender.put(log, appends, [before] if before is not None else [])
-            sent.append(ticket)
+        appends = [writer.next_commit(events, label), Append(life, commit)]
+        after = [before] if before is not None else []
+        ticket: Ticket | None = None
+        try:
+            ticket = await put_together(boards.sender, writer.log, appends, after)
             boards.leaves(life, runs.fold(state, news), ticket)
             give_back()
-            return await ticket.stored
-
-        async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
-            return await together(log, appends, put)
-
-        others = [Append(life, commit)] if news else []
-        try:
-            [mine, *_] = await send(events, others, label, through=through)
+            [mine, *_] = await stored_together(writer, ticket)
         except Conflict:
-            if sent and sent[0].took_s:
-                boards.lost(life, sent[0].took_s)
+            if ticket is not None and ticket.took_s:
+                boards.lost(life, ticket.took_s)
             raise
         boards.won(life)
         return mine

@@ -6,6 +6,9 @@ else the agent has to say becomes one commit after it.
 Where nothing is on its way and a thread waits for what it has to say, that thread sends it itself,
 if the log can (`AppendsHere`): two changes of thread and a turn of the loop less. Whatever comes of
 that but an acknowledgement is the loop's again: the same commit, by its id.
+
+A decision over several streams takes a turn in the same queue (`take_turn`): while it has it, it
+alone sends what is for this stream.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from hansard.bus.atomic_sender import Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.codec import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
@@ -57,34 +61,6 @@ class Pending(Protocol):
         ...
 
 
-Through = Callable[[EventLog, Sequence[Append]], Awaitable[list[Stored]]]
-"""Appends commits to several streams of a log, all or none."""
-
-
-class Send(Protocol):
-    """Appends events to the writer's stream, and commits to others with them: all or none."""
-
-    async def __call__(
-        self,
-        events: Sequence[Recorded],
-        others: Sequence[Append] = (),
-        label: Label | None = None,
-        *,
-        through: Through | None = None,
-    ) -> list[Stored]:
-        """Returns the commits as stored, the writer's first, which has at least this label. Raises
-        Conflict where one of the others lost a race: then nothing was written, and it may be called
-        again. `through` sends what is for several streams, else the log's `append_all` does.
-        """
-        ...
-
-
-Joint = Callable[[Send], Awaitable[Stored]]
-"""A decision over several streams: called when its turn has come, it reads, decides and sends until
-it is through. It must end with one `send` that succeeds, and gives what that stored.
-"""
-
-
 Post = Callable[[Callable[[], None]], None]
 """Has something called on the loop, in the order of posting."""
 
@@ -93,8 +69,8 @@ class _Entry(msgspec.Struct):
     events: tuple[Recorded, ...]
     size: int
     done: Pending | None
-    causation: str | None
-    joint: Joint | None = None
+    turn: asyncio.Future[None] | None = None
+    """Done when the decision that waits for it may send; then there are no events."""
     label: Label | None = None
     sent: Append | None = None
     """The commit as it was tried already: it goes as it is, and alone."""
@@ -131,10 +107,9 @@ class Held:
     future, but that the wait does the work.
     """
 
-    def __init__(self, writer: StreamWriter, entry: _Entry, done: Arrival, post: Post) -> None:
+    def __init__(self, writer: StreamWriter, entry: _Entry, done: Arrival) -> None:
         self.entry = entry
         self.done = done
-        self.post = post
         self.thread = 0
         """Who sends it."""
         self.sent: Append | None = None
@@ -171,20 +146,24 @@ class StreamWriter:
         clock: Clock,
         label: Label | None = None,
         written: Callable[[Stored], None] | None = None,
+        post: Post = lambda call: call(),
     ) -> None:
-        """`written` is told each commit once it is acknowledged, in order, in whichever thread: it
-        must be quick.
+        """`written` is given each commit once it is acknowledged, in order, in any thread: it must
+        be quick. `post` is for a writer that other threads use, too.
         """
         self.stream = stream
         self.version = version
         self.identity = identity
         self.lost: Exception | None = None
         self.label = label
-        self._log = log
+        self.log = log
         self._clock = clock
         self._written = written
+        self._post = post
         self._queue: deque[_Entry] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[None] | None = None
+        """That of the decision which sends now."""
         self._sending: Append | None = None
         self._sent_s = 0.0
         self._here = appends_here(log)
@@ -217,7 +196,6 @@ class StreamWriter:
         self,
         recorded: Sequence[Recorded],
         done: Pending | None,
-        causation: str | None = None,
         label: Label | None = None,
     ) -> None:
         """Queue the events of one decision; `done` gets the Stored commit or the error.
@@ -233,10 +211,10 @@ class StreamWriter:
         held: list[Recorded] = []
         for item in recorded:
             if held and _sum([*held, item]) > MERGE_BYTES_MAX:
-                self._queue.append(_Entry(tuple(held), _sum(held), None, causation, label=label))
+                self._queue.append(_Entry(tuple(held), _sum(held), None, label=label))
                 held = []
             held.append(item)
-        self._enqueue(_Entry(tuple(held), _sum(held), done, causation, label=label))
+        self._enqueue(_Entry(tuple(held), _sum(held), done, label=label))
 
     def put_again(self, recorded: Sequence[Recorded], label: Label | None) -> None:
         """Queue the events of a decision whose hand-over an exception of a signal handler cut off,
@@ -245,9 +223,7 @@ class StreamWriter:
         if recorded[0].id != self._held_id and recorded[0].id not in self._put_ids:
             self.put(recorded, None, label=label)
 
-    def hold(
-        self, recorded: Sequence[Recorded], done: Arrival, label: Label | None, post: Post
-    ) -> Held | None:
+    def hold(self, recorded: Sequence[Recorded], done: Arrival, label: Label | None) -> Held | None:
         """Leave the events of one decision to whoever waits for them; None where something else is
         to be written first, or the log cannot do that.
         """
@@ -255,16 +231,16 @@ class StreamWriter:
         if self._here is None or size > MERGE_BYTES_MAX:
             return None
         with self._lock:
-            busy = self._coming or self._queue or self._pump or self._held or self._holder
-            if busy or self.lost is not None:
+            going = self._pump or self._turn or self._held or self._holder
+            if self._coming or self._queue or going or self.lost is not None:
                 return None
-            held = Held(self, _Entry(tuple(recorded), size, done, None, label=label), done, post)
+            held = Held(self, _Entry(tuple(recorded), size, done, label=label), done)
             # Two stores without a call: no signal handler runs between them.
             self._held_id = recorded[0].id
             self._held = held
             return held
 
-    def post(self, post: Post, put: Callable[[], None]) -> None:
+    def post(self, put: Callable[[], None]) -> None:
         """Have `put` called on the loop, after what is held: the loop sends that, too."""
         with self._lock:
             held, self._held = self._held, None
@@ -284,7 +260,7 @@ class StreamWriter:
             with self._lock:
                 self._coming -= 1
 
-        post(arrived)
+        self._post(arrived)
 
     def send_held(self, held: Held) -> None:
         """Send what is held, in this thread; or leave it to the loop, if it is the loop's by now,
@@ -297,7 +273,7 @@ class StreamWriter:
                     return
                 held.thread = threading.get_ident()
                 self._held, self._holder = None, held
-            sent = self._next(entry.events, entry.label, entry.causation)
+            sent = self._next(entry.events, entry.label)
             held.tried_s = time.monotonic()
             held.sent = sent
             # A signal handler may have said something in between: then the loop has the events, and
@@ -334,19 +310,90 @@ class StreamWriter:
             self._log_lost(lost)
             held.done.set_exception(lost)
         if waiting:
-            held.post(self._start)
+            self._post(self._start)
 
     def _leave(self, held: Held) -> None:
         """Leave what was held to the loop, with the commit that may have been sent."""
         held.entry.sent, held.entry.tried_s = held.sent, held.tried_s
         self._queue.appendleft(held.entry)
 
-    def put_jointly(self, joint: Joint, done: Pending) -> None:
-        """Queue a decision over several streams; `done` gets the Stored commit or the error."""
+    # ------------------------------------------------------------ decisions over several streams
+
+    def take_turn(self) -> asyncio.Future[None]:
+        """Queue a decision over several streams: the future is done when its turn has come, and
+        fails with what the writer was lost to. From then on until `end_turn` it alone writes to
+        this stream, by the methods below. Its last commit of the stream must have been stored.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.lost is None:
-            self._enqueue(_Entry((), 0, done, None, joint))
+            self._enqueue(_Entry((), 0, turn, turn))
+        else:
+            turn.set_exception(self.lost)
+        return turn
+
+    def end_turn(
+        self, turn: asyncio.Future[None], decision: asyncio.Task[Stored], done: Pending
+    ) -> None:
+        """Go on with what is queued, and give `done` the decision's result. A decision that failed
+        or was cut off ends the writer.
+        """
+        if self._turn is turn:
+            self._turn = None
+        error = None if decision.cancelled() else decision.exception()
+        if decision.cancelled() or not isinstance(error, Exception | None):
+            error = self.lost = self._unknown()  # the loop ends, or a signal handler raised
+        elif error is not None and error is not self.lost:
+            self.lost = error
+            self._log_lost(error)
+        if self.lost is not None:
+            self._fail(list(self._queue))
+            self._queue.clear()
+        elif self._queue:
+            self._start()
+        if error is not None and not done.cancelled():
+            done.set_exception(error)
         elif not done.cancelled():
-            done.set_exception(self.lost)
+            done.set_result(decision.result())
+
+    def next_commit(self, events: Sequence[Recorded], label: Label | None = None) -> Append:
+        """Return this stream's next commit, which has at least this label, to be sent with others;
+        `stored` takes the ticket that sends it. After a lost race make another one.
+        """
+        mine = self._next(events, label)
+        self.label, self._sending = mine.commit.label, mine
+        return mine
+
+    async def stored(self, ticket: Ticket) -> list[Stored]:
+        """Return a ticket's commits as stored, this stream's first. Raises Fenced, and as the log's
+        `append_all`: with a Conflict over another stream, nothing was written.
+        """
+        try:
+            stored = await ticket.stored
+        except Conflict as conflict:
+            self._demand_mine(conflict)
+            raise
+        self._went_on(stored[0])
+        return stored
+
+    async def append(self, events: Sequence[Recorded], label: Label | None = None) -> Stored:
+        """Append events to this stream alone."""
+        return await self._append_one(self._next(events, label))
+
+    async def append_beside(self, append: Append) -> Stored:
+        """Append a commit to another stream, provided that nobody goes on in this one until it is
+        stored: a writer that was fenced cannot, however late what it sent arrives.
+
+        Raises Fenced, and as the log's `append`: a Conflict over the other stream may be met with
+        another commit.
+        """
+        expected = NotYet(self.stream, self.version + 1)
+        try:
+            return await self.log.append(msgspec.structs.replace(append, expected=expected))
+        except Conflict as conflict:
+            self._demand_mine(conflict)
+            raise
+
+    # ------------------------------------------------------------ the queue
 
     def _enqueue(self, entry: _Entry) -> None:
         with self._lock:
@@ -357,7 +404,13 @@ class StreamWriter:
 
     def _start(self) -> None:
         """Have what is queued sent."""
-        if self._holder is None and self._pump is None:
+        if self._holder is not None or self._pump is not None or self._turn is not None:
+            return
+        if self._queue and self._queue[0].turn is not None:
+            self._sending, self._turn = None, self._queue.popleft().turn
+            if self._turn is not None and not self._turn.done():
+                self._turn.set_result(None)
+        else:
             self._pump = own_task(self._drain())
             self._pump.add_done_callback(self._ended)
 
@@ -379,7 +432,7 @@ class StreamWriter:
 
     async def _drain(self) -> None:
         try:
-            while self._queue and self.lost is None:
+            while self._queue and self._queue[0].turn is None and self.lost is None:
                 batch = self._take()
                 try:
                     stored = await self._append(batch)
@@ -403,14 +456,9 @@ class StreamWriter:
                 self._queue.clear()
 
     def _put_back(self, batch: list[_Entry]) -> None:
-        """Have the next pump send what an exception cut off: the same commit, if there is one. A
-        joint decision is not made twice.
-        """
+        """Have the next pump send what an exception cut off: the same commit, if there is one."""
         first, *merged = batch
-        if first.joint is not None:
-            self.lost = self._unknown()
-            self._fail(batch)
-        elif self._sending is None:
+        if self._sending is None:
             self._queue.extendleft(reversed(batch))
         else:
             first.sent, first.tried_s, first.merged = self._sending, self._sent_s, merged
@@ -421,9 +469,9 @@ class StreamWriter:
         if batch[0].sent is not None:
             return [*batch, *batch[0].merged]
         size, count = batch[0].size, len(batch[0].events)
-        while self._queue and batch[0].joint is None:
+        while self._queue:
             entry = self._queue[0]
-            if entry.joint is not None:
+            if entry.turn is not None:
                 break
             size += entry.size
             count += len(entry.events)
@@ -434,29 +482,13 @@ class StreamWriter:
 
     async def _append(self, batch: list[_Entry]) -> Stored:
         self._sending = None
-        if batch[0].joint is not None:
-            return await batch[0].joint(self._send)
         if batch[0].sent is not None:
-            return (await self._stored(batch[0].sent, tried_s=batch[0].tried_s))[0]
+            return await self._append_one(batch[0].sent, batch[0].tried_s)
         events = tuple(recorded for entry in batch for recorded in entry.events)
         label = join(*(entry.label for entry in batch)).stored
-        [stored] = await self._send(events, label=label, causation=batch[0].causation)
-        return stored
+        return await self._append_one(self._next(events, label))
 
-    async def _send(
-        self,
-        events: Sequence[Recorded],
-        others: Sequence[Append] = (),
-        label: Label | None = None,
-        causation: str | None = None,
-        *,
-        through: Through | None = None,
-    ) -> list[Stored]:
-        return await self._stored(self._next(events, label, causation), others, through)
-
-    def _next(
-        self, events: Sequence[Recorded], label: Label | None, causation: str | None
-    ) -> Append:
+    def _next(self, events: Sequence[Recorded], label: Label | None) -> Append:
         """The commit that is to be sent now. It changes nothing, so that it may be made in vain."""
         commit = Commit(
             id=self._clock.new_id(),
@@ -464,7 +496,6 @@ class StreamWriter:
             at=self._clock.now(),
             actor=self.identity.actor,
             epoch=self.identity.epoch,
-            causation=causation,
             correlation=self.identity.correlation,
             traceparent=self.identity.traceparent,
             label=self.label if label is None else label.join(self.label),
@@ -472,30 +503,19 @@ class StreamWriter:
         )
         return Append(self.stream, commit)
 
-    async def _stored(
-        self,
-        mine: Append,
-        others: Sequence[Append] = (),
-        through: Through | None = None,
-        *,
-        tried_s: float | None = None,
-    ) -> list[Stored]:
-        """Send a commit and what goes with it; `tried_s` as of its entry."""
+    async def _append_one(self, mine: Append, tried_s: float | None = None) -> Stored:
+        """Append a commit of this stream alone; `tried_s` as of its entry."""
         self.label, self._sending = mine.commit.label, mine
         self._sent_s = tried_s if tried_s is not None else time.monotonic()
         try:
             if tried_s is not None and self._here is not None:
-                stored = [await self._here.append_again(mine, tried_s)]
-            elif others and through is not None:
-                stored = await through(self._log, [mine, *others])
-            elif others:
-                stored = await self._log.append_all([mine, *others])
+                stored = await self._here.append_again(mine, tried_s)
             else:
-                stored = [await self._log.append(mine)]
+                stored = await self.log.append(mine)
         except Conflict as conflict:
             self._demand_mine(conflict)
             raise
-        self._went_on(stored[0])
+        self._went_on(stored)
         return stored
 
     def _went_on(self, stored: Stored) -> None:
@@ -505,21 +525,6 @@ class StreamWriter:
         self.version = stored.commit.last_version
         if self._written is not None:
             self._written(stored)
-
-    async def append_beside(self, append: Append) -> Stored:
-        """Append a commit to another stream, provided that nobody goes on in this one until it is
-        stored: a writer that was fenced cannot, however late what it sent arrives. For a joint
-        decision alone, since nothing else of this writer is on its way then.
-
-        Raises Fenced, and as the log's `append`: a Conflict over the other stream may be met with
-        another commit.
-        """
-        expected = NotYet(self.stream, self.version + 1)
-        try:
-            return await self._log.append(msgspec.structs.replace(append, expected=expected))
-        except Conflict as conflict:
-            self._demand_mine(conflict)
-            raise
 
     def _demand_mine(self, conflict: Conflict) -> None:
         """Raise Fenced where a race was lost to a later session of the agent, and Conflict over
@@ -537,7 +542,7 @@ class StreamWriter:
         """Say that this writer writes no more, and whose stream it was."""
         _log.info(
             "fenced" if isinstance(error, Fenced) else "writer stopped",
-            workspace=self._log.workspace,
+            workspace=self.log.workspace,
             stream=str(self.stream),
             agent=self.identity.actor.agent,
             epoch=self.identity.epoch,

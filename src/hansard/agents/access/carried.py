@@ -16,25 +16,24 @@ shown they may not have said yet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from hansard.agents.transact import retry, transact
+from hansard.bus.atomic_sender import JointSender, Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.codec import revive_all
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import BusError, Conflict
 from hansard.bus.log import Append, EventLog, NotYet, Stored, VersionFree
 from hansard.bus.redacted_log import ForwardingLog
+from hansard.bus.writer import StreamWriter
 from hansard.domain import principal
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, text
 from hansard.domain.principal import PrincipalShown, PrincipalState
-
-Send = Callable[[EventLog, Sequence[Append]], Awaitable[list[Stored]]]
-"""Appends commits to several streams of a log, all or none."""
 
 
 class Lowered(BusError):
@@ -153,13 +152,28 @@ def _labelled(append: Append, label: Label) -> Append:
     return msgspec.structs.replace(append, commit=commit)
 
 
-async def together(log: EventLog, appends: Sequence[Append], send: Send) -> list[Stored]:
-    """Have commits to several streams sent at once, by a process's own way to do that. Raises
-    Conflict where they were decided under a lower label than they have to be written with.
+async def put_together(
+    sender: JointSender, log: EventLog, appends: Sequence[Append], after: Sequence[Ticket]
+) -> Ticket:
+    """Queue commits to several streams in a process's own sender, as they may be written to this
+    log. Raises Conflict where they were decided under a lower label than they have to be written
+    with. `stored_together` waits for the ticket.
     """
     if isinstance(log, CarriedLog):
-        return await log.sent_by(send, appends)
-    return await send(log, appends)
+        return sender.put(log.base, await log.as_decided(appends), after)
+    return sender.put(log, appends, after)
+
+
+async def stored_together(writer: StreamWriter, ticket: Ticket) -> list[Stored]:
+    """Return a ticket's commits as stored, the writer's first; who loses by what is new of the
+    principal has it read. Raises as `StreamWriter.stored`.
+    """
+    try:
+        return await writer.stored(ticket)
+    except Conflict as conflict:
+        if isinstance(writer.log, CarriedLog):
+            await writer.log.learn(conflict)
+        raise
 
 
 class CarriedLog(ForwardingLog):
@@ -177,8 +191,11 @@ class CarriedLog(ForwardingLog):
 
         async def attempt() -> Stored:
             [ready] = await self.carried.ready([append])
-            [stored] = await self._sent(_one, [ready])
-            return stored
+            try:
+                return await self.base.append(ready)
+            except Conflict as conflict:
+                await self.learn(conflict)
+                raise
 
         return await retry(attempt, ours=self.carried.is_news)
 
@@ -186,24 +203,27 @@ class CarriedLog(ForwardingLog):
         """As the port says; a Conflict where the principal has come to carry more, too, since what
         is written together was decided under what it carried.
         """
-        return await self.sent_by(_all, appends)
+        ready = await self.as_decided(appends)
+        try:
+            return await self.base.append_all(ready)
+        except Conflict as conflict:
+            await self.learn(conflict)
+            raise
 
-    async def sent_by(self, send: Send, appends: Sequence[Append]) -> list[Stored]:
-        """As `append_all`, sent by another's way."""
+    async def as_decided(self, appends: Sequence[Append]) -> list[Append]:
+        """Commits as they may be written. Raises Conflict where the principal has come to carry
+        more since they were decided.
+        """
         ready = await self.carried.ready(appends)
         for mine, given in zip(ready, appends, strict=True):
             if mine.commit is not given.commit:  # whoever decided keeps what it decided in mind
                 raise Conflict(appends[-1].stream, appends[-1].commit.version, None)
-        return await self._sent(send, ready)
+        return ready
 
-    async def _sent(self, send: Send, ready: Sequence[Append]) -> list[Stored]:
-        """Send; who loses by what is new of the principal has it read."""
-        try:
-            return await send(self.base, ready)
-        except Conflict as conflict:
-            if self.carried.is_news(conflict):
-                await self.carried.refresh()
-            raise
+    async def learn(self, conflict: Conflict) -> None:
+        """Read what is new of the principal, if a race was lost by that. Raises Lowered."""
+        if self.carried.is_news(conflict):
+            await self.carried.refresh()
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
         """As the port says, one transaction after the other."""
@@ -213,11 +233,3 @@ class CarriedLog(ForwardingLog):
         """As the port says, one after the other: a principal imports nothing."""
         stored = [await self.append(each) for each in appends]
         return len(stored)
-
-
-async def _all(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
-    return await log.append_all(appends)
-
-
-async def _one(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
-    return [await log.append(append) for append in appends]

@@ -22,10 +22,9 @@ import msgspec
 from hansard.agents.flow import Flow, Io
 from hansard.agents.policy.permits import rebuilds, saves
 from hansard.agents.steps import payloads
-from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome, never
+from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import demand_cleared
-from hansard.agents.steps.ledger import Joined
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
@@ -41,7 +40,7 @@ from hansard.domain.aggregate_types import (
     stream_of,
 )
 from hansard.domain.errors import BadValue, Corrupt
-from hansard.domain.events import Commit, Recorded
+from hansard.domain.events import Recorded
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
 from hansard.domain.steps import Step
@@ -119,6 +118,8 @@ class AggregateWrite(JointWrite):
     since a commit beyond the newest version would leave a hole.
     """
 
+    is_caused = True
+
     def __init__(
         self, engine: StepEngine, call: Call, saves: Sequence[Unsaved], known: dict[Any, int]
     ) -> None:
@@ -130,15 +131,12 @@ class AggregateWrite(JointWrite):
         return [each.stream for each in self._saves]
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        try:
-            await self._demand_standing()
-            saved = [
-                {"aggregate": each.made.name, "id": each.stream.id, "version": each.version}
-                for each in self._saves
-            ]
-            outcome = await self._completed({"saved": saved})
-        except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
-            return self._failed(error), []
+        await self._demand_standing()
+        saved = [
+            {"aggregate": each.made.name, "id": each.stream.id, "version": each.version}
+            for each in self._saves
+        ]
+        outcome = await self._completed({"saved": saved})
         return outcome, [self._draft(each) for each in self._saves]
 
     async def _demand_standing(self) -> None:
@@ -170,10 +168,6 @@ class AggregateWrite(JointWrite):
             )
             recorded.append(record(event, self._clock.new_id()))
         return Draft(each.stream, each.after, recorded)
-
-    def _commit(self, draft: Draft, joined: Joined) -> Commit:
-        """Its cause is the step, by the id of its outcome, which stands in the same transaction."""
-        return msgspec.structs.replace(super()._commit(draft, joined), causation=joined.id)
 
     def _sent(self) -> None:
         if self.error is None:
@@ -243,7 +237,7 @@ class AggregateFlows(JointSteps):
             return AggregateWrite(engine, call, saves, self._known)
 
         blobs = [blob for each in saves for packed in each.packed for blob in packed.blobs]
-        told = yield from self._jointly(call, blobs, make, never)
+        told = yield from self._jointly(call, blobs, make)
         live.append(True)
         return told
 

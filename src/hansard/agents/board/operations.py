@@ -34,7 +34,7 @@ from hansard.agents.board.write import (
 from hansard.agents.flow import Flow, Io
 from hansard.agents.policy.permits import reads, writes
 from hansard.agents.steps import payloads
-from hansard.agents.steps.atomic import JointSteps, io
+from hansard.agents.steps.atomic import JointSteps
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import cleared_of, demand_cleared
 from hansard.agents.steps.recorder import Call
@@ -306,11 +306,8 @@ class BoardFlows(JointSteps):
         def make(scope: Scope) -> BoardWrite:
             return BoardWrite(engine, asks, call, scope, resolve)
 
-        return (
-            yield from self._jointly(
-                call, blobs, make, functools.partial(io, engine.boards.expires, streams)
-            )
-        )
+        expires = functools.partial(engine.boards.expires, streams)
+        return (yield from self._jointly(call, blobs, make, timed=expires))
 
     def _ended(self, step: Step) -> Flow[Step]:
         """A step with the outcome that its key's own commit is: on record from here on, but for a

@@ -39,7 +39,7 @@ from hansard.agents.memory.validation.frontmatter import FrontMatter, Text
 from hansard.agents.memory.write import MemoryWrite, WantedChange, checked
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file
-from hansard.agents.steps.atomic import JointSteps, never
+from hansard.agents.steps.atomic import JointSteps
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import Basis, cleared_of, demand_cleared
 from hansard.agents.steps.recorder import Call
@@ -633,7 +633,7 @@ class MemoryFlows(JointSteps):
             return works[-1]
 
         try:
-            return (yield from self._jointly(call, [], make, never))
+            return (yield from self._jointly(call, [], make))
         finally:
             for path in touched if works and works[-1].error is not None else ():
                 self._seen.get(space, {}).pop(path, None)  # what stands is to be viewed again

@@ -15,12 +15,10 @@ from hansard.agents.memory.validation.tree import problems_of_change
 from hansard.agents.steps import payloads
 from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
-from hansard.agents.steps.ledger import Joined
 from hansard.agents.steps.recorder import Call
 from hansard.agents.workspace import Workspace
 from hansard.bus.codec import record
 from hansard.domain.errors import BadValue, HansardError
-from hansard.domain.events import Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
 from hansard.domain.memory import paths
@@ -192,6 +190,8 @@ class MemoryWrite(JointWrite):
     is made as it was shown, or not at all. `trouble` is what is in its way already.
     """
 
+    is_caused = True
+
     def __init__(
         self,
         engine: StepEngine,
@@ -306,10 +306,6 @@ class MemoryWrite(JointWrite):
             given = (str(error.path), str(error.expected), str(error.mine))
             error = MemoryConflict(self._wanted.space, *given, stood)
         return self._failed(error)
-
-    def _commit(self, draft: Draft, joined: Joined) -> Commit:
-        """Its cause is the step, by the id of its outcome, which stands in the same transaction."""
-        return msgspec.structs.replace(super()._commit(draft, joined), causation=joined.id)
 
 
 def _told(name: str, state: MemoryState, change: MemoryChanged | None) -> dict[str, object]:

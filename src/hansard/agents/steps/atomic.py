@@ -12,17 +12,18 @@ from __future__ import annotations
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
 
-from hansard.agents.access.carried import together
+from hansard.agents.access.carried import put_together, stored_together
 from hansard.agents.errors import Blocked
 from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure, failure_digest
+from hansard.agents.steps.gating import STOPPED
 from hansard.agents.steps.ledger import Joined
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
@@ -30,8 +31,7 @@ from hansard.agents.transact import retry
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, EventLog, Stored
-from hansard.bus.writer import Send
+from hansard.bus.log import Append, Stored
 from hansard.domain import values
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.fingerprint import canonical, digest
@@ -69,6 +69,10 @@ class JointWrite(ABC):
     the label of what the outcome tells, `used` of what the written comes from, besides the agent's.
     """
 
+    is_caused = False
+    """Whether what is written names its cause: the step, by the id of its outcome, which is in the
+    same transaction."""
+
     def __init__(self, engine: StepEngine, call: Call) -> None:
         self.error: Exception | None = None
         self.result: Plain = None
@@ -95,6 +99,7 @@ class JointWrite(ABC):
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         """What the write comes to now, and what it writes. A stream over which a race was lost is
         outdated by then: who goes by what is known of it reads it again, once for all who wait.
+        What it raises is recorded as the step's outcome, and raised where the step is made.
         """
 
     def _follows(self) -> Sequence[Ticket]:
@@ -108,60 +113,78 @@ class JointWrite(ABC):
     def _sent(self) -> None:  # noqa: B027 -- most writes keep nothing of what they sent
         """What was decided last is stored."""
 
-    async def __call__(self, joined: Joined, send: Send) -> Stored:
+    async def __call__(self, joined: Joined) -> Stored:
         """The joint decision; see `Ledger.tell_jointly`."""
-        attempt = functools.partial(self._sent_once, joined, send)
+        attempt = functools.partial(self._sent_once, joined)
         try:
             return await retry(attempt, RACES_MAX, ours=self._is_shared)
         except Conflict as lost:
             if not self._is_shared(lost):
                 raise
             outcome = self._failed(lost)
-        [mine] = await send(joined.events(outcome), label=joined.shown(self.used))
+        mine = await joined.writer.append(joined.events(outcome), joined.shown(self.used))
         joined.outcome(outcome)
         return mine
 
-    async def _sent_once(self, joined: Joined, send: Send) -> Stored:
+    async def _sent_once(self, joined: Joined) -> Stored:
         """Decide, send, and let the next one decide as soon as it can. Raises Conflict."""
-        boards, streams = self._boards, self._streams()
-        async with boards.turn(streams) as give_back:
+        streams = self._streams()
+        async with self._boards.turn(streams) as give_back:
             self.shown, self._own = None, self._ledger.label
-            outcome, drafts = await self._outcome()
+            try:
+                outcome, drafts = await self._outcome()
+            except Exception as error:  # noqa: BLE001 -- the step's outcome
+                outcome, drafts = self._failed(error), []
             label = joined.shown(join(self.used, self.shown))
             events = joined.events(outcome)
             news = [each for each in drafts if each.events]
             others = [Append(each.stream, self._commit(each, joined)) for each in news]
             if len(news) == 1 and joined.intent and self._goes_alone(news[0].stream):
-                mine = await self._sent_alone(joined, send, events, others[0], label, give_back)
+                mine = await self._sent_alone(joined, events, others[0], label, give_back)
                 joined.outcome(outcome)
                 return mine
-            sent: list[Ticket] = []
-
-            async def put(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
-                ticket = boards.sender.put(log, appends, self._follows())
-                sent.append(ticket)
-                if self._expect(ticket):
-                    give_back()
-                return await ticket.stored
-
-            async def through(log: EventLog, appends: Sequence[Append]) -> list[Stored]:
-                return await together(log, appends, put)
-
-            try:
-                stored = await send(events, others, label, through=through)
-            except Conflict as conflict:
-                if self._is_shared(conflict):
-                    self._lost = True
-                    if isinstance(conflict.stream, KeyStream):
-                        boards.outdate(conflict.stream)
-                    if sent and sent[0].took_s:
-                        boards.lost(conflict.stream, sent[0].took_s)
-                raise
+            if others:
+                mine = await self._sent_together(joined, events, others, label, give_back)
+            else:
+                mine = await joined.writer.append(events, label)
             for stream in streams:
-                boards.won(stream)
+                self._boards.won(stream)
             self._sent()
             joined.outcome(outcome)
-            return stored[0]
+            return mine
+
+    async def _sent_together(
+        self,
+        joined: Joined,
+        events: Sequence[Recorded],
+        others: Sequence[Append],
+        label: Label | None,
+        give_back: Callable[[], None],
+    ) -> Stored:
+        """Send what was decided and the step in one transaction, with those of others of this
+        process. Raises Conflict.
+        """
+        boards, writer = self._boards, joined.writer
+        appends = [writer.next_commit(events, label), *others]
+        ticket: Ticket | None = None
+        try:
+            ticket = await put_together(boards.sender, writer.log, appends, self._follows())
+            if self._expect(ticket):
+                give_back()
+            stored = await stored_together(writer, ticket)
+        except Conflict as conflict:
+            self._race_lost(conflict, ticket.took_s if ticket is not None else 0.0)
+            raise
+        return stored[0]
+
+    def _race_lost(self, conflict: Conflict, wait_s: float) -> None:
+        """Read again over what a race was lost, and leave it to others for a while."""
+        if self._is_shared(conflict):
+            self._lost = True
+            if isinstance(conflict.stream, KeyStream):
+                self._boards.outdate(conflict.stream)
+            if wait_s:
+                self._boards.lost(conflict.stream, wait_s)
 
     def _goes_alone(self, stream: SharedStream) -> bool:  # noqa: ARG002 -- most writes are one commit
         """Whether what is written to a stream may be a commit of its own, which names its intent:
@@ -172,7 +195,6 @@ class JointWrite(ABC):
     async def _sent_alone(
         self,
         joined: Joined,
-        send: Send,
         events: Sequence[Recorded],
         other: Append,
         label: Label | None,
@@ -185,24 +207,19 @@ class JointWrite(ABC):
         """
         *opening, outcome = events
         if opening:
-            await send(opening, label=label)
+            await joined.writer.append(opening, label)
             joined.opened()
         began_s = time.perf_counter()
         commit = msgspec.structs.replace(other.commit, causation=joined.intent)
         try:
-            await joined.append_beside(msgspec.structs.replace(other, commit=commit))
+            await joined.writer.append_beside(msgspec.structs.replace(other, commit=commit))
         except Conflict as conflict:
-            if isinstance(conflict.stream, KeyStream) and self._is_shared(conflict):
-                self._lost = True
-                self._boards.outdate(conflict.stream)
-                took_s = time.perf_counter() - began_s
-                self._boards.lost(conflict.stream, ALONE_PATIENCE * took_s)
+            self._race_lost(conflict, ALONE_PATIENCE * (time.perf_counter() - began_s))
             raise
         self._boards.won(other.stream)
         self._sent()
         give_back()
-        [mine] = await send([outcome], label=label)
-        return mine
+        return await joined.writer.append([outcome], label)
 
     async def _completed(self, result: Plain) -> StepCompleted:
         """The step's outcome; what is large in it is stored as a blob first."""
@@ -236,12 +253,13 @@ class JointWrite(ABC):
         return lost.stream in self._streams()
 
     def _commit(self, draft: Draft, joined: Joined) -> Commit:
-        identity = joined.identity
+        identity = joined.writer.identity
         return Commit(
             id=self._clock.new_id(),
             version=draft.after + 1,
             at=self._clock.now(),
             actor=identity.actor,
+            causation=joined.id if self.is_caused else None,
             correlation=identity.correlation,
             traceparent=identity.traceparent,
             label=self.label,
@@ -291,10 +309,11 @@ class JointSteps:
         call: Call,
         blobs: list[bytes],
         make: Callable[[Scope], JointWrite],
-        timed: Callable[[], Flow[bool]],
+        *,
+        timed: bool | Callable[[], Coroutine[Any, Any, bool]] = False,
     ) -> Flow[Any]:
-        """Make a write together with the step's outcome. `timed` says whether it needs to know the
-        log's time, which costs a commit of the intent alone.
+        """Make a write together with the step's outcome. `timed`: whether it needs to know the
+        log's time, which costs a commit of the intent alone; or how to find out.
         """
         engine = self.engine
         held = yield from engine.gate(call)
@@ -305,13 +324,17 @@ class JointSteps:
             yield from engine.outcomes.put(blobs)
             if call.told:
                 yield from engine.outcomes.again(call)
-            if (yield from timed()):
+            if timed is True or (timed and (yield Io(timed))):
                 work.now = yield from self._log_time(call)
             commands: list[Any] = []
             if not call.told:
                 more, commands = yield from engine.outcomes.opening(call)
                 yield from engine.outcomes.put(more)
                 call.told = True
+        except STOPPED as error:
+            yield from engine.called_off(call, held, error)
+            raise
+        try:
             done = engine.ledger.tell_jointly(commands, call.number, work)
             engine.outcomes.learn(call)
             yield Wait(done)
@@ -357,20 +380,3 @@ class JointSteps:
         if not answered:
             told = yield from self.engine.execute(call, self.plan, run)
         return told
-
-
-def never() -> Flow[bool]:
-    """For a write that goes by no time."""
-    yield from ()
-    return False
-
-
-def always() -> Flow[bool]:
-    """For a write that goes by the log's time."""
-    yield from ()
-    return True
-
-
-def io(work: Callable[..., Any], *given: Any) -> Flow[Any]:
-    """A flow of one coroutine function on the bus's loop."""
-    return (yield Io(functools.partial(work, *given)))

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
-from hansard.bus.log import Append, Stored
-from hansard.bus.portal import Arrival
-from hansard.bus.writer import Send, StreamWriter
+from hansard.bus.log import Stored
+from hansard.bus.portal import Arrival, own_task
+from hansard.bus.writer import StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
 from hansard.domain.errors import HansardError, Refused
@@ -241,7 +242,7 @@ class Ledger(OpenCalls):
     def leave(
         self,
         command: Leave,
-        work: Callable[[Sequence[Recorded], Send], Awaitable[Stored]],
+        work: Callable[[StreamWriter, Sequence[Recorded]], Coroutine[Any, Any, Stored]],
         done: asyncio.Future[Any],
     ) -> None:
         """Like `record`, of the session's end; `work` sends it with what it is to the run. On the
@@ -253,16 +254,8 @@ class Ledger(OpenCalls):
         with self.lock:
             writer = self._open_writer()
             events: list[Recorded] = []
-            commands: list[Command] = [Tell(doubt) for doubt in self._unfinished()]
-            for each in (*commands, command):
-                for event in agent.decide(self.state, each):
-                    events.append(writer.recorded(event))
-                    self._evolve(event)
-
-            async def joint(send: Send) -> Stored:
-                return await work(events, send)
-
-            writer.post(self._post, lambda: writer.put_jointly(joint, done))
+            self._decide(writer, [*map(Tell, self._unfinished()), command], events)
+            self._take_turn(writer, functools.partial(work, writer, events), done)
             self.end()
 
     def _unfinished(self) -> list[StepInDoubt]:
@@ -503,12 +496,7 @@ class Ledger(OpenCalls):
             done: Any = None
             events: list[Recorded] = []
             try:
-                for command in commands:
-                    for event in agent.decide(self.state, command):
-                        events.append(writer.recorded(event))
-                        self._evolve(event)
-                        if isinstance(event, ENDING):
-                            self.ids[event.step] = events[-1].id
+                self._decide(writer, commands, events)
                 done = self._pending() if events and wait else None
             finally:  # what is folded is written, whatever the next event's error
                 try:
@@ -518,18 +506,31 @@ class Ledger(OpenCalls):
                     raise
                 except BaseException:  # of a signal handler, in the middle of the hand-over
                     label = self.label.stored
-                    writer.post(self._post, lambda: writer.put_again(events, label))
+                    writer.post(lambda: writer.put_again(events, label))
                     raise
             return done
+
+    def _decide(
+        self, writer: StreamWriter, commands: Iterable[Command], events: list[Recorded]
+    ) -> None:
+        """Fold what commands come to, and add it to `events`: whatever the next one's error, what
+        is folded has to be written.
+        """
+        for command in commands:
+            for event in agent.decide(self.state, command):
+                events.append(writer.recorded(event))
+                self._evolve(event)
+                if isinstance(event, ENDING):
+                    self.ids[event.step] = events[-1].id
 
     def _put(self, writer: StreamWriter, events: list[Recorded], done: Any) -> Any:
         """Give events to the writer; what to wait for. A thread that waits may send them itself."""
         label = self.label.stored
         if isinstance(done, Arrival):
-            held = writer.hold(events, done, label, self._post)
+            held = writer.hold(events, done, label)
             if held is not None:
                 return held
-        writer.post(self._post, lambda: writer.put(events, done, label=label))
+        writer.post(lambda: writer.put(events, done, label=label))
         return done
 
     def _open_writer(self) -> StreamWriter:
@@ -541,7 +542,10 @@ class Ledger(OpenCalls):
         return self._writer
 
     def tell_jointly(
-        self, commands: Sequence[Command], step: int, work: Callable[[Joined, Send], Any]
+        self,
+        commands: Sequence[Command],
+        step: int,
+        work: Callable[[Joined], Coroutine[Any, Any, Stored]],
     ) -> Any:
         """Like `record`, but a step's outcome is found while it is written: by `work`, together
         with what it writes to other streams.
@@ -553,19 +557,33 @@ class Ledger(OpenCalls):
             self.demand_open()
             writer = self._open_writer()
             events: list[Recorded] = []
-            for command in commands:
-                for event in agent.decide(self.state, command):
-                    events.append(writer.recorded(event))
-                    self._evolve(event)
+            self._decide(writer, commands, events)
             agent.reserve_version(self.state, step)
             joined = Joined(self, writer, step, self.state.version, events)
             done = self._pending()
-
-            async def joint(send: Send) -> Any:
-                return await work(joined, send)
-
-            writer.post(self._post, lambda: writer.put_jointly(joint, done))
+            self._take_turn(writer, functools.partial(work, joined), done)
             return done
+
+    def _take_turn(
+        self,
+        writer: StreamWriter,
+        decide: Callable[[], Coroutine[Any, Any, Stored]],
+        done: Any,
+    ) -> None:
+        """Have a decision over several streams made once all that was told before is stored, in a
+        task of its own: whoever waits for it may be interrupted.
+        """
+
+        async def decided(turn: asyncio.Future[None]) -> Stored:
+            await turn
+            return await decide()
+
+        def begin() -> None:
+            turn = writer.take_turn()
+            decision = own_task(decided(turn))
+            decision.add_done_callback(lambda _: writer.end_turn(turn, decision, done))
+
+        writer.post(begin)
 
     def _evolve(self, event: AgentEvent) -> None:
         agent.evolve(self.state, event)
@@ -628,9 +646,8 @@ class Joined:
     def __init__(
         self, ledger: Ledger, writer: StreamWriter, step: int, version: int, events: list[Recorded]
     ) -> None:
-        self.identity = writer.identity
+        self.writer = writer
         self._ledger = ledger
-        self._writer = writer
         self._step = step
         self._version = version
         self._events = events
@@ -643,13 +660,9 @@ class Joined:
         """What is to be written before the outcome is stored: only that is left."""
         self._events = []
 
-    async def append_beside(self, append: Append) -> Stored:
-        """See `StreamWriter.append_beside`."""
-        return await self._writer.append_beside(append)
-
     def events(self, outcome: Ended) -> list[Recorded]:
         """What is to be sent to the agent's stream. Raises BadValue, TooLarge."""
-        recorded = self._writer.recorded(outcome)
+        recorded = self.writer.recorded(outcome)
         self.id = recorded.id
         return [*self._events, recorded]
 

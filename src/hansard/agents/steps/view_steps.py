@@ -18,7 +18,7 @@ from hansard.agents.access import views
 from hansard.agents.access.views import Derived, OnRecord, View
 from hansard.agents.errors import ViewDiffers
 from hansard.agents.flow import Flow, Io
-from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome, never
+from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
@@ -63,7 +63,7 @@ class ViewFlows(JointSteps):
         def make(_: Scope) -> _Write:
             return _Write(engine, call, self._stream, event, began_s)
 
-        result = yield from self._jointly(call, [], make, never)
+        result = yield from self._jointly(call, [], make)
         made.append(found)
         return result
 

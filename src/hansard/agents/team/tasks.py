@@ -21,7 +21,7 @@ import msgspec
 from hansard.agents.flow import Flow, Io, Watch
 from hansard.agents.policy.permits import claims, states
 from hansard.agents.steps import payloads
-from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome, always, never
+from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure
 from hansard.agents.steps.gating import cleared_of, demand_receiver
@@ -73,21 +73,18 @@ class TeamWrite(JointWrite):
         return [self._store.tasks]
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        try:
-            state = await self._store.team()
-            if isinstance(self._wanted, Claim):
-                self._wanted = await self._clearances.claim(state, self._wanted)
-            if self._lost and isinstance(self._wanted, Claim):
-                self.now = max(self.now, await self._store.log_time())
-            sight = await self._store.sight(self._engine)
-            if sight is None:
-                events = decide(state, self._wanted, self.now)
-            else:
-                events = task_sight.decide(sight, state, self._wanted, self.now)
-            self.shown = _label(state, events)
-            outcome = await self._completed(_told(state, self._wanted, events))
-        except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
-            return self._failed(error), []
+        state = await self._store.team()
+        if isinstance(self._wanted, Claim):
+            self._wanted = await self._clearances.claim(state, self._wanted)
+        if self._lost and isinstance(self._wanted, Claim):
+            self.now = max(self.now, await self._store.log_time())
+        sight = await self._store.sight(self._engine)
+        if sight is None:
+            events = decide(state, self._wanted, self.now)
+        else:
+            events = task_sight.decide(sight, state, self._wanted, self.now)
+        self.shown = _label(state, events)
+        outcome = await self._completed(_told(state, self._wanted, events))
         recorded = [record(event, self._clock.new_id()) for event in events]
         return outcome, [Draft(self._store.tasks, state.version, recorded)]
 
@@ -141,18 +138,12 @@ class MailWrite(JointWrite):
         return [self._store.mail]
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        try:
-            box = await self._store.mailbox()
-            version = box.version
-            number = version + 1
-            if self._is_limited:  # how many others sent is not for it to know
-                number = 1 + box.sent
-            outcome = await self._completed({"number": number})
-        except Exception as error:  # noqa: BLE001 -- told as the step's outcome, and raised there
-            return self._failed(error), []
-        return outcome, [
-            Draft(self._store.mail, version, [record(self._mail, self._clock.new_id())])
-        ]
+        box = await self._store.mailbox()
+        # How many others sent is not for a limited role to know.
+        number = 1 + (box.sent if self._is_limited else box.version)
+        outcome = await self._completed({"number": number})
+        event = record(self._mail, self._clock.new_id())
+        return outcome, [Draft(self._store.mail, box.version, [event])]
 
 
 # `session.team.send` and `inbox`: messages between the agents of a run.
@@ -224,7 +215,7 @@ class MailFlows(JointSteps):
         def run(call: Call) -> Flow[Any]:
             yield from self.engine.permitted(call)
             yield from demand_receiver(self.engine, call, sent.role, sent.agent)
-            return (yield from self._jointly(call, packed.blobs, make, never))
+            return (yield from self._jointly(call, packed.blobs, make))
 
         told = yield from self.ask(call, run)
         number: int = told["number"]
@@ -414,7 +405,6 @@ class TeamFlows(JointSteps):
 
     def _write(self, call: Call, wanted: Wanted, blobs: Sequence[bytes] = ()) -> Flow[Any]:
         """Say something, or give what is on record of it."""
-        timed = always if isinstance(wanted, Claim) else never
 
         def make(_: Scope) -> TeamWrite:
             return TeamWrite(self.engine, call, self.store, wanted)
@@ -423,7 +413,8 @@ class TeamFlows(JointSteps):
             if isinstance(wanted, TaskAdded | TaskHandedOff):
                 yield from self.engine.permitted(call)
                 yield from demand_receiver(self.engine, call, wanted.role, wanted.agent)
-            return (yield from self._jointly(call, list(blobs), make, timed))
+            timed = isinstance(wanted, Claim)
+            return (yield from self._jointly(call, list(blobs), make, timed=timed))
 
         return (yield from self.ask(call, run))
 
