@@ -206,5 +206,5 @@ def test_no_answer_is_an_unknown_outcome(tmp_path: Path):
             with pytest.raises(OutcomeUnknown, match="may be stored or not"):
                 recorder.insert_events([NativeMapper(JSONTranscoder()).to_stored_event(*batch)])
         finally:
-            nats.thaw()
+            nats.go_on()
         portal().run(log.close())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +13,9 @@ import hansard
 from tests.actions.conftest import chromium
 from tests.agents.forked import processes_are_forked
 from tests.browser.support import WORKSPACE, Open, Pages, Tabs, View
-from tests.cli.support import Runs, make_runs
+from tests.cli.conftest import home, record, runs
 
-__all__ = ["chromium", "processes_are_forked"]
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory that all tests share."""
-    return tmp_path_factory.mktemp("browser") / "data"
-
-
-@pytest.fixture(scope="session")
-def record(home: Path) -> Iterator[hansard.Record]:
-    """The workspace that all tests share, held open so that its broker stays."""
-    with hansard.connect(workspace=WORKSPACE, data_dir=home) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="session")
-def runs(record: hansard.Record) -> Runs:
-    """Runs that every test reads and none writes to."""
-    return make_runs(record)
+__all__ = ["chromium", "home", "processes_are_forked", "record", "runs"]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

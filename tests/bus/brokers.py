@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -40,25 +41,19 @@ accounts {{ A {{
 """
 
 
-class Nats:
-    """A nats-server on a free port and a folder of its own."""
+class ServerProcess:
+    """A nats-server on a port, with its configuration and its log in a folder."""
 
-    def __init__(self, folder: Path, *, sync: str = "always", max_payload: str = "1MB") -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+    def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
-        self._config = folder / "nats.conf"
-        store = folder / "store"
-        self._config.write_text(
-            CONFIG.format(port=self.port, store=store, sync=sync, max_payload=max_payload)
-        )
+        self.port = port
         self.process: subprocess.Popen[bytes] | None = None
+        self.frozen = False
 
     def start(self) -> None:
         """Start it and wait until it listens."""
         self.process = subprocess.Popen(
-            [find_binary(), "-c", self._config, "-l", self.folder / "nats.log"]
+            [find_binary(), "-c", self.folder / "nats.conf", "-l", self.folder / "nats.log"]
         )
         until = time.monotonic() + START_S
         while time.monotonic() < until:
@@ -69,10 +64,36 @@ class Nats:
         raise AssertionError((self.folder / "nats.log").read_text())
 
     def freeze(self) -> None:
-        """Stop the process where it is. It has stopped when this returns, not only been told to."""
+        """Stop the process where it is; it has stopped when this returns."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.process.pid, os.WUNTRACED)
+        self.frozen = True
+
+    def go_on(self) -> None:
+        """Continue it; it may serve what it last knew until it has caught up."""
+        if self.frozen and self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def kill(self) -> None:
+        """SIGKILL it; nothing if it does not run."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process, self.frozen = None, False
+
+
+class Nats(ServerProcess):
+    """A nats-server on a free port and a folder of its own."""
+
+    def __init__(self, folder: Path, *, sync: str = "always", max_payload: str = "1MB") -> None:
+        super().__init__(folder, *free_ports(1))
+        self._config = folder / "nats.conf"
+        store = folder / "store"
+        self._config.write_text(
+            CONFIG.format(port=self.port, store=store, sync=sync, max_payload=max_payload)
+        )
 
     def configure(self, old: str, new: str) -> None:
         """Put something else in the place of a part of its configuration. Before the start."""
@@ -84,11 +105,6 @@ class Nats:
         """Have `runtime` not listen on a subject. Before the start."""
         denied = f'permissions: {{ subscribe: {{ deny: ["{subject}"] }}, publish'
         self.configure("permissions: { publish", denied)
-
-    def thaw(self) -> None:
-        """Have it go on."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it cleanly."""
@@ -104,42 +120,28 @@ class Nats:
         content[-1] ^= 1
         block.write_bytes(content)
 
-    def kill(self) -> None:
-        """SIGKILL it."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def options(
-        self,
-        user: str = "runtime",
-        *,
-        append_timeout_s: float = 30.0,
-        request_timeout_s: float = 5.0,
-    ) -> BrokerOptions:
+    def options(self, user: str = "runtime", **more: Any) -> BrokerOptions:
         """Options to log in as `admin` or `runtime`."""
+        more = {"append_timeout_s": 30.0, "request_timeout_s": 5.0, **more}
         return BrokerOptions(
-            urls=(f"nats://127.0.0.1:{self.port}",),
-            user=user,
-            password=user,
-            append_timeout_s=append_timeout_s,
-            request_timeout_s=request_timeout_s,
+            urls=(f"nats://127.0.0.1:{self.port}",), user=user, password=user, **more
         )
 
     async def log(
-        self,
-        workspace: str = "lab",
-        durability: str = "strict",
-        *,
-        append_timeout_s: float = 30.0,
-        request_timeout_s: float = 5.0,
+        self, workspace: str = "lab", durability: str = "strict", **more: Any
     ) -> JetStreamLog:
         """A log of this server, its streams made as admin."""
-        runtime = self.options(
-            append_timeout_s=append_timeout_s, request_timeout_s=request_timeout_s
-        )
-        return await open_log(runtime, workspace, durability, admin=self.options("admin"))
+        admin = self.options("admin")
+        return await open_log(self.options(**more), workspace, durability, admin=admin)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as open_:
+        probes = [open_.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 @contextlib.contextmanager

@@ -1,24 +1,20 @@
 """A cluster of three servers on loopback, each of which may be stopped, continued and killed."""
 
 import contextlib
-import os
-import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hansard.broker.lease import find_binary
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
+from tests.bus.brokers import ServerProcess, free_ports
 
 SERVERS = 3
-START_S = 60.0
 RELAY_BYTES = 64 * 1024
 NOT_ADVERTISED = 'advertise: "127.0.0.1:1",'
 """Servers tell each other where the others are reached, and would do without a `Link`."""
@@ -48,53 +44,17 @@ system_account: SYS
 """
 
 
-class Member:
+class Member(ServerProcess):
     """One server of the cluster."""
 
     def __init__(self, name: str, port: int, folder: Path) -> None:
+        super().__init__(folder, port)
         self.name = name
-        self.port = port
-        self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
-        self.frozen = False
 
     @property
     def url(self) -> str:
         """Where clients reach it."""
         return f"nats://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Start it, and wait until it listens."""
-        self.process = subprocess.Popen(
-            [find_binary(), "-c", self.folder / "nats.conf", "-l", self.folder / "nats.log"]
-        )
-        until = time.monotonic() + START_S
-        while time.monotonic() < until:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            time.sleep(0.02)
-        raise AssertionError((self.folder / "nats.log").read_text())
-
-    def freeze(self) -> None:
-        """Stop the process where it is; it has stopped when this returns."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.process.pid, os.WUNTRACED)
-        self.frozen = True
-
-    def go_on(self) -> None:
-        """Have it go on; it may serve what it last knew until it has caught up."""
-        if self.frozen and self.process is not None:
-            self.process.send_signal(signal.SIGCONT)
-        self.frozen = False
-
-    def kill(self) -> None:
-        """SIGKILL it; nothing if it does not run."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-        self.process, self.frozen = None, False
 
 
 class Link:
@@ -160,7 +120,7 @@ class Cluster:
     """Three servers. Where they are `linked`, each reaches the others over a `Link`."""
 
     def __init__(self, folder: Path, syncs: Sequence[str], *, linked: bool = False) -> None:
-        ports = _free_ports(2 * SERVERS)
+        ports = free_ports(2 * SERVERS)
         clients, routes = ports[:SERVERS], ports[SERVERS:]
         self.members: list[Member] = []
         self.links: list[Link] = []
@@ -295,11 +255,3 @@ def running(
             member.kill()
         for link in cluster.links:
             link.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as open_:
-        probes = [open_.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

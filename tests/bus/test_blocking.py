@@ -99,7 +99,7 @@ async def test_one_thread_at_a_time(nats: Nats):
         )
         assert [each.result() for each in done] == [None]
     finally:
-        nats.thaw()
+        nats.go_on()
     [late] = waiting
     stood = await asyncio.wait_for(late, WAIT_S)
     assert stood is None or stood.stream == BOB  # alice's first version was taken before
@@ -120,7 +120,7 @@ async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats
         nats.kill()
         nats.start()
     else:
-        nats.thaw()
+        nats.go_on()
     stored = await asyncio.wait_for(log.append_again(unsure, time.monotonic()), WAIT_S)
     assert [each.commit for each in await log.read(BOB)] == [unsure.commit]
     assert stored.commit == unsure.commit
@@ -155,7 +155,7 @@ async def test_signals_do_not_make_the_wait_longer(nats: Nats):
         assert done.is_set()
     finally:
         left.set()
-        nats.thaw()
+        nats.go_on()
         await publishing
         signal.signal(signal.SIGUSR1, before)
     await log.close()
@@ -227,7 +227,7 @@ def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
             finally:
                 cut.join()
                 signal.signal(signal.SIGINT, before)
-                nats.thaw()
+                nats.go_on()
             session.checkpoint("after")
     told = [each for each in asyncio.run(_texts(nats)) if '"before"' not in each]
     assert [each for each in told if '"cut"' in each or '"after"' in each] == told[-3:-1]

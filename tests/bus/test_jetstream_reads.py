@@ -165,7 +165,7 @@ class TestReads:
             with pytest.raises(asyncio.CancelledError):
                 await first
         finally:
-            nats.thaw()
+            nats.go_on()
         assert set(subscriptions) == before
 
     async def test_a_reader_that_begins_beyond_the_end(self, log: JetStreamLog):

@@ -256,16 +256,6 @@ def test_the_server_stays_for_those_who_use_it_and_no_longer(data_dir):
     assert peek(data_dir) is None
 
 
-@pytest.mark.thorough(quick="test_the_server_stays_for_those_who_use_it_and_no_longer")
-def test_one_command_after_the_other_finds_the_server_warm(data_dir):
-    """Within the grace a new user gets the same server."""
-    with join(data_dir) as first:
-        pass
-    with join(data_dir) as second:
-        assert second.info == first.info
-        assert not second.supervised or answers(second.info)
-
-
 def test_a_lease_ends_once(lease):
     """Closing again does nothing, not even to a descriptor that took the number over."""
     lease.close()
@@ -435,16 +425,6 @@ def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
         assert not (data_dir / "server.error").exists()
 
 
-@pytest.mark.thorough(quick="test_a_join_right_after_the_end_was_ordered_waits_for_it")
-def test_a_supervisor_that_is_told_to_end_ends_the_server(lease, data_dir):
-    """SIGTERM: the server stops cleanly, though it has users; a join starts another."""
-    os.kill(lease.info.supervisor_pid, signal.SIGTERM)
-    assert eventually(lambda: is_over(lease.info), GONE_WITHIN_S)
-    assert "Server Exiting" in (data_dir / "server.log").read_text()
-    with join(data_dir) as again:
-        assert answers(again.info)
-
-
 @pytest.mark.later
 def test_a_join_right_after_the_end_was_ordered_waits_for_it(lease, data_dir):
     """Never two servers on one store: the new one starts when the old one is gone."""
@@ -573,15 +553,6 @@ def test_two_durabilities_do_not_share_a_server(data_dir):
         assert isinstance(e.value, BusError)
         with join(data_dir) as second:
             assert second.info == lease.info
-
-
-@pytest.mark.thorough(quick="test_two_durabilities_do_not_share_a_server")
-def test_the_durability_may_change_when_nobody_is_left(data_dir):
-    """Also while the old server waits for somebody to come."""
-    with join(data_dir, Durability.RELAXED):
-        pass
-    with join(data_dir, Durability.STRICT) as lease:
-        assert sync_settings(lease.info).get("sync_always") is True
 
 
 def test_the_size_of_the_store_is_not_limited(standing):
