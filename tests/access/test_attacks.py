@@ -1,8 +1,4 @@
-"""Everything that a holder of restricted credentials may try with a client of his own.
-
-Each attack is refused by the server to the restricted login, and done by a trusted one: so it is
-the permissions that stop it, and not a mistake in the attack.
-"""
+"""Attacks by restricted credentials: the server refuses each, and a trusted login may do it."""
 
 import asyncio
 import json

@@ -94,12 +94,8 @@ async def test_a_valid_token_says_who_and_in_which_role(workspace):
     ada = await _ada(workspace, expires_s=60)
     async with await Authenticator.open(workspace) as keeper:
         who = keeper.check(ada.token, "ada", "writer")
-    assert (who.name, who.kind, who.role, who.token_id) == (
-        "ada",
-        PrincipalKind.AGENT,
-        "writer",
-        ada.id,
-    )
+    assert (who.name, who.kind, who.role) == ("ada", PrincipalKind.AGENT, "writer")
+    assert who.token_id == ada.id
     assert (who.actor_chain, who.inbox) == (("ada",), f"_INBOX_{ada.id}")
     left = who.expires - workspace.clock.now()
     assert timedelta(seconds=30) < left <= timedelta(seconds=60)
@@ -317,12 +313,8 @@ async def test_a_flood_of_refusals_is_two_events(workspace):
         assert [each.count for each in await _refusals(workspace, "ada")] == [1]
     told = await _refusals(workspace, "ada")
     assert [each.count for each in told] == [1, 499]
-    assert (told[1].principal, told[1].role, told[1].operation, told[1].because) == (
-        "ada",
-        "writer",
-        "open",
-        "the token is revoked",
-    )
+    assert (told[1].principal, told[1].role, told[1].operation) == ("ada", "writer", "open")
+    assert told[1].because == "the token is revoked"
 
 
 async def test_what_was_counted_is_written_when_its_time_is_over(workspace):

@@ -203,9 +203,7 @@ def test_a_server_that_its_supervisor_restarts_knows_them_still(lease: Lease, da
 
 
 @pytest.mark.slow
-async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_end(
-    data_dir: Path,
-):
+async def test_logins_that_change_while_the_server_is_killed_are_there_at_the_end(data_dir: Path):
     """Whether the server reads its configuration before, during or after the change."""
     with join(data_dir) as lease:
         for number in range(4):  # a supervisor gives a server up that dies more often in a minute

@@ -1,8 +1,4 @@
-"""A program that replays actions and is killed at a boundary: `replaying.py JOB`.
-
-A boundary is before or after a commit, before or after an action on the page, and while a healed
-file is being written.
-"""
+"""Replays actions and is killed around a commit, an action or a heal: `replaying.py JOB`."""
 
 from __future__ import annotations
 

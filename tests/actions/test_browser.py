@@ -56,10 +56,8 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
         assert "delete all" in str(cache.final_state.error)
         _, user, password, click = cache.actions
         assert user.targets is not None
-        assert (user.xpath, user.arguments) == (
-            "/html[1]/body[1]/form[1]/label[1]/input[1]",
-            ["{{user}}"],
-        )
+        assert user.xpath == "/html[1]/body[1]/form[1]/label[1]/input[1]"
+        assert user.arguments == ["{{user}}"]
         assert (user.targets.role, user.targets.name, user.targets.label) == (
             *("textbox", "User"),
             "User",
@@ -123,7 +121,7 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         healed = decode(file.read_bytes())
         assert healed.version == 4
         assert [(each.by, each.step_index) for each in healed.history] == [
-            *(("ada", 1), ("ada", 3), ("ada", 7)),
+            *(("ada", 1), ("ada", 3), ("ada", 7))
         ]
         assert "matches 0" in healed.history[0].why
         async with record.run("again", agent="ada", role="agent") as session:

@@ -78,11 +78,7 @@ CHANGES = (
         "translated",
         PAGE.replace("Name", "Nom").replace(">Save<", ">Enregistrer<").replace("Remove", "Ôter"),
         ("model",) * 3,
-        {
-            "enter": ("input", ""),
-            "save": ("button", "Enregistrer"),
-            "remove": ("button", "Ôter"),
-        },
+        {"enter": ("input", ""), "save": ("button", "Enregistrer"), "remove": ("button", "Ôter")},
     ),
     Change(
         "a look-alike added",
@@ -155,10 +151,7 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
             async with record.run("again", agent="ada", role="agent") as session:
                 session.browser(page, timeout_s=GONE_S)
                 told = await session.run_actions(
-                    cache,
-                    params={"address": address},
-                    fallback=partial(key, change),
-                    debug=True,
+                    cache, params={"address": address}, fallback=partial(key, change), debug=True
                 )
             found = tuple(each.strategy for each in told.actions[1:])
             evidence.record(f"actions.changed.{change.name}", found=", ".join(found))

@@ -1,7 +1,4 @@
-"""What a page or a file does to a replay: an error with fact and remedy, in bounded time.
-
-Nothing is half done, and the browser is closed.
-"""
+"""A hostile page or file is an error with fact and remedy in time; nothing is half done."""
 
 from __future__ import annotations
 

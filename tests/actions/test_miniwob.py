@@ -1,7 +1,4 @@
-"""Tasks of MiniWoB++: recorded on one seed by a program that knows the page, replayed on others.
-
-Each page says itself whether its task was done. What a seed changes is told as slots.
-"""
+"""MiniWoB++ tasks recorded on one seed and replayed on others; each page says if it was done."""
 
 from __future__ import annotations
 
@@ -157,9 +154,7 @@ ICONS = """Promise.all(["reply", "retweet", "like", "more"].map((each) => {
     icon.src = `../common/special/social-media/${each}-hover.png`;
     return icon.decode();
 }))"""
-"""Loads what social-media shows below the pointer: an icon that is still on its way has no size,
-and a click lands beside it.
-"""
+"""Load what social-media shows below the pointer first: an icon without a size is missed."""
 
 
 async def begun(page, address: str, seed: int) -> str:

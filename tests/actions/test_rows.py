@@ -1,7 +1,4 @@
-"""Rows of a list: an action on one is done to that one, or to none, whatever became of the list.
-
-Each page says itself what was pressed.
-"""
+"""An action on a row is done to that row or to none, whatever became of the list."""
 
 import json
 
@@ -78,12 +75,7 @@ CASES = {
     "no texts": (bare("a", "a", "a"), "i >> nth=1", bare("a", "a", "a"), ""),
     "icons alone": (bare("a", "b", "c"), "i >> nth=1", bare("a", "b", "c"), "1"),
     "icons moved": (bare("a", "b", "c"), "i >> nth=1", bare("b", "a", "c"), ""),
-    "a toolbar": (
-        posts("Ada", "Bob"),
-        "li:has-text('Bob') .like",
-        posts("Bob", "Ada"),
-        "like Bob",
-    ),
+    "a toolbar": (posts("Ada", "Bob"), "li:has-text('Bob') .like", posts("Bob", "Ada"), "like Bob"),
     "a toolbar moved": (
         posts("Ada", "Bob"),
         "li:has-text('Bob') .like",

@@ -1,7 +1,4 @@
-"""One page of tasks, built in many ways: recorded on one, done again on the others.
-
-`tests/actions/task_pages.py` has the specification.
-"""
+"""One page of tasks (see `task_pages`), built in many ways: recorded on one, done on the others."""
 
 from __future__ import annotations
 

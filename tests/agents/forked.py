@@ -1,9 +1,4 @@
-"""What the package starts by itself as forks, in a quick run: workers that answer in SQL, and
-supervisors of brokers. Most of what each takes of the processor is to import.
-
-What is shown of them as processes is shown in tests/sql_sandbox, tests/bus and tests/faults, which
-start them afresh, as `make test-full` does.
-"""
+"""Forks of what the package starts itself, for quick runs; other folders start real processes."""
 
 from __future__ import annotations
 

@@ -15,9 +15,7 @@ WAIT_S_MAX = 120.0
 """Seconds until a question must have come."""
 
 AGAIN_S = 0.5
-"""Seconds after which a key is pressed again that nothing came of: what is typed before a question
-is read is thrown away.
-"""
+"""Seconds after which an ignored key is pressed again."""
 
 Answer = tuple[str, tuple[str, ...]]
 """What is waited for on the screen, and what is typed then, in turn, until something is shown."""

@@ -97,7 +97,7 @@ async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
         found = await record.sql(TYPED)
     table = found.arrow()
     assert [str(field.type) for field in table.schema] == [
-        *("int32", "decimal128(9, 2)", "timestamp[us]", "string", "list<l: int32>"),
+        *("int32", "decimal128(9, 2)", "timestamp[us]", "string", "list<l: int32>")
     ]
     assert table.schema.metadata == {
         b"hansard.position": str(found.position).encode(),

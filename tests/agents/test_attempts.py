@@ -83,8 +83,7 @@ async def test_once_is_tried_again_only_when_it_surely_did_not_happen(lab: Lab):
 
 @twins
 @pytest.mark.parametrize(
-    ("effects", "status"),
-    [("pure", "failed"), ("idempotent", "in_doubt"), ("once", "in_doubt")],
+    ("effects", "status"), [("pure", "failed"), ("idempotent", "in_doubt"), ("once", "in_doubt")]
 )
 async def test_a_timeout_is_doubt_where_there_are_effects(lab: Lab, effects, status):
     """`timeout_s` ends an attempt; a pure tool has failed, any other is in doubt."""

@@ -163,12 +163,7 @@ def _choose(session: Session) -> Callable[[int], str]:
     return choose
 
 
-SAME_CALL = [
-    optional_parameter_added,
-    arguments_reordered,
-    default_changed,
-    body_changed,
-]
+SAME_CALL = [optional_parameter_added, arguments_reordered, default_changed, body_changed]
 ANOTHER_CALL = [tool_renamed, argument_renamed, earlier_step_edited, tool_replaced]
 
 

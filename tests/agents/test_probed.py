@@ -136,12 +136,8 @@ async def test_the_value_is_swapped_in_the_answer_and_nothing_else(alone: Lab):
         step = view.agent("ada").steps[1]
         assert msgspec.json.decode(step.result) == {**CUSTOMERS[1], "gender": "male"}
         swap = view.life.forked.swap
-        assert (swap.tool, swap.within, bytes(swap.before), bytes(swap.after)) == (
-            "customer",
-            ("gender",),
-            b'"female"',
-            b'"male"',
-        )
+        assert (swap.tool, swap.within) == ("customer", ("gender",))
+        assert (bytes(swap.before), bytes(swap.after)) == (b'"female"', b'"male"')
         assert await record.commits("r") == before
         assert await program.run(record, run=child, mode="strict") == "approve"  # as any run
 

@@ -171,10 +171,7 @@ async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
 async def test_without_a_provider_nothing_runs(lab: Lab, provider, stream):
     """A live call whose secret has no provider leaves no intent, effect or budget use."""
     rules = [hansard.budget("one", 1)]
-    async with (
-        lab.connect(secrets=provider, gate=rules) as record,
-        record.run(run="r") as session,
-    ):
+    async with lab.connect(secrets=provider, gate=rules) as record, record.run(run="r") as session:
 
         @session.tool(effects="once")
         async def call(key: object) -> str:

@@ -242,9 +242,7 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_doubt_is_settled_before_the_run_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The last line of an error that leaves a call in doubt, and of the InDoubt of the next start,
-    says to settle first.
-    """
+    """An error that leaves a doubt, and the InDoubt of the next start, say to settle first."""
     monkeypatch.setattr(sys, "argv", ["pay.py"])
 
     @hansard.tool

@@ -135,11 +135,8 @@ async def test_a_run_that_failed_says_so(lab: Lab):
             async with record.run(run="r"):
                 raise ValueError("enough")
         life = (await record.state("r")).life
-        assert (life.status, life.error.type, life.error.message) == (
-            "failed",
-            "ValueError",
-            "enough",
-        )
+        assert (life.status, life.error.type) == ("failed", "ValueError")
+        assert life.error.message == "enough"
         assert (await record.state("r")).agent("ada").left == "failed"
         async with record.run(run="r"):
             assert (await record.state("r")).life.status == "open"

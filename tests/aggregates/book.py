@@ -70,7 +70,5 @@ hansard.aggregate_type(
     },
 )
 hansard.aggregate_type(
-    Order,
-    name="order",
-    events={"order-placed.v1": "Placed", "order-cancelled.v1": "Cancelled"},
+    Order, name="order", events={"order-placed.v1": "Placed", "order-cancelled.v1": "Cancelled"}
 )

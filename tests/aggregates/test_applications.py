@@ -200,10 +200,7 @@ def test_a_projection_of_the_library_follows_what_sessions_save(record: Record):
         session.save(Order("A", 1, Decimal(1)), Account("ada"))
         env = {**record.application_env(), "SYMBOLS_PERSISTENCE_MODULE": "eventsourcing.popo"}
         with ProjectionRunner(
-            application_class=Book,
-            projection_class=SymbolsOfOrders,
-            view_class=Symbols,
-            env=env,
+            application_class=Book, projection_class=SymbolsOfOrders, view_class=Symbols, env=env
         ) as runner:
             runner.wait(runner.app.recorder.max_notification_id(), timeout=10)
             session.save(Order("B", 1, Decimal(1)))

@@ -81,17 +81,10 @@ BROKEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "is the name of": (LaterOrder, {"name": "order", "events": {"a.v1": "Placed"}}),
     "is 'order' already": (Order, {"name": "x", "events": {"a.v1": "Placed"}}),
     "no name of a class": (LaterOrder, {"name": "a/b", "events": {"a.v1": "Placed"}}),
-    "two tags": (
-        LaterOrder,
-        {"name": "x", "events": {"a.v1": "Placed", "a.v2": "Placed"}},
-    ),
+    "two tags": (LaterOrder, {"name": "x", "events": {"a.v1": "Placed", "a.v2": "Placed"}}),
     "leads to": (
         LaterOrder,
-        {
-            "name": "x",
-            "events": {"a.v2": "Placed"},
-            "older": {"a.v1": ("a.v3", dict)},
-        },
+        {"name": "x", "events": {"a.v2": "Placed"}, "older": {"a.v1": ("a.v3", dict)}},
     ),
 }
 

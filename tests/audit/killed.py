@@ -1,7 +1,4 @@
-"""A run whose process is killed in the middle of a call.
-
-python killed.py DATA_DIR WORKSPACE RUN
-"""
+"""A run whose process is killed in the middle of a call: killed.py DATA_DIR WORKSPACE RUN"""
 
 import sys
 import time

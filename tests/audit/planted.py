@@ -168,11 +168,7 @@ def _spread(
         *("import", "chat-jsonl", str(file), "--experiment", "once", "--arm", "short", "--json")
     )
     assert done.code == 0, done.err
-    return str(
-        place.value(
-            "SELECT run FROM runs WHERE experiment = 'once' AND task = '2'",
-        )
-    )
+    return str(place.value("SELECT run FROM runs WHERE experiment = 'once' AND task = '2'"))
 
 
 class Planted(msgspec.Struct, frozen=True):

@@ -36,10 +36,7 @@ def test_the_past_is_what_a_fold_says(story: Audited):
         asked += [
             ("SELECT * FROM runs_as_of($1)", [point]),
             ("SELECT * FROM steps_as_of($1)", [point]),
-            (
-                TOUCHED,
-                [point],
-            ),
+            (TOUCHED, [point]),
         ]
     found = iter(story.answers(*asked))
     compared = 0

@@ -26,9 +26,7 @@ FULL = 200
 """From so many rounds on each process makes its 1,000 updates."""
 
 WAITS_S = 1_200.0
-"""How long 8 processes may take for 1,000 updates each of one key: on a busy disk some 10 a second
-get through.
-"""
+"""Time for 8 processes with 1,000 updates each of one key, on a busy disk."""
 
 SUM = 300
 

@@ -26,8 +26,7 @@ PAUSES = st.integers(0, 4)
 WRITES = st.lists(
     st.tuples(st.sampled_from(KEYS), st.booleans(), PAUSES, PAUSES), min_size=1, max_size=12
 )
-"""Key, whether another process writes it, how long before it begins, how long it makes up its mind.
-"""
+"""Key, whether another process writes it, its delay, and its time to decide."""
 
 
 def amount(agent: str) -> int:

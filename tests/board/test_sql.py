@@ -96,12 +96,7 @@ def _row(state: Any) -> tuple[Any, ...]:
 def _told(row: dict[str, Any]) -> tuple[Any, ...]:
     value = None if row["value"] is None else msgspec.json.decode(row["value"])
     names = ("kind", "version", "author", "role")
-    return (
-        *(row[name] for name in names),
-        value,
-        msgspec.json.decode(row["labels"]),
-        row["event"],
-    )
+    return (*(row[name] for name in names), value, msgspec.json.decode(row["labels"]), row["event"])
 
 
 @pytest.mark.thorough

@@ -169,11 +169,7 @@ def commit(version: int = 1, events: int = 1, text: str = "x", agent: str = "a1"
 
 
 def append(
-    stream: StreamId,
-    version: int = 1,
-    events: int = 1,
-    expected: Expected = FREE,
-    text: str = "x",
+    stream: StreamId, version: int = 1, events: int = 1, expected: Expected = FREE, text: str = "x"
 ) -> Append:
     """An append of a new commit."""
     return Append(stream, commit(version, events, text), expected)

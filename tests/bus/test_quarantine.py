@@ -38,10 +38,7 @@ def beginning(world: dict[str, str]) -> list[Made]:
     return [
         (RunStream(RUN), life),
         *(
-            (
-                AgentStream(RUN, role, agent),
-                forged(1, began(agent, role, 1), by=agent, epoch=1),
-            )
+            (AgentStream(RUN, role, agent), forged(1, began(agent, role, 1), by=agent, epoch=1))
             for agent, role in world.items()
         ),
     ]

@@ -516,10 +516,7 @@ def test_who_is_late():
     assert described(info) == ("n4 leads; n1 is current; n2 is late, 7 behind; n3 is offline")
     log = Figures("log", 0, 0, 0, 0, 0, late=["n2", "n3"])
     shown = [log, msgspec.structs.replace(log, name="blob", late=["n2"])]
-    assert status._late(shown) == [
-        "n2 is away or lags: log, blob",
-        "n3 is away or lags: log",
-    ]
+    assert status._late(shown) == ["n2 is away or lags: log, blob", "n3 is away or lags: log"]
 
 
 class TestDurability:

@@ -33,10 +33,7 @@ def nats(tmp_path: Path) -> Iterator[Nats]:
 
 
 class Refusing:
-    """The broker: it stores what it is sent, or not, and its answer is lost; all else it refuses.
-
-    No store of a real server can be filled between two attempts of one append.
-    """
+    """A broker that stores what it is sent or not, loses its answers, and refuses all else."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stores = True

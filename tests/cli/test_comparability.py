@@ -206,9 +206,7 @@ def test_both_answers_are_one(
         own = record.sql("SELECT DISTINCT position FROM events WHERE run = ? ORDER BY 1", parent)
         ends = [position for (position,) in own.rows]
         fork = record.fork(
-            parent,
-            at=chance.choice(ends),
-            effects=chance.choice(["shadow", "shadow", "live"]),
+            parent, at=chance.choice(ends), effects=chance.choice(["shadow", "shadow", "live"])
         )
         program = Program(
             prompt=chance.choice(["be exact", "be exact", "", "be brief"]),

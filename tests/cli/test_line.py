@@ -37,11 +37,7 @@ def _modules(env: dict[str, str], code: str) -> tuple[str, set[str]]:
     """Run code in a process; return its output and the modules that it loaded."""
     at_exit = "import atexit, sys\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
     done = subprocess.run(
-        [sys.executable, "-c", at_exit + code],
-        env=env,
-        check=False,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", at_exit + code], env=env, check=False, capture_output=True, text=True
     )
     return done.stdout, set(done.stderr.split())
 

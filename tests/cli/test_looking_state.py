@@ -173,12 +173,7 @@ def test_what_a_run_is_a_trial_of_and_who_judged_it(call: Call, record: hansard.
     for version, event in enumerate([assigned, *judgements], 5):
         plant(home, WORKSPACE, (RunStream("judged-run"), commit(version, event, epoch=0)))
     run = call("run", "show", "judged-run", "--json").lines[0]
-    assert run["assigned"] == {
-        "experiment": "greeting",
-        "arm": "short",
-        "task": "t-1",
-        "trial": 2,
-    }
+    assert run["assigned"] == {"experiment": "greeting", "arm": "short", "task": "t-1", "trial": 2}
     assert run["scores"] == {"reward": 1.0, "cost": 3.5}
     assert [each["by"] for each in run["judged"]] == ["script", "a person"]
     text = call("run", "show", "judged-run").out

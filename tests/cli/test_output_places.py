@@ -46,10 +46,8 @@ def test_a_full_disk_is_an_error_in_words(home: Path, run: str, arguments: tuple
     """One line on stderr and the exit code of an error, no traceback."""
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended = _ran(home, *arguments, stdout=full)
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "error: the standard output: No space left on device\n",
-    )
+    assert ended.returncode == 2
+    assert ended.stderr == "error: the standard output: No space left on device\n"
 
 
 def test_a_closed_stream_takes_nothing_and_ends_nothing(home: Path, run: str) -> None:

@@ -254,11 +254,8 @@ def test_trace_can_be_whole(call: Call, runs: Runs):
 def test_a_settled_step_says_by_whom(call: Call, runs: Runs):
     """The verdict stands in the trace."""
     [step] = call("run", "trace", runs.settled, "--json").lines
-    assert (step["status"], step["verdict"], step["settled_by"]) == (
-        "completed",
-        "happened",
-        OS_USER,
-    )
+    assert (step["status"], step["verdict"]) == ("completed", "happened")
+    assert step["settled_by"] == OS_USER
     assert step["result"] == {"id": 7}
     assert f"happened by {OS_USER}" in call("run", "trace", runs.settled).out
 

@@ -230,10 +230,7 @@ def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, ar
     home = tmp_path / "data"
     place = TableFiles.of(home, "lab")
     hold = WriteLock(place)
-    with (
-        contextlib.closing(hold),
-        up(home, "-w", "lab", *arguments, program=python()) as process,
-    ):
+    with contextlib.closing(hold), up(home, "-w", "lab", *arguments, program=python()) as process:
         pipe = process.stdout if arguments else process.stderr
         assert pipe is not None
         while "takes over when that one is gone" not in pipe.readline():

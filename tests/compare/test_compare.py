@@ -173,8 +173,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
     store = Store(Tables.of(place.home, WORKSPACE).path, read_only=True)
     try:
         rows = store.rows(
-            'FROM comparisons($1) ORDER BY slice, number, metric, arm, "default" DESC',
-            ["greeting"],
+            'FROM comparisons($1) ORDER BY slice, number, metric, arm, "default" DESC', ["greeting"]
         )
         told = _of(lines, "comparison", part="judged")
         names = rows[0].keys()

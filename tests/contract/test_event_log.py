@@ -728,10 +728,7 @@ class TestNames:
         assert in_run == [s for s in streams if getattr(s, "run", None) == name]
 
     @given(names=st.lists(st.text(min_size=1, max_size=60), min_size=2, max_size=4, unique=True))
-    @settings(
-        max_examples=40,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )
+    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_names_do_not_meet(self, names: list[str]):
         """Different names never share a subject (without a server: the subjects decide)."""
         names = [name for name in names if max(name) < "\ud800" or min(name) > "\udfff"]

@@ -178,10 +178,7 @@ BLOCKS = [
     *_both("last block emptied", lambda f: cut(f.blocks()[-1], 0), GONE, SHORT),
     *_both("last block gone", lambda f: f.blocks()[-1].unlink(), GONE, SHORT),
     *_both(
-        "middle block cut",
-        lambda f: cut(f.blocks()[1], middle(f.blocks()[1]) + 99),
-        GONE,
-        GONE,
+        "middle block cut", lambda f: cut(f.blocks()[1], middle(f.blocks()[1]) + 99), GONE, GONE
     ),
     *_both("middle block gone", lambda f: f.blocks()[1].unlink(), GONE, GONE),
     *_both("first block gone", lambda f: f.blocks()[0].unlink(), FEWER, FEWER),

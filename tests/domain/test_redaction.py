@@ -95,9 +95,7 @@ def test_a_pattern_spares_what_hansard_generated():
     redaction = _of(token=re.compile(r"[A-Za-z0-9_-]{20,}|\d{4}-\d\d-\d\d"))
     event = StepCompleted(
         step=1,
-        result=msgspec.Raw(
-            b'{"$blob":{"sha256":"' + b"a" * 64 + b'","size":3}}',
-        ),
+        result=msgspec.Raw(b'{"$blob":{"sha256":"' + b"a" * 64 + b'","size":3}}'),
         digest="d" * 24,
     )
     append = _append(event)

@@ -197,8 +197,7 @@ def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
 
 
 @given(
-    st.floats(0, 20),
-    st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0, 10)), max_size=12),
+    st.floats(0, 20), st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0, 10)), max_size=12)
 )
 def test_reservations_alone_never_pass_the_limit(limit, calls):
     """However calls are reserved, what is set aside stays within the limit."""

@@ -26,8 +26,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WATCHED = ROOT / "tests" / "examples_migration" / "_watched.py"
 PROGRAM_S_MAX = 170
-"""Seconds for a program that takes half a one on an idle machine: two cores shared by many tests
-take ten."""
+"""Seconds for a program that takes half a second on an idle machine."""
 
 
 def orders(folder: Path) -> list[Any]:

@@ -89,10 +89,7 @@ def test_nine_are_answered_and_one_key_has_the_tenth_run(
 
 @pytest.mark.parametrize(
     "declared",
-    [
-        '@hansard.tool(effects="idempotent")\n',
-        "@hansard.tool(safe_errors=(FileNotFoundError,))\n",
-    ],
+    ['@hansard.tool(effects="idempotent")\n', "@hansard.tool(safe_errors=(FileNotFoundError,))\n"],
 )
 def test_a_word_makes_it_run_through(program: Path, capsys, declared: str):
     """Nobody is asked, and a third start finds all ten on record. No warning is given."""

@@ -7,14 +7,7 @@ import threading
 import pytest
 
 import hansard
-from tests.exchange.support import (
-    PEAK_BYTES_MAX,
-    Zoo,
-    exported,
-    lines_of,
-    log_of,
-    measured,
-)
+from tests.exchange.support import PEAK_BYTES_MAX, Zoo, exported, lines_of, log_of, measured
 
 
 def test_stdout_is_the_file_alone(home, zoo: Zoo, call):
@@ -101,10 +94,7 @@ def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call,
     path = tmp_path / "x.jsonl"
     path.write_bytes(bad.replace(b"sender", b"zender") + good)
     told = call(workspace, "import", "events", path)
-    assert (told.code, told.out) == (
-        1,
-        "1 run: 7 commits, 7 of them new; 1 bad record skipped\n",
-    )
+    assert (told.code, told.out) == (1, "1 run: 7 commits, 7 of them new; 1 bad record skipped\n")
     assert told.err == f"{path}:2: the line is damaged: its digest is another; export it again\n"
     strict = call(f"{workspace}-s", "import", "events", path, "--strict", "--json")
     assert (strict.code, strict.lines[0]["line"]) == (1, 2)

@@ -187,10 +187,8 @@ def test_what_a_field_holds_is_asked_after_it_was_filled_in():
     fill = next(n.name for n in experience.procedure.nodes if n.action.method == "fill")
     failed = guard.after(fill, Situation(url=URL, done=1, value="Eve"))
     assert failed is not None
-    assert (failed.kind, failed.why) == (
-        "postcondition",
-        "the field does not hold what was filled in",
-    )
+    assert failed.kind == "postcondition"
+    assert failed.why == "the field does not hold what was filled in"
 
 
 @pytest.mark.parametrize(

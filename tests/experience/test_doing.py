@@ -121,10 +121,7 @@ async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, 
         _, told = await done(record, page, f"{address}?notice", experience, checks=[leave_it])
         assert told.success
         assert [each.check for each in told.refusals] == ["leave_it"]
-        assert [each.node for each in told.actions] == [
-            names["enter the guest"],
-            names["invite"],
-        ]
+        assert [each.node for each in told.actions] == [names["enter the guest"], names["invite"]]
         assert await sent(page) == 1
         _, told = await done(record, page, address, experience)
         assert [each.level for each in told.actions] == [2, 1]

@@ -179,10 +179,8 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
     assert record.kept_experience("invite").checks
     replays(record, 2, (1, True), (2, True), (3, True), (4, False))
     buy, listed, _ = record.experiences().experiences
-    assert (buy.standing, listed.standing) == (
-        ExperienceStanding.GUIDES,
-        ExperienceStanding.CONFIRMED,
-    )
+    assert buy.standing == ExperienceStanding.GUIDES
+    assert listed.standing == ExperienceStanding.CONFIRMED
     assert (listed.replays, listed.successes) == (4, 3)
     assert listed.success_low == pytest.approx(0.3006, abs=1e-4)  # as statsmodels has it
     hit, *_ = record.find_experience('Invite "Barbara" and send it.').hits
@@ -404,10 +402,7 @@ MOVES = {
         ("Move Ada New York to the list.", "Ada", "New York"),
         ("Move Alan Ulm to the list.", "Alan", "Ulm"),
     ),
-    "chinese": (
-        ("把小明上海移到名单。", "小明", "上海"),
-        ("把李雷北京移到名单。", "李雷", "北京"),
-    ),
+    "chinese": (("把小明上海移到名单。", "小明", "上海"), ("把李雷北京移到名单。", "李雷", "北京")),
 }
 
 

@@ -76,11 +76,8 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         assert await record.register("greeting", plan(planned=60), **again) is False
         assert await record.register("greeting", plan(planned=60)) is False
         found = await record.experiment("greeting")
-        assert (found.plan.planned, found.plan.because, found.replaced) == (
-            60,
-            "a zero was missing",
-            1,
-        )
+        assert (found.plan.planned, found.plan.because) == (60, "a zero was missing")
+        assert found.replaced == 1
         assert await on_record(record, "greeting") == [
             ("experiment.registered.v1", "ada"),
             ("experiment.registered.v1", "bob"),
