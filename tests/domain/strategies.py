@@ -429,9 +429,13 @@ def happened(
     return events
 
 
-agent_histories = agent_command_lists.map(
-    lambda commands: happened(commands, agent.initial(), agent.fold, agent.decide)
-)
+def _happen(commands: st.SearchStrategy[Any], aggregate: Any, decide: Any = None) -> Any:
+    """Draw the histories that an aggregate's commands lead to."""
+    fold, decide = aggregate.fold, decide or aggregate.decide
+    return commands.map(lambda each: happened(each, aggregate.initial(), fold, decide))
+
+
+agent_histories = _happen(agent_command_lists, agent)
 run_histories = st.lists(run_commands, max_size=15).map(
     lambda commands: happened([START, *commands], run.initial(), run.fold, run.decide)
 )
@@ -458,32 +462,18 @@ def lowered(histories: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list
     )
 
 
-experiment_histories = st.lists(experiment_commands, max_size=6).map(
-    lambda commands: happened(commands, experiment.initial(), experiment.fold, experiment.decide)
-)
-role_histories = st.lists(role_commands, max_size=8).map(
-    lambda commands: happened(commands, check.initial(), check.fold, check.decide)
-)
+experiment_histories = _happen(st.lists(experiment_commands, max_size=6), experiment)
+role_histories = _happen(st.lists(role_commands, max_size=8), check)
 approval_histories = approval_commands.map(
     lambda commands: happened(
         [_APPROVALS[0], *commands], approval.initial(), approval.fold, approval_decide
     )
 )
-task_histories = task_commands.map(
-    lambda commands: happened(commands, task.initial(), task.fold, task_decide)
-)
-principal_histories = st.lists(principal_commands, max_size=12).map(
-    lambda commands: happened(commands, principal.initial(), principal.fold, principal.decide)
-)
-import_histories = st.lists(import_commands, max_size=6).map(
-    lambda commands: happened(commands, imported.initial(), imported.fold, imported.decide)
-)
-prompt_histories = st.lists(prompt_commands, max_size=12).map(
-    lambda commands: happened(commands, prompt.initial(), prompt.fold, prompt_decide)
-)
-price_histories = st.lists(price_commands, max_size=10).map(
-    lambda commands: happened(commands, price.initial(), price.fold, price.decide)
-)
+task_histories = _happen(task_commands, task, task_decide)
+principal_histories = _happen(st.lists(principal_commands, max_size=12), principal)
+import_histories = _happen(st.lists(import_commands, max_size=6), imported)
+prompt_histories = _happen(st.lists(prompt_commands, max_size=12), prompt, prompt_decide)
+price_histories = _happen(st.lists(price_commands, max_size=10), price)
 
 
 _MEMORY_TEXTS = st.lists(
@@ -528,6 +518,4 @@ def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
     return space.decide("org", state, memory_events.MemoryChanged(files=files))
 
 
-memory_histories = memory_commands.map(
-    lambda commands: happened(commands, space.initial(), space.fold, memory_decide)
-)
+memory_histories = _happen(memory_commands, space, memory_decide)
