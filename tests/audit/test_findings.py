@@ -40,21 +40,6 @@ def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
     }
 
 
-@pytest.mark.thorough(quick="test_the_command_exits_with_1_where_anything_is_found")
-def test_the_same_runs_without_the_faults_raise_nothing(honest: Planted):
-    """Equal shapes: what is found is the fault."""
-    assert honest.place.findings() == {}
-    assert honest.place.value("SELECT count(*) FROM retries") == 0
-    assert honest.place.value("SELECT count(*) FROM runs") == planted_runs(honest)
-
-
-def planted_runs(made: Planted) -> int:
-    """How many runs there are: one a shape, and the other trials of the experiment."""
-    return len(made.about) + made.place.value(
-        "SELECT count(*) - 1 FROM runs WHERE experiment = 'once'"
-    )
-
-
 @pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
 def test_a_finding_says_its_values(planted: Planted):
     """The sentence holds the figures that it was found by, and its address leads to an event."""

@@ -91,21 +91,6 @@ def _check_step(row: dict[str, Any], step: Any) -> None:
     assert {name: row[name] for name in told} == told
 
 
-@pytest.mark.thorough(quick="test_the_past_is_what_a_fold_says")
-def test_the_newest_past_is_the_present(story: Audited):
-    """As of the head, runs and steps are the tables."""
-    head = story.value("SELECT position FROM progress")
-    for name, columns in (
-        ("runs", "run, workflow, status, ended_at, error_type, error, resumed, parent"),
-        ("steps", "run, agent, step, tool, status, attempts, duration_ms, error, verdict"),
-    ):
-        now = f"SELECT {columns} FROM {name}"
-        then = f"SELECT {columns} FROM {name}_as_of($1)"
-        assert story.rows(f"({now}) EXCEPT ({then})", head) == []
-        assert story.rows(f"({then}) EXCEPT ({now})", head) == []
-        assert story.value(f"SELECT count(*) FROM {name}") > 10
-
-
 def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited):
     """All of a run's events but items, declarations and budgets; in words."""
     runs = [row["run"] for row in story.rows("SELECT run FROM runs")]
