@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import hansard
 from hansard import testing
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
@@ -317,44 +316,3 @@ async def test_no_other_row_of_social_media_is_acted_on(page, pages, evidence):
     evidence.record("actions.social-media", **told)
     assert (len(found), told["wrong"], told["half done"]) == (20, 0, 0)
     assert told["done"] >= 15
-
-
-@pytest.mark.thorough(quick="actions/test_rows.py::test_a_slot_that_changes_nothing_is_refused")
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("name", "slots", "at"),
-    [
-        ("focus-text-2", matched(r"the (?P<which>\S+) input"), "#tt{which[0]}"),
-        ("click-widget", quoted("widget"), "[data-type={widget}] >> nth=0"),
-    ],
-)
-async def test_a_task_whose_value_changes_no_target_is_refused(
-    page, pages, name, slots, at, evidence
-):
-    """As a cache with its value as a slot, and as an experience of some of its runs."""
-    address = (pages / f"{name}.html").as_uri()
-    found: list[str] = []
-    async with testing.record_async() as record:
-        runs, params = [], {}
-        for seed in range(6):
-            query = await begun(page, address, seed)
-            params = slots(query)
-            async with record.run(name, run=f"r{seed}", agent="ada", role="agent") as session:
-                await session.message("user", query)
-                browser = session.browser(page, timeout_s=5.0)
-                await browser.act("press it", at=at.format(**params), effects="idempotent")
-                runs.append(session.run)
-            assert await is_done(page)
-        with pytest.raises(hansard.BadValue, match="its value is in no argument"):
-            await record.actions(runs[-1], params=params)
-        learned = await record.experience(name, runs)
-        for seed in range(100, 120):
-            query = await begun(page, address, seed)
-            async with record.run("again", agent="ada", role="agent") as session:
-                session.browser(page, timeout_s=1.0)
-                with pytest.raises(hansard.BadValue, match="its value is in no argument"):
-                    await session.run_experience(learned.confirmed(), task=query, once="allow")
-            found.append("wrong" if await page.evaluate("WOB_DONE_GLOBAL") else "refused")
-    told = {each: found.count(each) for each in ("refused", "wrong")}
-    evidence.record(f"actions.{name}", **told)
-    assert (len(found), told["wrong"]) == (20, 0)

@@ -318,11 +318,13 @@ async def test_what_cannot_be_opened_says_why(lab: Lab):
         assert await record.runs() == []
         async with record.run("w", run="r"):
             pass
+        before = await record.commits("r")
         await opens("v", hansard.errors.Refused, "of workflow 'w', not 'v'", run="r")
         await opens(None, hansard.errors.Refused, "has role 'writer'", run="r", role="reader")
         await opens(
             None, hansard.errors.BusError, "was not found", run="r", agent="bob", mode="strict"
         )
+        assert await record.commits("r") == before
 
 
 @twins

@@ -21,8 +21,6 @@ from tests.exchange.support import (
     log_of,
     taken_out,
 )
-from tests.importers.support import answer, asks, chat, says, written
-from tests.importers.support import call as tool_call
 from tests.schemas import check_commit, validator
 
 KINDS = [
@@ -171,30 +169,6 @@ def test_the_header_tells_nothing_of_the_moment(home, zoo: Zoo):
     """Two exports of the same log are the same bytes."""
     run = zoo.runs["settled"]
     assert exported(home, "zoo", run) == exported(home, "zoo", run)
-
-
-@pytest.mark.thorough(quick="test_out_in_and_out_again_is_byte_equal")
-def test_an_imported_chat_keeps_what_its_source_claims(home, workspace, tmp_path, call):
-    """Runs that `import chat-jsonl` made go out and in like any other, `occurred_at` included."""
-    records = [
-        chat(
-            says("user", f"hello {n}", timestamp="2024-05-01T10:00:00"),
-            asks(tool_call("c", "t"), usage={"prompt_tokens": 3}, cost=0.25),
-            answer("c", "x" * 80_000),
-            run=n,
-            trial=n,
-            experiment="e",
-            outcome={"reward": n % 2},
-        )
-        for n in range(20)
-    ]
-    file = written(tmp_path / "chats.jsonl", records)
-    assert call(workspace, "import", "chat-jsonl", file).code == 0
-    runs = in_workspace(home, workspace, lambda opened: opened.log.runs())
-    data = exported(home, workspace, *sorted(runs))
-    assert data.count(b"occurred_at") >= 20
-    assert bring_in(home, f"{workspace}b", tmp_path / "x.jsonl", data).bads == []
-    assert exported(home, f"{workspace}b", *sorted(runs)) == data
 
 
 @pytest.mark.thorough(quick="test_a_fork_brings_its_parents_once")

@@ -288,24 +288,3 @@ def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     code = next(block.text for block in blocks(page) if block.language == "python")
     call = code[code.index("hansard.experiments.plan(") : code.index("record.register")].strip()
     assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page
-
-
-@pytest.mark.thorough(
-    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
-)
-@pytest.mark.parametrize(
-    ("times", "said"),
-    [
-        ({}, "exploratory: the source of 1 of its runs does not say when they took place"),
-        ({"timestamp": "2020-01-01T00:00:00Z"}, "exploratory: its first run took place before"),
-        ({"timestamp": "2099-01-01T00:00:00Z"}, "registered before the data"),
-    ],
-)
-def test_an_import_after_the_plan_is_not_taken_for_data_after_it(call, file, tmp_path, times, said):
-    """What was recorded elsewhere may be older than the plan: its source must say when it was."""
-    assert call("experiment", "register", file).code == 0
-    message = {"role": "user", "content": "hi", **times}
-    late = chats(tmp_path / "late.jsonl", {"arm": "plain", "task": "a", "messages": [message]})
-    assert call("import", "chat-jsonl", late).code == 0
-    about, *_ = call("experiment", "show", "greeting", "--json").lines
-    assert about["standing"].startswith(said)
