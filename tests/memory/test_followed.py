@@ -12,10 +12,9 @@ from hansard.bus.errors import Unreachable
 from hansard.bus.log import EventLog, Stored
 from hansard.domain.memory.space import initial
 from hansard.state.memories import SPACES_MAX, Memories
-from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
+from hansard.testing.memory import Memory, workspace_of
 
 SPACE = "org"
-LARGE = "".join(f"line {number}\n" for number in range(10_000))
 WITHIN_S = 30.0
 
 
@@ -26,6 +25,8 @@ class Passing:
         self._log = log
         self.passed = 0
         self.out_of_reach = 0
+        self.happens: Callable[[], Awaitable[object]] | None = None
+        """Happens once, between a read and its answer."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
@@ -35,7 +36,11 @@ class Passing:
         if self.out_of_reach:
             self.out_of_reach -= 1
             raise Unreachable("nats://nowhere", "no answer")
-        return list(await self._log.read(*asked, **wanted))
+        found = list(await self._log.read(*asked, **wanted))
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            await happens()
+        return found
 
     async def head(self) -> int:
         """As the log does, after others had their turn."""
@@ -55,31 +60,14 @@ class Passing:
                 await asyncio.sleep(0.001)
 
 
-class Meanwhile(MemoryBlobs):
-    """Payloads during whose first fetch something else happens."""
-
-    def __init__(self, held: MemoryBlobs) -> None:
-        super().__init__()
-        self._of = held
-        self.happens: Callable[[], Awaitable[object]] | None = None
-
-    async def get(self, sha256: str, size: int) -> bytes:
-        """The bytes, once that has happened."""
-        happens, self.happens = self.happens, None
-        if happens is not None:
-            await happens()
-        return await self._of.get(sha256, size)
-
-
 class Pair:
-    """A space whose first version is large, as another process writes it and as this one reads."""
+    """A space, as another process writes it and as this one reads."""
 
     def __init__(self) -> None:
         memory = Memory()
         self._writer = workspace_of(memory)
         self.log = Passing(memory.log)
-        self.blobs = Meanwhile(memory.blobs)
-        self.memories = Memories(self.log, self.blobs)
+        self.memories = Memories(self.log, memory.blobs)
 
     async def write(self, path: str, text: str = "x\n") -> None:
         """Another process makes a file."""
@@ -99,16 +87,16 @@ class Pair:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
-    """One, with the large version written."""
+    """One with a file."""
     made = Pair()
-    await made.write("a.md", LARGE)
+    await made.write("a.md")
     yield made
     await made.memories.close()
 
 
 async def test_what_passes_by_while_a_space_is_first_read_is_not_missed(pair: Pair):
     """Nobody tells it again: it is read before the space counts as known."""
-    pair.blobs.happens = pair.write_and_pass
+    pair.log.happens = pair.write_and_pass
     await pair.memories.follow([SPACE])
     assert pair.files() == {"a.md", "b.md"}
 
@@ -120,7 +108,7 @@ async def test_a_read_that_fails_after_something_passed_by_keeps_nothing(pair: P
         await pair.write_and_pass()
         pair.log.out_of_reach = 1
 
-    pair.blobs.happens = passes_and_breaks
+    pair.log.happens = passes_and_breaks
     with pytest.raises(Unreachable):
         await pair.memories.follow([SPACE])
     assert pair.files() is None
@@ -135,16 +123,16 @@ async def test_a_space_that_changes_during_every_read_of_it_is_read_and_not_kept
     async def again() -> None:
         nonlocal count
         count += 1
-        await pair.write(f"{count}.md", LARGE)
+        await pair.write(f"{count}.md")
         await pair.log.all_passed()
-        pair.blobs.happens = again
+        pair.log.happens = again
 
-    pair.blobs.happens = again
+    pair.log.happens = again
     await pair.memories.follow()
     state = await pair.memories.state(SPACE)
     assert set(state.files) >= {"a.md", "1.md"}
     assert pair.files() is None
-    pair.blobs.happens = None
+    pair.log.happens = None
     await pair.memories.state(SPACE)
     assert pair.files() == {"a.md", *(f"{number}.md" for number in range(1, count + 1))}
 
@@ -166,7 +154,7 @@ async def test_what_is_read_while_following_begins_is_as_new_as_it(pair: Pair):
         await pair.write("b.md")
         await pair.memories.follow()
 
-    pair.blobs.happens = begins
+    pair.log.happens = begins
     await pair.memories.state(SPACE)
     assert pair.files() == {"a.md", "b.md"}
 
@@ -182,7 +170,7 @@ async def test_a_space_that_is_dropped_while_it_is_read_is_as_new_as_the_log(pai
             pair.memories.keep(f"agent/{number}", initial())
         assert pair.files() is None
 
-    pair.blobs.happens = drops
+    pair.log.happens = drops
     await pair.memories.follow([SPACE])
     assert pair.files() == {"a.md", "b.md"}
 

@@ -1,20 +1,24 @@
 """Spaces of thousands of files: a change costs the same however many others there are."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.write import packed
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import Clock
 from hansard.bus.log import Append
 from hansard.client.record import Record
 from hansard.domain.events import Actor
 from hansard.domain.memory import space
-from hansard.domain.memory.events import MemoryChanged, stream_of
-from hansard.state.memories import Memories
+from hansard.domain.memory.events import MemoryChanged, digest_of, stream_of
 from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
 
 pytestmark = pytest.mark.slow
@@ -72,40 +76,96 @@ def test_a_change_of_one_file_costs_the_same_beside_few_and_many_others():
 
 
 class CountedBlobs(MemoryBlobs):
-    """Counts the requests that a broker would get."""
+    """Counts the requests that a broker would get, and the blobs that they fetch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.requests = 0
+        self.requests = self.fetched = 0
 
     async def get(self, sha256: str, size: int) -> bytes:
         """The bytes."""
-        self.requests += 1
-        return await super().get(sha256, size)
+        return (await self.get_all([(sha256, size)]))[sha256]
 
     async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
         """All of them."""
         self.requests += 1
+        self.fetched += len(blobs)
         return {blob[0]: self.at_hand(*blob) for blob in blobs}
+
+
+async def written(files: int) -> CountedWorkspace:
+    """A workspace with a space of so many large texts, opened by a process that read nothing."""
+    blobs, log = CountedBlobs(), Memory().log
+    workspace = CountedWorkspace(log, blobs, Clock(), _nothing)
+    workspace.fetched = blobs
+    for version, begin in enumerate(range(0, files, 300), 1):
+        numbers = range(begin, min(begin + 300, files))
+        made = [space.change_of(f"d{n // 100}/n{n}.md", None, f"{n}" * 9_000) for n in numbers]
+        changed, stored = packed([each for each in made if each])
+        for blob in stored:
+            await blobs.put(blob)
+        commit = workspace.commit(version, Actor("eve"), [MemoryChanged(files=changed)])
+        await workspace.log.append(Append(stream_of("org"), commit))
+    return workspace
+
+
+class CountedWorkspace(Workspace):
+    """A workspace whose large payloads are counted."""
+
+    fetched: CountedBlobs
+
+
+async def _nothing() -> None:
+    return None
 
 
 def test_a_new_process_fetches_the_files_of_a_change_together():
     """A request for each 16 MiB of a change, however many files it has."""
 
     async def requests() -> int:
-        blobs = CountedBlobs()
-        workspace = workspace_of(Memory())
-        written = Memories(workspace.log, blobs)
-        files = [space.change_of(f"n{n}.md", None, f"{n}" * 9_000) for n in range(300)]
-        changed, stored = packed([each for each in files if each])
-        for blob in stored:
-            await blobs.put(blob)
-        commit = workspace.commit(1, Actor("eve"), [MemoryChanged(files=changed)])
-        await workspace.log.append(Append(stream_of("org"), commit))
-        state = await written.state("org")
+        workspace = await written(300)
+        state = await workspace.memories.whole("org")
         assert {path: len(file.text) for path, file in state.files.items()} == {
-            f"n{n}.md": 9_000 * len(f"{n}") for n in range(300)
+            f"d{n // 100}/n{n}.md": 9_000 * len(f"{n}") for n in range(300)
         }
-        return blobs.requests
+        return workspace.fetched.requests
 
     assert asyncio.run(requests()) == 1
+
+
+def digests_of(work: Callable[[], object]) -> int:
+    """How many digests of texts are computed."""
+    count = 0
+
+    def counted(frame: Any, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is digest_of.__code__
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def cost_in_a_new_process(files: int) -> tuple[int, int]:
+    """The blobs that are fetched, and the digests that are computed, for the first change of one
+    file by a process that read nothing of its space before.
+    """
+    with asyncio.Runner() as runner:
+        workspace = runner.run(written(files))
+        store = MemoryStore(workspace, "org")
+        edit = drafts.edit("d0/n77.md", "7" * 18_000, "seven\n")
+        count = digests_of(lambda: runner.run(store.change([edit], by="eve")))
+        seen = runner.run(store.entry("d0/n77.md"))
+        assert seen.text == "seven\n"
+        return workspace.fetched.fetched, count
+
+
+def test_the_first_change_of_a_process_reads_the_file_that_it_changes_alone():
+    """Its blob is fetched and its text checked, however many other files the space has."""
+    few, many = cost_in_a_new_process(100), cost_in_a_new_process(2_000)
+    assert few == many
+    assert many[0] == 1
+    assert many[1] < 10

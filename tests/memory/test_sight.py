@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.portable.harnesses import Harness, exported
-from hansard.agents.memory.reading import texts_of, undo_of
+from hansard.agents.memory.reading import files_of, undo_of
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Rankers, search
@@ -20,7 +20,6 @@ from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.validation.trees import of_space
 from hansard.agents.memory.write import checked
 from hansard.agents.policy.permits import Permit
-from hansard.agents.workspace import Workspace
 from hansard.bus.log import Stored
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor, Commit
@@ -32,8 +31,12 @@ from hansard.domain.memory.space import MemoryState
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.projections.search.files import FileWords
 from hansard.state.memories import MemoryEventAt, by_of
+from hansard.testing.memory import Memory, workspace_of
 
 T = TypeVar("T")
+
+WORKSPACE = workspace_of(Memory())
+"""An empty one: nothing here reads it."""
 
 RULES = RoleDefined(
     sees=(RoleRule("notes", kinds=("memory.*",), paths=("org/notes/**",)),),
@@ -153,7 +156,8 @@ def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
     for path in (*MINE, *OTHERS):
         found[f"view {path}"] = seen.file(path) is not None
         found[f"history {path}"] = did(sees.versions("org", history, path))
-        texts_then = texts_of(history, path, shown)
+        versions = files_of(history, path, shown)
+        texts_then = [(each, file.text if file is not None else "") for each, file in versions]
         found[f"blame {path}"] = [(each.id, line) for each, line in blame(texts_then)]
     for number, ops in enumerate(OPS):
         found[f"change {number}"] = said(partial(changed, sees, state, seen, ops))
@@ -167,8 +171,7 @@ def changed(sees: Sight, state: MemoryState, seen: MemoryState, ops: list[Op]) -
     changes = worked_out("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
     sees.demand_changes("org", changes)
     wanted = MemoryChanged(files=changes)
-    # The workspace is read for writers of unlimited sight alone.
-    return did(checked(cast("Workspace", None), sees, "org", state, wanted, 0))
+    return did(checked(WORKSPACE, sees, "org", state, wanted, 0))
 
 
 def undone(sees: Sight, history: Sequence[MemoryEventAt], seen: MemoryState, event: str) -> object:

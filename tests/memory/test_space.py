@@ -1,5 +1,7 @@
 """A space of memory: what a change may be, what it comes to, and who wins where two meet."""
 
+import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -7,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.agents.memory.write import packed
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
 from hansard.bus.validation import check as _recheck_memory
 from hansard.domain.board import By
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.label import Label
 from hansard.domain.memory import lines, paths, space
@@ -61,9 +64,9 @@ def put(state: MemoryState, path: str, text: str | None, link: bool = False) -> 
 @given(texts, texts)
 def test_an_edit_makes_the_text_after_of_the_one_before(before, after):
     """Whatever the two texts, and what did not change is not in it."""
-    made = space.between(before, after)
+    made = lines.between(before, after)
     stored: list[object] = [list(part) for part in made]
-    assert space.applied(before, stored, "x") == after
+    assert lines.applied(before, stored, "x") == after
     assert (made == []) == (before == after)
     assert sum(len(part[2]) for part in made) <= len(after)
 
@@ -143,14 +146,36 @@ def test_a_rename_takes_the_text_along_and_leaves_nothing_behind():
 def test_an_event_that_does_not_follow_changes_nothing():
     """Whoever wrote it past us: every reader leaves it out, and says so."""
     state = having(a_md="x\n")
-    forged = change_of("a.md", MemoryFile(path="a.md", text="?", digest="?", version=1), "y\n")
+    forged = change_of(
+        "a.md", MemoryFile(path="a.md", body=lines.FileText("?"), digest="?", version=1), "y\n"
+    )
     after = space.fold(state, [MemoryChanged(files=(forged,))])
     assert after.files == state.files
     assert after.version == 2
     assert after.unfit == [(2, "'a.md' is not what it was changed from")]
     real = change_of("a.md", state.files["a.md"], "y\n")
-    broken = msgspec.structs.replace(real, edit=msgspec.Raw(b'[[9,9,"z"]]'))
-    assert "does not fit" in space.fold(state, [MemoryChanged(files=(broken,))]).unfit[0][1]
+    assert space.fold(state, [MemoryChanged(files=(real,))]).unfit == []
+
+
+@pytest.mark.parametrize("edit", [b'[[9,9,"z"]]', b'[[0,1,"z"]]', b"7"])
+def test_a_text_that_is_not_what_its_change_says_is_found_where_it_is_used(edit):
+    """The other files of that change can be read; a whole new text, or the one before, puts it
+    right.
+    """
+    state = having(a_md="x\n", b_md="b\n")
+    real = change_of("a.md", state.files["a.md"], "y\n")
+    forged = msgspec.structs.replace(real, edit=msgspec.Raw(edit))
+    other = change_of("b.md", state.files["b.md"], "B\n")
+    after = space.fold(state, [MemoryChanged(files=(forged, other))])
+    assert (after.unfit, after.files["b.md"].text) == ([], "B\n")
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=r"a\.md"):
+            _ = after.files["a.md"].text
+    whole = msgspec.structs.replace(
+        real, before=real.after, after=digest_of("z\n"), edit=msgspec.Raw(b'"z\\n"')
+    )
+    mended = msgspec.structs.replace(whole, op=FileOp.CREATED)
+    assert space.fold(after, [MemoryChanged(files=(mended,))]).files["a.md"].text == "z\n"
 
 
 @pytest.mark.parametrize(
@@ -323,13 +348,30 @@ async def test_a_check_finds_the_change_that_does_not_follow():
     real = change_of("a.md", having(a_md="x\n").files["a.md"], "y\n")
     told = [MemoryChanged(files=(each,)) for each in (first, real, real)]
     stream, found = stream_of("org"), list[tuple[int, str]]()
-    memory = _recheck_memory.Memory(_NoBlobs())
+    memory = _recheck_memory.Memory(_Blobs({}))
     for number, event in enumerate(told, 1):
         commit = new_commit(Clock(), number, Actor("ada"), [event])
         found += await memory.unfit(stream, commit)
     assert found == [(3, "'a.md' is not what it was changed from")]
 
 
-class _NoBlobs:
-    async def blob(self, sha256: str, size: int) -> bytes:
-        raise AssertionError((sha256, size))
+async def test_a_check_reads_the_texts_of_a_change_together_and_derives_each():
+    """One request for what a change has in blobs; a text that is not what it says is a finding."""
+    sent = [change_of(f"{number}.md", None, f"{number}" * 9_000) for number in range(40)]
+    files, stored = packed(sent)
+    files = (*files[:-1], msgspec.structs.replace(files[-1], after="forged"))
+    blobs = _Blobs({hashlib.sha256(each).hexdigest(): each for each in stored})
+    commit = new_commit(Clock(), 1, Actor("ada"), [MemoryChanged(files=files)])
+    found = await _recheck_memory.Memory(blobs).unfit(stream_of("org"), commit)
+    assert [(version, "39.md" in why) for version, why in found] == [(1, True)]
+    assert blobs.requests == [len(stored)]
+
+
+class _Blobs:
+    def __init__(self, held: dict[str, bytes]) -> None:
+        self._held = held
+        self.requests: list[int] = []
+
+    async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        self.requests.append(len(named))
+        return {sha256: self._held[sha256] for sha256, _ in named}

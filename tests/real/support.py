@@ -133,7 +133,8 @@ class Place(msgspec.Struct, frozen=True):
 
         async def work() -> bytes:
             async with reading_raw(self.settings) as raw:
-                return await raw.blob(**recorded["$blob"])
+                named = (recorded["$blob"]["sha256"], recorded["$blob"]["size"])
+                return (await raw.blobs([named]))[named[0]]
 
         return json.loads(asyncio.run(work()))
 

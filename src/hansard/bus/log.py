@@ -18,9 +18,9 @@ how long an acknowledgement survives a power cut (see `durability`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
@@ -35,6 +35,12 @@ from hansard.domain.ids import StreamId
 
 BLOB_BYTES_MIN = 64 * 1024
 """Payloads over this go to a blob; smaller ones stay in their event."""
+
+
+FETCHED_BYTES_MAX = 16 * 1024 * 1024
+"""Of blobs that are fetched with one request, unless one alone is larger."""
+
+T = TypeVar("T")
 
 
 class Blobs(Protocol):
@@ -360,3 +366,22 @@ class ReadsBack(Protocol):
 def as_read(log: EventLog) -> ReadsBack | None:
     """The log, if it can do that."""
     return cast("ReadsBack", log) if hasattr(type(log), "as_read") else None
+
+
+def in_parts(
+    needed: Iterable[tuple[T, Sequence[tuple[str, int]]]],
+) -> Iterator[tuple[list[T], list[tuple[str, int]]]]:
+    """Things that need blobs, so many at once as FETCHED_BYTES_MAX allows, with those blobs."""
+    things: list[T] = []
+    named: dict[tuple[str, int], None] = {}
+    size = 0
+    for thing, blobs in needed:
+        more = sum(each for _, each in blobs)
+        if things and size + more > FETCHED_BYTES_MAX:
+            yield things, list(named)
+            things, named, size = [], {}, 0
+        things.append(thing)
+        named |= dict.fromkeys(blobs)
+        size += more
+    if things:
+        yield things, list(named)

@@ -412,7 +412,7 @@ async def compact(
         "drop_max": drop_max,
     }
     async with reading() as workspace:
-        state = await MemoryStore(workspace, space).state()
+        state = await MemoryStore(workspace, space).whole()
         found = memory_search.compact(space, state, **terms)
         label = _label_of(state, found.compacted)
         if function is not None:

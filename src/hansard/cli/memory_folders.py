@@ -61,7 +61,7 @@ async def export(
     the harness has no word for is told.
     """
     async with reading() as workspace:
-        state = await workspace.memories.at(space_name(space), at)
+        state = await workspace.memories.whole(space_name(space), at)
     made = harnesses.exported(of_space(state.files), harness, settings=settings)
     folders.write(folder, made.tree)
     told = MemoryExported(
@@ -218,7 +218,7 @@ async def validate(
         files = folders.read(folder, leave_out=[checkouts.MARK])
     else:
         async with reading() as workspace:
-            files = of_space((await workspace.memories.state(space_name(space))).files)
+            files = of_space((await workspace.memories.whole(space_name(space))).files)
     told = MemoryValidated(files=len(files), problems=tree.problems(files))
     output.show(told, _validated, json=json)
     return 1 if told.problems else 0

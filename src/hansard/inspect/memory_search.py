@@ -74,7 +74,7 @@ class MemoryHits(Answer, kw_only=True):
 
 async def tree_of(workspace: Workspace, space: str, at: object = None) -> dict[str, str]:
     """A space's texts by path, links left out. Raises BadName, NotFound."""
-    return texts_of(await MemoryStore(workspace, space).state(at))
+    return texts_of(await MemoryStore(workspace, space).whole(at))
 
 
 def texts_of(state: MemoryState) -> dict[str, str]:
@@ -87,7 +87,9 @@ async def glob(
     workspace: Workspace, space: str, pattern: str, *, limit: int = PATHS_MAX
 ) -> MemoryPaths:
     """The paths that match. Raises BadValue, ExtraMissing."""
-    found = paths_matching(await tree_of(workspace, space), pattern, limit=limit)
+    files = (await MemoryStore(workspace, space).state()).files.items()
+    shown = [path for path, file in files if not file.link and not file.binary]
+    found = paths_matching(shown, pattern, limit=limit)
     return MemoryPaths(space=space, paths=found.paths, more=found.more)
 
 

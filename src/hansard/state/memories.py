@@ -1,7 +1,8 @@
 """Memory as it stands in the log: spaces at any point, and those of the process as last read.
 
 A space that is followed (`follow`) is kept at what the log tells as it comes by: reading it asks
-nobody. Of any other one what is new is read first. Everything but `known` runs on the bus's loop.
+nobody. Of any other one what is new is read first. Texts are fetched and checked when they are used
+(`load`, `using`). Everything but `known` runs on the bus's loop.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ import asyncio
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self, TypeVar
 
 import msgspec
 from cachetools import LRUCache
 
 from hansard.bus.codec import revive
-from hansard.bus.commits import drive_fetch
 from hansard.bus.errors import BusError, NotFound
-from hansard.bus.log import Blobs, EventLog, Kind, Stored
+from hansard.bus.log import Blobs, EventLog, Kind, Stored, in_parts
 from hansard.domain.board import By
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.events import Commit, Event
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
-from hansard.domain.memory.space import MemoryState
+from hansard.domain.memory.events import KIND, MemoryChanged, stream_of
+from hansard.domain.memory.lines import Unfetched, in_full
+from hansard.domain.memory.space import MemoryFile, MemoryState
 from hansard.domain.payload import references
 from hansard.state.aggregates import commits_until, point_in
 
@@ -46,15 +47,17 @@ OTHERS_EVERY = 50
 FOLLOW_PAUSE_S = 1.0
 """Between two tries to follow the log, where it is out of reach."""
 
-FETCHED_BYTES_MAX = 16 * 1024 * 1024
-"""Of the large edits of a change that are fetched with one question, unless one alone is larger."""
+DEPTH_MAX = 1_000
+"""Most changes of a file that wait to be applied to its text; then they are."""
+
+T = TypeVar("T")
 
 READS_MAX = 10
 """Of a space, for as long as it changes meanwhile; then what was read is not kept."""
 
 
 class MemoryEventAt(msgspec.Struct, frozen=True):
-    """An event of a space where it stands: its commit, its version, and its edits in full."""
+    """An event of a space where it stands: its commit and its version."""
 
     stored: Stored
     version: int
@@ -118,8 +121,39 @@ class Memories:
         """Whether the log is followed."""
         return bool(self._following) and not self._following[0].done()
 
+    async def whole(self, space: str, at: object = None) -> MemoryState:
+        """A space with the texts of all of its files. Raises as `at` and `load`."""
+        state = await self.at(space, at)
+        await self.load(state.files.values())
+        return state
+
+    async def load(self, files: Iterable[MemoryFile | None]) -> None:
+        """Fetch what the texts of some files take, in as few requests as may be, and check them.
+        Raises NotFound for a text that was erased, Corrupt.
+        """
+        bodies = [file.body for file in files if file is not None and file.body.known is None]
+        for texts, blobs in in_parts((body, list(body.blobs())) for body in bodies):
+            held = await self._blobs.get_all(blobs) if blobs else {}
+            for index, text in enumerate(texts, 1):
+                text.text(held)
+                if index % OTHERS_EVERY == 0:
+                    await asyncio.sleep(0)
+
+    async def using(self, work: Callable[[], T], first: Iterable[MemoryFile | None] = ()) -> T:
+        """What `work` returns, which only reads: it is run again once a text that it turns out to
+        need was fetched. `first`: the files that it is known to need. Raises as `load`.
+        """
+        await self.load(first)
+        while True:
+            try:
+                return work()
+            except Unfetched as error:
+                error.text.text(await self._blobs.get_all(sorted(set(error.text.blobs()))))
+
     async def state(self, space: str) -> MemoryState:
-        """A space as it stands; not to be changed. Costs a read of what is new."""
+        """A space as it stands; not to be changed. Costs a read of what is new; the texts of its
+        files are to be fetched by who uses them.
+        """
         known = self._known.get(space)
         state = known if known is not None else spaces.initial()
         read = _Read(space)
@@ -179,9 +213,9 @@ class Memories:
         return state
 
     async def history(self, space: str, *, after: int = 0) -> list[MemoryEventAt]:
-        """The events of a space after a version, large edits in full."""
+        """The events of a space after a version."""
         commits = await self.log.read(stream_of(space), after=after)
-        return [each for stored in commits for each in await self._events(stored)]
+        return [each for stored in commits for each in _events(stored)]
 
     async def spaces(self) -> list[str]:
         """The names of all spaces that were ever written, sorted."""
@@ -215,40 +249,32 @@ class Memories:
         for index, stored in enumerate(commits):
             if index % OTHERS_EVERY == OTHERS_EVERY - 1:
                 await asyncio.sleep(0)
-            for each in await self._events(stored):
-                spaces.evolve(state, each.event, by_of(stored, each.id))
+            for each in _events(stored):
+                event = await self._with_links(state, each.event)
+                spaces.evolve(state, event, by_of(stored, each.id))
+                await self._shorten(state, event)
         return state
 
-    async def _events(self, stored: Stored) -> list[MemoryEventAt]:
-        return [
-            MemoryEventAt(
-                stored,
-                stored.commit.version + index,
-                recorded.id,
-                await self._in_full(revive(recorded)),
-            )
-            for index, recorded in enumerate(stored.commit.events)
-        ]
-
-    async def _in_full(self, event: Event) -> Event:
-        """An event with its large edits fetched."""
-        if not isinstance(event, MemoryChanged):
+    async def _with_links(self, state: MemoryState, event: Event) -> Event:
+        """An event that can be folded: what its links lead to is fetched."""
+        if not isinstance(event, MemoryChanged) or not any(each.link for each in event.files):
             return event
-        if all(references.BLOB not in bytes(file.edit) for file in event.files):
+        links = [each for each in event.files if each.link]
+        await self.load(state.files.get(each.was or each.path) for each in links)
+        named = {blob for each in links for blob in references.blobs_named(bytes(each.edit))}
+        if not named:
             return event
-        files: list[FileChange] = []
-        for part in _parts(event.files):
-            named = {blob for _, blobs in part for blob in blobs}
-            held = await self._blobs.get_all(sorted(named))
-            files += [await self._file_in_full(file, held) for file, _ in part]
-        return msgspec.structs.replace(event, files=tuple(files))
+        held = await self._blobs.get_all(sorted(named))
+        files = tuple(in_full(each, held) if each.link else each for each in event.files)
+        return msgspec.structs.replace(event, files=files)
 
-    async def _file_in_full(self, file: FileChange, held: Mapping[str, bytes]) -> FileChange:
-        async def get(sha256: str, size: int) -> bytes:
-            return held[sha256] if sha256 in held else await self._blobs.get(sha256, size)
-
-        edit = await drive_fetch(references.unpack(file.edit), get)
-        return msgspec.structs.replace(file, edit=msgspec.Raw(msgspec.json.encode(edit)))
+    async def _shorten(self, state: MemoryState, event: Event) -> None:
+        """Derive the texts that more than DEPTH_MAX changes lead to, unless they cannot be."""
+        for each in event.files if isinstance(event, MemoryChanged) else ():
+            file = state.files.get(each.path)
+            if file is not None and file.body.depth > DEPTH_MAX:
+                with contextlib.suppress(Corrupt, NotFound):
+                    await self.load([file])
 
     # ------------------------------------------------------------ following
 
@@ -261,7 +287,7 @@ class Memories:
                     self._forget(name)  # it may have changed before the head
                 self._following[:] = [asyncio.create_task(self._follow(head))]
         for name in names:
-            await self.state(name)
+            await self.whole(name)
 
     async def close(self) -> None:
         """Follow no more."""
@@ -292,7 +318,10 @@ class Memories:
         if known.version >= stored.commit.last_version:
             return
         if known.version + 1 == stored.commit.version:
-            self.keep(name, await self.folded(known, [stored]))
+            state = await self.folded(known, [stored])
+            with contextlib.suppress(HansardError):  # raised again where the text is used
+                await self.load(_changed(state, stored))
+            self.keep(name, state)
             return
         try:
             await self.state(name)
@@ -300,24 +329,21 @@ class Memories:
             self._forget(name)
 
 
-_Named = list[tuple[FileChange, list[tuple[str, int]]]]
-"""Files of a change, each with the blobs that its edit names."""
+def _events(stored: Stored) -> list[MemoryEventAt]:
+    return [
+        MemoryEventAt(stored, stored.commit.version + index, recorded.id, revive(recorded))
+        for index, recorded in enumerate(stored.commit.events)
+    ]
 
 
-def _parts(files: Iterable[FileChange]) -> Iterator[_Named]:
-    """Files of a change, so many at once as FETCHED_BYTES_MAX allows."""
-    part: _Named = []
-    size = 0
-    for file in files:
-        blobs = list(references.blobs_named(bytes(file.edit)))
-        more = sum(each for _, each in blobs)
-        if part and size + more > FETCHED_BYTES_MAX:
-            yield part
-            part, size = [], 0
-        part.append((file, blobs))
-        size += more
-    if part:
-        yield part
+def _changed(state: MemoryState, stored: Stored) -> list[MemoryFile | None]:
+    """The files of a state that a commit changed."""
+    return [
+        state.files.get(file.path)
+        for each in _events(stored)
+        if isinstance(each.event, MemoryChanged)
+        for file in each.event.files
+    ]
 
 
 def by_of(stored: Stored, event_id: str) -> By:

@@ -95,6 +95,11 @@ def delete(path: object) -> Op:
     return {"op": "delete", "path": paths.normal(path)}
 
 
+def touched(ops: Iterable[Op]) -> dict[str, None]:
+    """The paths that operations name, in order."""
+    return dict.fromkeys(path for op in ops for path in (op["path"], op.get("to")) if path)
+
+
 class _Item(msgspec.Struct):
     text: str
     form: FileForm
@@ -135,9 +140,9 @@ class FileDraft:
             case "append":
                 at = self._end_of(path)
                 before = self._text(at) if self.item(at) is not None else ""
-                end = space.line_end(before)
+                end = lines.line_end(before)
                 joint = "" if not before or before.endswith("\n") else end
-                text = space.with_line_end(op["text"], end)
+                text = lines.with_line_end(op["text"], end)
                 line = text if text.endswith("\n") else text + end
                 alone = at not in self._touched or at in self.only_appended
                 self._put(at, before + joint + line)
@@ -212,17 +217,17 @@ class FileDraft:
 
     def _edit(self, path: str, old: str, new: str) -> None:
         text = self._text(path)
-        places = space.occurrences(text, old)
+        places = lines.occurrences(text, old)
         if len(places) != 1:
             times = f"{counted(len(places), 'time')}" if places else "not at all"
             remedy = "view it and give a part that stands there once"
             raise BadValue(f"edit of {path!r:.120}", f"{old!r:.120} stands there {times}", remedy)
-        self._put(path, space.replaced(text, places, new))
+        self._put(path, lines.replaced(text, places, new))
 
     def _insert(self, path: str, line: int, text: str) -> None:
         whole = self._text(path)
-        found, end = lines.split(whole), space.line_end(whole)
-        text = space.with_line_end(text, end)
+        found, end = lines.split(whole), lines.line_end(whole)
+        text = lines.with_line_end(text, end)
         if line > len(found):
             fact = f"it has {counted(len(found), 'line')}, not {line}"
             raise BadValue(f"insert into {path!r:.120}", fact, "view it and give one of its lines")

@@ -15,6 +15,7 @@ from hansard.bus.log import AtPosition
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Confidentiality
 from hansard.domain.memory.events import digest_of
+from hansard.domain.memory.lines import FileText
 from hansard.domain.memory.paths import RUNS
 from hansard.domain.memory.space import MemoryFile
 from hansard.domain.roles.model import RoleDefined, RoleRule
@@ -80,7 +81,14 @@ async def files(
             text = text_of(name, run, made.view.events, made.view.state)
             digest = digest_of(text)
             found.append(
-                MemoryFile(path=path, text=text, digest=digest, version=0, label=made.label)
+                MemoryFile(
+                    path=path,
+                    body=FileText(text),
+                    digest=digest,
+                    version=0,
+                    label=made.label,
+                    size=len(text),
+                )
             )
     return found
 

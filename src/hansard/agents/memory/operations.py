@@ -14,8 +14,8 @@ Written once for both clients as flows (see `hansard.agents.flow`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -65,6 +65,7 @@ from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryInvali
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.steps import Step
 from hansard.domain.values import load
+from hansard.state.memories import Memories
 
 # What of memory stands in a system prompt: every AGENTS.md, and what skills there are.
 #
@@ -188,6 +189,8 @@ def _text(value: object) -> str:
 
 KIND = "memory"
 """The kind of these steps."""
+
+T = TypeVar("T")
 
 _memory = functools.partial(operation, kind=KIND)
 _writes = functools.partial(_memory, writes=True)
@@ -324,6 +327,7 @@ class MemoryFlows(JointSteps):
             return None
         what = f"file {found.file.path!r:.200} of {found.space}"
         yield from demand_cleared(self.engine, call, found.file.label, what)
+        yield from self._load([found.file])
         read.append(found)
         return {
             "space": found.space,
@@ -351,8 +355,17 @@ class MemoryFlows(JointSteps):
         return state
 
     @property
-    def _memories(self) -> Any:
+    def _memories(self) -> Memories:
         return self.engine.workspace.memories
+
+    def _load(self, files: Iterable[MemoryFile | None]) -> Flow[None]:
+        """Have the texts of some files at hand."""
+        yield Io(functools.partial(self._memories.load, files))
+
+    def _using(self, work: Callable[[], T], first: Iterable[MemoryFile | None]) -> Flow[T]:
+        """What `work` makes of texts, those of some files and whatever it turns out to need."""
+        found: T = yield Io(functools.partial(self._memories.using, work, first))
+        return found
 
     def _again(self, told: dict[str, Any]) -> Flow[TreeFile]:
         """A file as it was viewed before."""
@@ -360,6 +373,7 @@ class MemoryFlows(JointSteps):
         found = state.files.get(told["path"])
         if found is None or found.digest != told["digest"]:
             raise NotFound(f"file {told['path']!r} of {told['space']} as it was read", "")
+        yield from self._load([found])
         return TreeFile(told["space"], found)
 
     def _note(self, space: str, path: str, mark: str) -> None:
@@ -388,11 +402,17 @@ class MemoryFlows(JointSteps):
         call: Call,
         made: Callable[[dict[str, TreeFile]], Any],
         of_runs: Callable[[str], bool] | None = None,
+        texts: Callable[[str], bool] | None = None,
     ) -> Flow[Any]:
-        """What is put on record of a look at the tree, or what is there of it."""
+        """What is put on record of a look at the tree, or what is there of it. `texts`: the paths
+        whose texts it takes.
+        """
 
         def read() -> Flow[Any]:
-            return made((yield from self.tree(of_runs)))
+            tree = yield from self.tree(of_runs)
+            if texts is not None:
+                yield from self._load(each.file for path, each in tree.items() if texts(path))
+            return made(tree)
 
         def run(of: Call) -> Flow[Any]:
             return (yield from self._recorded(of, read))
@@ -425,11 +445,11 @@ class MemoryFlows(JointSteps):
         call = self.begin("grep", pattern, glob)
 
         def made(tree: dict[str, TreeFile]) -> Any:
-            texts = {path: each.file.text for path, each in tree.items() if not each.file.link}
-            found = grep(texts, pattern, glob=glob)
+            found = grep(_texts(tree, glob), pattern, glob=glob)
             return [[line.path, line.line, line.text] for line in found.lines]
 
-        hits: list[list[Any]] = yield from self._listed(call, made, _of_runs(glob))
+        texts = functools.partial(_is_in, glob)
+        hits: list[list[Any]] = yield from self._listed(call, made, _of_runs(glob), texts)
         return hits
 
     def search(
@@ -449,14 +469,14 @@ class MemoryFlows(JointSteps):
         call = self.begin("search_of_kind", *given, kind) if kind else self.begin("search", *given)
 
         def made(tree: dict[str, TreeFile]) -> Any:
-            texts = {path: each.file.text for path, each in tree.items() if not each.file.link}
-            ranked = self._rankers(embedder)
+            texts, ranked = _texts(tree, glob), self._rankers(embedder)
             found = search(
                 texts, question, ranked, by=by or None, glob=glob, kind=kind, limit=limit
             )
             return msgspec.to_builtins(found)
 
-        told = yield from self._listed(call, made, _of_runs(glob))
+        texts = functools.partial(_is_in, glob)
+        told = yield from self._listed(call, made, _of_runs(glob), texts)
         return msgspec.convert(told, Found)
 
     def history(self, path: object, space: str | None) -> Flow[list[MemoryVersion]]:
@@ -487,6 +507,7 @@ class MemoryFlows(JointSteps):
 
         def read() -> Flow[Any]:
             parts = yield from self._parts()
+            yield from self._load(each.file for each in parts)
             marks = {f"{each.space}/{each.file.path}": each.file.digest for each in parts}
             return {"text": composed(parts, self.spaces, budget, count), "files": marks}
 
@@ -614,7 +635,7 @@ class MemoryFlows(JointSteps):
         step's outcome. used: the label of what it comes from, besides the agent's.
         """
         space, ops = wanted.space, wanted.ops
-        touched = dict.fromkeys(path for op in ops for path in (op["path"], op.get("to")) if path)
+        touched = drafts.touched(ops)
         call.needs = tuple(changes_file(space, path) for path in touched)
         _, verdict = yield from self.engine.ask_rules(call)
         frozen = None
@@ -657,7 +678,9 @@ class MemoryFlows(JointSteps):
         Return the granted change; None where nobody was asked.
         """
         state = yield from self._state(wanted.space)
-        changes = worked_out(wanted.space, state, wanted.ops, wanted.seen)
+        first = [state.file_or_none(path) for path in drafts.touched(wanted.ops)]
+        work = functools.partial(worked_out, wanted.space, state, wanted.ops, wanted.seen)
+        changes = yield from self._using(work, first)
         self._sight.demand_changes(wanted.space, changes)
         if not changes:
             return None
@@ -667,10 +690,9 @@ class MemoryFlows(JointSteps):
             return None
         yield from self._check(wanted, changes)
         basis = {each.path: [each.before, each.after] for each in changes}
-        shown = {
-            "diff": drafts.shown(state, changes, self.engine.settings.scrub),
-            "space": wanted.space,
-        }
+        scrub = self.engine.settings.scrub
+        work_diff = functools.partial(drafts.shown, state, changes, scrub)
+        shown = {"diff": (yield from self._using(work_diff, first)), "space": wanted.space}
         mark = digest(canonical(basis))
         yield from self.engine.ask_first(call, rule or DEFAULT_RULE, Basis(mark, shown))
         return changes
@@ -720,7 +742,7 @@ class MemoryFlows(JointSteps):
         ops: list[Op] = []
         trouble: MemoryConflict | None = None
         try:
-            ops = undo.ops(state)
+            ops = yield from self._using(functools.partial(undo.ops, state), undo.read)
         except MemoryConflict as error:
             trouble = error
         seen = {path: file.digest for path, file in state.files.items()}
@@ -740,6 +762,19 @@ def _of_runs(glob: str) -> Callable[[str], bool] | None:
 
 def _matches(glob: str, path: str) -> bool:
     return matches(path, glob)
+
+
+def _is_in(glob: str, path: str) -> bool:
+    return not glob or matches(path, glob)
+
+
+def _texts(tree: Mapping[str, TreeFile], glob: str) -> dict[str, str]:
+    """The texts of a tree's files, of those that match a glob if one is given."""
+    return {
+        path: each.file.text
+        for path, each in tree.items()
+        if not each.file.link and _is_in(glob, path)
+    }
 
 
 def _space(space: str | None) -> str | None:

@@ -158,10 +158,10 @@ def versions_of(
     return found[::-1]
 
 
-def texts_of(
+def files_of(
     history: Iterable[MemoryEventAt], path: str, shown: Sequence[MemoryEventAt] | None = None
-) -> list[tuple[MemoryEventAt, str]]:
-    """The texts that a file had, through its renames, each with the change that brought it; the
+) -> list[tuple[MemoryEventAt, MemoryFile | None]]:
+    """The versions of a file, through its renames, each with the change that brought it; the
     oldest first. shown: the changes as they may be told; as they stand without.
     """
     events = list(history)
@@ -174,14 +174,13 @@ def texts_of(
             if found is not None:
                 names[each.version] = wanted
                 wanted = found.was or wanted
-    state, texts = spaces.initial(), list[tuple[MemoryEventAt, str]]()
+    state, versions = spaces.initial(), list[tuple[MemoryEventAt, MemoryFile | None]]()
     for each in events:
         spaces.evolve(state, each.event, by_of(each.stored, each.id))
         named = names.get(each.version)
-        file = state.files.get(named) if named is not None else None
         if named is not None:
-            texts.append((told[each.id], file.text if file is not None else ""))
-    return texts
+            versions.append((told[each.id], state.files.get(named)))
+    return versions
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -202,6 +201,11 @@ class Undo(msgspec.Struct, frozen=True):
         there is nothing that still has its label.
         """
         return join(*(stood.label for _, stood, _ in self.files if stood is not None)).stored
+
+    @property
+    def read(self) -> list[MemoryFile | None]:
+        """The files whose texts it goes by."""
+        return [file for _, stood, made in self.files for file in (stood, made)]
 
     def ops(self, state: MemoryState) -> list[Op]:
         """The operations that undo it where the space stands so. What was changed since in other

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Protocol, Unpack
 
 from hansard.agents.flow import on_portal, portal_block
 from hansard.agents.memory import drafts
-from hansard.agents.memory.behind import FLUSH_S, behind_of
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
 from hansard.agents.memory.search.lines import grep
 from hansard.agents.memory.search.paths import paths_matching
 from hansard.agents.memory.search.ranked import Embedder, Found, Rankers, SearchOptions, search
-from hansard.agents.memory.store import BlamedLine
+from hansard.agents.memory.store import FLUSH_S, BlamedLine, MemoryStore, QueuedStore
 from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.steps.scope import errors_without_secrets
 from hansard.bus.portal import Portal
 from hansard.domain.choices import Brief, check_options
+from hansard.domain.errors import BadValue
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
 from hansard.domain.memory.paths import AGENTS
@@ -145,39 +143,33 @@ class AsyncMemorySpace(SpaceOnLoop):
         """Keep the space in memory at what the log tells: reads then ask nobody."""
         await self._store.follow()
 
-    async def behind(self, folder: str | os.PathLike[str]) -> None:
-        """Have changes acknowledged once they stand in a journal on this machine's disk, and sent
-        to the log from there, in order. What an earlier process left in it is sent, too. It is let
-        go of with the record; what waits then is sent when it is opened again.
-
-        An acknowledged change is on this disk, and no other machine has it yet. It is worked out on
-        the space as it stands when it is sent: one that cannot be made then is kept in the folder,
-        and told by `flush`. Reads here have what waits. A change gives 0 for its version.
-
-        Args:
-            folder: Where the journal is, or is to be; one process at a time has it open.
+    async def behind(self) -> None:
+        """Send changes in the background from here on, in order: a change returns 0 at once, and
+        `flush` says when the log has it. Closing the record flushes. A change that was not flushed
+        is lost if the process is killed. Reads wait for what was queued before them.
 
         Raises:
-            Refused: Another process has it open.
-            BadValue: The space's changes go by a journal already, or by the service.
-            Corrupt: The journal is not as it was written.
+            BadValue: Changes are sent in the background already, or by the service.
         """
-        self._store = await behind_of(self._store, Path(folder))
+        if not isinstance(self._store, MemoryStore) or isinstance(self._store, QueuedStore):
+            fact = "its changes are sent in the background already, or by the service"
+            raise BadValue("behind", fact, "open the space again, in a trusted program")
+        self._store = self._store.queued()
 
     @property
     def pending(self) -> int:
-        """How many acknowledged changes the log does not have yet: 0 but `behind`."""
+        """How many changes the log does not have yet: 0 unless `behind`."""
         return self._store.pending
 
     async def flush(self, *, timeout_s: float = FLUSH_S) -> None:
-        """Wait until the log has all that was acknowledged.
+        """Wait until the log has every change that could be made.
 
         Args:
             timeout_s: How long, in seconds.
 
         Raises:
-            BusError: Changes wait still.
-            Refused: Some could not be made as the space stands now; each is told once, and kept.
+            BusError: The log does not have all of them yet.
+            Refused: Some could not be made on the space as others had left it; each raises once.
         """
         await self._store.flush(timeout_s)
 

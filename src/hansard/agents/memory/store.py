@@ -5,7 +5,11 @@ role sees, and changes what it may where nobody is to be asked.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,7 +20,7 @@ from hansard.agents.memory.reading import (
     MemoryEntry,
     MemoryVersion,
     entry_of,
-    texts_of,
+    files_of,
     undo_of,
 )
 from hansard.agents.memory.sight import EVERYTHING, Sight
@@ -24,10 +28,12 @@ from hansard.agents.memory.write import Validate, checked, packed, validated
 from hansard.agents.steps.scope import guard_secrets
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
-from hansard.bus.errors import NotFound
+from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.bus.log import Append, Stored
+from hansard.bus.loggers import logger
 from hansard.domain import ids
-from hansard.domain.choices import Brief
+from hansard.domain.choices import Brief, counted
+from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor
 from hansard.domain.label import Label, join
 from hansard.domain.memory import paths
@@ -42,10 +48,21 @@ from hansard.domain.memory.events import (
 )
 from hansard.domain.memory.lines import blame, unified
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid, MemoryState
-from hansard.state.memories import Memories
+from hansard.state.memories import Memories, MemoryEventAt
+
+FLUSH_S = 60.0
+"""How long `flush` waits for the log if nothing else is given, in seconds."""
+
+QUEUED_MAX = 1_000
+"""Most changes of a space that wait to be sent."""
+
+RETRY_S = 1.0
+"""Between two tries to send a queued change where the log is out of reach, in seconds."""
 
 TRIES_MAX = 1_000
 """Most lost races of one change; each one lost means that somebody else got through."""
+
+_log = logger(__name__)
 
 Decide = Callable[[MemoryState], Awaitable[Append | None]]
 
@@ -97,7 +114,7 @@ class MemoryStore:
         """A file of a space that is followed, from memory, in any thread; None where only the log
         can tell.
         """
-        state = self._memories.known(self.space)
+        state = self.known()
         found = state.files.get(path) if state is not None else None
         return entry_of(self.space, found) if found is not None and not found.link else None
 
@@ -105,9 +122,13 @@ class MemoryStore:
         """The space as the log has told it, where it is followed; None else. In any thread."""
         return self._memories.known(self.space)
 
-    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Have something done before the workspace is closed."""
-        self._workspace.closing.append(close)
+    def queued(self) -> QueuedStore:
+        """The same space, whose changes are sent in the background, until the workspace is
+        closed.
+        """
+        made = QueuedStore(self._workspace, self.space, validate=self._validate, sight=self._sight)
+        self._workspace.closing.append(made.close)
+        return made
 
     @property
     def pending(self) -> int:
@@ -115,15 +136,26 @@ class MemoryStore:
         return 0
 
     async def flush(self, timeout_s: float = 0.0) -> None:
-        """Each change is in the log when it is acknowledged."""
+        """Each change is in the log when its call returns."""
+
+    async def _history(self) -> list[MemoryEventAt]:
+        return await self._memories.history(self.space)
 
     async def follow(self) -> None:
         """Keep the space at what the log tells, as it comes by."""
         await self._memories.follow([self.space])
 
     async def state(self, at: object = None) -> MemoryState:
-        """The space as it stands, or stood at a point. Raises BadName, NotFound."""
+        """The space as it stands, or stood at a point; texts are to be loaded by who uses them.
+        Raises BadName, NotFound.
+        """
         return await self._sight.at(self._memories, self.space, at)
+
+    async def whole(self, at: object = None) -> MemoryState:
+        """As `state`, with the texts of all files."""
+        state = await self.state(at)
+        await self._memories.load(state.files.values())
+        return state
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
         """A file. Raises NotFound, BadValue."""
@@ -132,6 +164,7 @@ class MemoryStore:
         if found is None:
             where = f"file {named!r} of {self.space}{f' at {at}' if at is not None else ''}"
             raise NotFound(where, "see 'hansard memory ls'")
+        await self._memories.load([found])
         return self._entry(found)
 
     def _entry(self, file: MemoryFile) -> MemoryEntry:
@@ -140,13 +173,13 @@ class MemoryStore:
 
     async def entries(self, at: object = None) -> list[MemoryEntry]:
         """All files, by path; a link's text is what it leads to."""
-        files = (await self.state(at)).files
+        files = (await self.whole(at)).files
         return [self._entry(files[path]) for path in sorted(files)]
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """The versions of a file, or the changes of all of them, the oldest first."""
         named = paths.normal(path) if path is not None else None
-        history = await self._memories.history(self.space)
+        history = await self._history()
         return (await self._sight.versions(self.space, history, named))[0]
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
@@ -157,6 +190,7 @@ class MemoryStore:
         for each in wanted:
             one, other = old.files.get(each), new.files.get(each)
             if (one and one.digest) != (other and other.digest):
+                await self._memories.load([one, other])
                 texts = (one.shown if one else None, other.shown if other else None)
                 parts.append(unified(each, *texts))
                 if one and other and one.executable != other.executable:
@@ -166,17 +200,20 @@ class MemoryStore:
 
     async def label(self) -> Label | None:
         """Of all that is told of the space's changes."""
-        history = await self._memories.history(self.space)
+        history = await self._history()
         shown = await self._sight.history(self.space, history)
         return join(*(each.stored.commit.label for each in shown)).stored
 
     async def blame(self, path: str) -> list[BlamedLine]:
         """The change that brought each line of a file. Raises NotFound."""
         entry = await self.entry(path)
-        history = await self._memories.history(self.space)
+        history = await self._history()
         shown = await self._sight.history(self.space, history)
+        versions = files_of(history, entry.path, shown)
+        await self._memories.load(file for _, file in versions)
+        texts = [(change, file.text if file is not None else "") for change, file in versions]
         found: list[BlamedLine] = []
-        for number, (change, line) in enumerate(blame(texts_of(history, entry.path, shown)), 1):
+        for number, (change, line) in enumerate(blame(texts), 1):
             event = change.event
             found.append(
                 BlamedLine(
@@ -209,10 +246,13 @@ class MemoryStore:
         Raises NotFound, BadValue, MemoryConflict; MemoryInvalid, which is on record then.
         """
 
-        def files_of(state: MemoryState) -> Sequence[FileChange]:
+        def changes(state: MemoryState) -> Sequence[FileChange]:
             return worked_out(self.space, state, ops, seen)
 
-        return await self.change_files(files_of, by, because, sources, label=label, commit=commit)
+        touched = drafts.touched(ops)
+        return await self.change_files(
+            changes, touched, by, because, sources, label=label, commit=commit
+        )
 
     async def has(self, commit: str) -> bool:
         """Whether a commit of this id stands in the space."""
@@ -221,7 +261,8 @@ class MemoryStore:
 
     async def change_files(
         self,
-        files_of: Callable[[MemoryState], Sequence[FileChange]],
+        changes: Callable[[MemoryState], Sequence[FileChange]],
+        touched: Iterable[str],
         by: str | Actor,
         because: str = "",
         sources: Sequence[str] = (),
@@ -231,18 +272,21 @@ class MemoryStore:
         commit: str = "",
     ) -> int:
         """Make the change that follows from the space now, worked out again after each lost
-        race; the version that the space is at. `occurred_at`: when it was made elsewhere, as that
-        claims (ISO 8601). `commit`: the id of its commit, if given.
+        race; the version that the space is at. `touched`: the paths whose texts it goes by.
+        `occurred_at`: when it was made elsewhere, as that claims (ISO 8601). `commit`: the id of
+        its commit, if given.
 
-        Raises what `files_of` raises, BadValue, MemoryConflict; MemoryInvalid, which is on record
+        Raises what `changes` raises, BadValue, MemoryConflict; MemoryInvalid, which is on record
         then.
         """
         actor = Actor.of(by)
         ids.name("by", actor.agent)
+        paths_touched = list(touched)
 
         async def decide(state: MemoryState) -> Append | None:
             seen = await self._sight.of(self.space, state)
-            files = tuple(files_of(seen))
+            first = [seen.file_or_none(path) for path in paths_touched]
+            files = tuple(await self._memories.using(lambda: changes(seen), first))
             self._sight.demand_changes(self.space, files)
             wanted = MemoryChanged(files=files, because=because, sources=tuple(sources))
             events = await checked(
@@ -285,13 +329,13 @@ class MemoryStore:
         what it brings back; the version that the space is at. Raises NotFound, MemoryConflict
         where a file was changed since, or meanwhile.
         """
-        history = await self._memories.history(self.space)
+        history = await self._history()
         await self._sight.demand_whole(self.space, history, change)
         undo = undo_of(self.space, history, change)
         await self._sight.demand_returned(self.space, change, undo.label)
         state = await self.state()
         return await self.change(
-            undo.ops(state),
+            await self._memories.using(lambda: undo.ops(state), undo.read),
             by,
             because or f"revert of {change}",
             seen={path: file.digest for path, file in state.files.items()},
@@ -344,6 +388,118 @@ class MemoryStore:
             return append
 
         return await transact(read, same, self._workspace.log.append, TRIES_MAX)
+
+
+class _Queued(msgspec.Struct, frozen=True):
+    """A change that waits: the arguments of `change`, and the id of the commit that it becomes."""
+
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class QueuedStore(MemoryStore):
+    """A space whose changes are sent in the background, in order, each as one commit. A change is
+    acknowledged by `flush`; what was not sent when the process is killed is lost. A read waits for
+    the changes that were queued before it.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._queue: deque[_Queued] = deque()
+        self._failures: list[HansardError] = []
+        self._news, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
+        self._task = asyncio.create_task(self._send_all())
+
+    @property
+    def pending(self) -> int:
+        """How many changes the log does not have yet."""
+        return len(self._queue)
+
+    def known(self) -> MemoryState | None:
+        """As ever, but where changes wait."""
+        return None if self._queue else super().known()
+
+    async def state(self, at: object = None) -> MemoryState:
+        """The space once what is queued was sent."""
+        await self._idle.wait()
+        return await super().state(at)
+
+    async def _history(self) -> list[MemoryEventAt]:
+        await self._idle.wait()
+        return await super()._history()
+
+    async def change(self, ops: Sequence[Op], by: str | Actor, *args: Any, **options: Any) -> int:
+        """Queue a change; 0, since its version is not known yet. Raises BadName, BadValue where
+        QUEUED_MAX wait.
+        """
+        ids.name("by", Actor.of(by).agent)
+        if len(self._queue) >= QUEUED_MAX:
+            fact = f"{counted(len(self._queue), 'change')} wait for the log"
+            raise BadValue(f"change of {self.space}", fact, "flush() first")
+        options = {"commit": self._workspace.clock.new_id(), **options}
+        self._queue.append(_Queued((list(ops), by, *args), options))
+        self._idle.clear()
+        self._news.set()
+        return 0
+
+    async def set_policy(self, policy: MemoryPolicySet, by: str) -> bool:
+        """Set the policy once what is queued was sent."""
+        await self._idle.wait()
+        return await super().set_policy(policy, by)
+
+    async def flush(self, timeout_s: float = FLUSH_S) -> None:
+        """Wait until the log has every change that could be made. Raises BusError after
+        `timeout_s` seconds; Refused for those that could not, each once.
+        """
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            waits = f"{counted(self.pending, 'change')} of {self.space} not in the log"
+            message = f"{waits} after {timeout_s:g} s; try again"
+            raise BusError(message) from None
+        failures, self._failures = self._failures, []
+        if failures:
+            fact = f"{counted(len(failures), 'queued change')} of {self.space} could not be made"
+            message = f"{fact}: view the files and decide again; the first: {failures[0]}"
+            raise Refused(message) from failures[0]
+
+    async def close(self) -> None:
+        """Send what is queued, and then no more; what could not be sent is logged."""
+        try:
+            await self.flush()
+        except HansardError as error:
+            _log.error("changes of memory are lost", space=self.space, why=str(error))
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._queue:
+                try:
+                    await self._send(self._queue[0])
+                except HansardError as error:
+                    self._failures.append(error)
+                self._queue.popleft()
+            self._idle.set()
+
+    async def _send(self, queued: _Queued) -> None:
+        """Send until the log has it, or it cannot be made. Raises why it cannot."""
+        in_doubt = False
+        while True:
+            try:
+                if not (in_doubt and await self.has(queued.options["commit"])):
+                    await super().change(*queued.arguments, **queued.options)
+            except (NotFound, TooLarge):
+                raise
+            except BusError:  # out of reach, or it is not known whether it was stored
+                in_doubt = True
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
 
 def _at(append: Append, occurred_at: str | None) -> Append:

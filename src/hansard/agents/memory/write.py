@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import msgspec
 
 from hansard.agents.errors import Blocked
-from hansard.agents.memory import tool_lists
+from hansard.agents.memory import drafts, tool_lists
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.validation.tree import problems_of_change
@@ -96,11 +96,13 @@ async def validating(
     """What checks the files that changes leave, a `tools.json` also against what is on record of
     the servers that it names.
     """
-    texts = [
-        spaces.text_after(each, state.files.get(each.was or each.path) if each.before else None)
+    named = [
+        (each, state.files.get(each.was or each.path) if each.before else None)
         for each in changes
         if each.after and not each.link and each.path.rpartition("/")[2] == tool_lists.FILE
     ]
+    await workspace.memories.load(stood for _, stood in named)
+    texts = [spaces.text_after(*each) for each in named]
     offered = await tool_lists.offered(workspace, texts) if texts else None
     return functools.partial(validated, offered=offered)
 
@@ -135,6 +137,10 @@ async def checked(
     Raises MemoryConflict, BadValue; MemoryInvalid for a file that is invalid or holds a secret.
     """
     state = await sight.of(name, whole)
+    using = workspace.memories.using
+    await workspace.memories.load(
+        state.files.get(each.was or each.path) for each in wanted.files if each.after
+    )
     if validate is validated and not sight.is_limited:
         # A list of all tools on record would tell a limited role what other runs asked.
         validate = await validating(workspace, state, wanted.files)
@@ -143,18 +149,18 @@ async def checked(
     changed = [each.path for each in wanted.files if each.after]
     if (wanted.run or sight.is_limited) and (bad := list(_settings(changed))):
         raise MemoryInvalid(name, bad, refusals + 1)
-    events = spaces.decide(name, state, wanted)
+    events = await using(functools.partial(spaces.decide, name, state, wanted))
     if events and validate is not None:
         after = spaces.fold(state, events)
         hidden = [
             each for path in changed for each in secrets(path, _legible(after.files[path]), scrub)
         ]
-        bad = [*hidden, *validate(after, changed)]
+        bad = [*hidden, *await using(functools.partial(validate, after, changed))]
         if bad:
             raise MemoryInvalid(name, bad[:PROBLEMS_MAX], refusals + 1)
     if events and whole is not state:
         try:
-            spaces.decide(name, whole, wanted)
+            await using(functools.partial(spaces.decide, name, whole, wanted))
         except (BadValue, MemoryConflict):
             fact = "its files cannot stand there so"
             raise BadValue(f"change of {name}", fact, "use other paths, or less text") from None
@@ -232,7 +238,9 @@ class MemoryWrite(JointWrite):
         seen = await self._sight.of(wanted.space, state)
         changes = self._frozen
         if changes is None:
-            changes = worked_out(wanted.space, seen, wanted.ops, wanted.seen)
+            first = [seen.file_or_none(path) for path in drafts.touched(wanted.ops)]
+            work = functools.partial(worked_out, wanted.space, seen, wanted.ops, wanted.seen)
+            changes = await self._memories.using(work, first)
             self._demand_unasked(state, changes)
         self._sight.demand_changes(wanted.space, changes)
         change = MemoryChanged(

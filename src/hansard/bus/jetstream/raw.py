@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -315,9 +315,9 @@ class RawWorkspace:
                 break
         return found
 
-    async def blob(self, sha256: str, size: int) -> bytes:
-        """A blob, fetched and verified. Raises NotFound, Corrupt."""
-        return await self._blobs.get(sha256, size)
+    async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """Some blobs by hash, fetched with one request and verified. Raises NotFound, Corrupt."""
+        return await self._blobs.get_all(named)
 
     async def refuse_loss(self) -> None:
         """Raise Corrupt where the broker has lost something that was on its disk."""

@@ -20,9 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from hansard.bus.codec import revive
-from hansard.bus.commits import drive_fetch
 from hansard.bus.errors import NotFound
-from hansard.bus.log import Origin
+from hansard.bus.log import Origin, in_parts
 from hansard.bus.marks import Extent, Known, Mark, link
 from hansard.bus.validation._recheck import Count, Recheck
 from hansard.domain.board import By
@@ -32,6 +31,7 @@ from hansard.domain.events import Commit, Event
 from hansard.domain.ids import StreamId, WorkspaceStream
 from hansard.domain.memory import space
 from hansard.domain.memory.events import KIND, MemoryChanged
+from hansard.domain.memory.lines import in_full
 from hansard.domain.payload import references
 
 # A log beside the marks that were kept of it (`hansard.bus.marks`), while it is read in order.
@@ -128,52 +128,71 @@ def _together(known: Iterable[Known]) -> list[Known]:
     ]
 
 
-class _Blobs(Protocol):
-    async def blob(self, sha256: str, size: int) -> bytes:
-        """A blob, verified."""
+class BlobSource(Protocol):
+    """Where blobs are read."""
+
+    async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """Some blobs by hash, each verified. Raises NotFound, Corrupt."""
         ...
 
 
 class Memory:
-    """Folds each space of memory as its readers do."""
+    """Folds each space of memory as its readers do, and derives the text of every change."""
 
-    def __init__(self, blobs: _Blobs) -> None:
-        self._blobs = blobs
+    def __init__(self, source: BlobSource) -> None:
+        self._source = source
         self._states: dict[str, space.MemoryState | None] = {}
         """None for a space of which something cannot be read: that is another finding."""
 
     async def unfit(self, stream: StreamId, commit: Commit) -> list[tuple[int, str]]:
-        """The versions of a commit whose change does not follow on what stood, and why."""
+        """The versions of a commit whose change does not follow on what stood, or does not result
+        in the texts that it says, and why.
+        """
         if not isinstance(stream, WorkspaceStream) or stream.kind != KIND:
             return []
         state = self._states.setdefault(stream.id, space.initial())
         if state is None:
             return []
         state.version, known = commit.version - 1, len(state.unfit)
+        found: list[tuple[int, str]] = []
         try:
             for recorded in commit.events:
                 by = By(commit.actor.agent, 0, recorded.id, commit.label)
-                space.evolve(state, await self._in_full(revive(recorded)), by)
+                found += await self._folded(state, revive(recorded), by)
         except (NotFound, Corrupt, UnknownEvent, Refused, msgspec.DecodeError):
             self._states[stream.id] = None
             return []
-        return state.unfit[known:]
+        return [*state.unfit[known:], *found]
 
-    async def _in_full(self, event: Event) -> Event:
+    async def _folded(
+        self, state: space.MemoryState, event: Event, by: By
+    ) -> list[tuple[int, str]]:
+        """Fold an event into a state; the versions whose texts are not what it says, and why."""
+        unfit = len(state.unfit)
+        space.evolve(state, await self._with_links(event), by)
+        if not isinstance(event, MemoryChanged) or len(state.unfit) > unfit:
+            return []
+        texts = [state.files[each.path].body for each in event.files if each.after]
+        found: list[tuple[int, str]] = []
+        for part, named in in_parts((text, list(text.blobs())) for text in texts):
+            held = await self._source.blobs(named) if named else {}
+            for text in part:
+                try:
+                    text.text(held)
+                except Corrupt as error:
+                    found.append((state.version, str(error)))
+        return found
+
+    async def _with_links(self, event: Event) -> Event:
         if not isinstance(event, MemoryChanged):
             return event
-        files = [
-            msgspec.structs.replace(each, edit=msgspec.Raw(await self._resolved(each.edit)))
-            for each in event.files
-        ]
-        return msgspec.structs.replace(event, files=tuple(files))
-
-    async def _resolved(self, edit: msgspec.Raw) -> bytes:
-        raw = bytes(edit)
-        if references.BLOB not in raw:
-            return raw
-        found = await drive_fetch(references.unpack(edit), self._blobs.blob)
-        return msgspec.json.encode(found)
+        links = [each for each in event.files if each.link]
+        named = {blob for each in links for blob in references.blobs_named(bytes(each.edit))}
+        if not named:
+            return event
+        held = await self._source.blobs(sorted(named))
+        files = tuple(in_full(each, held) if each.link else each for each in event.files)
+        return msgspec.structs.replace(event, files=files)
 
 
 LOST = (
@@ -271,8 +290,8 @@ class Source(Protocol):
         """Which chunks there are of each blob."""
         ...
 
-    async def blob(self, sha256: str, size: int) -> bytes:
-        """A blob, verified. Raises NotFound, Corrupt."""
+    async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """Some blobs by hash, each verified. Raises NotFound, Corrupt."""
         ...
 
     async def contradictions(self) -> list[str]:
@@ -346,7 +365,7 @@ async def _log(
         if read is not None:
             for version, why in await memory.unfit(*read):
                 where = {"position": at, "stream": str(read[0])}
-                count(Kind.EVENT, f"version {version} changes no file: {why}", where)
+                count(Kind.EVENT, f"version {version} of this memory does not fit: {why}", where)
         compared.message(message.position, message.subject, message.body)
         progress("commits", at, summary.position)
     if at < summary.position:
@@ -415,15 +434,27 @@ async def _blobs(
 ) -> None:
     stored = await source.blob_chunks()
     summary.blobs_unreferenced = len(stored.keys() - named.keys())
-    for done, (sha256, (size, position)) in enumerate(named.items(), 1):
+    for sha256, (_, position) in named.items():
         if sha256 not in stored:  # where there is no stream of blobs, nobody would answer
             fact = str(NotFound(f"blob {sha256} (all its chunks)", ERASED))
             count(Kind.BLOB, fact, {"position": position})
-        else:
-            try:
-                await source.blob(sha256, size)
-            except (NotFound, Corrupt) as error:
-                count(Kind.BLOB, str(error), {"position": position})
-        summary.blobs += 1
-        summary.blob_bytes += size
+    there = ((sha256, [(sha256, size)]) for sha256, (size, _) in named.items() if sha256 in stored)
+    done = len(named.keys() - stored.keys())
+    for part, names in in_parts(there):
+        for sha256, why in await _unread(source, names):
+            count(Kind.BLOB, why, {"position": named[sha256][1]})
+        done += len(part)
         progress("blobs", done, len(named))
+    summary.blobs = len(named)
+    summary.blob_bytes = sum(size for size, _ in named.values())
+
+
+async def _unread(source: Source, named: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
+    """The blobs that cannot be read, and why: one by one where a request for all fails."""
+    try:
+        await source.blobs(named)
+    except (NotFound, Corrupt) as error:
+        if len(named) == 1:
+            return [(named[0][0], str(error))]
+        return [found for each in named for found in await _unread(source, [each])]
+    return []

@@ -2,6 +2,6 @@
 
 Touches nothing, as all of the domain.
 Gives `events` (the storage format), `space` (a space's files at a version: fold and decide),
-`paths` (what a file may be called, and its kind), `lines` and `edits` (what changed between two
-texts), `blame`.
+`paths` (what a file may be called, and its kind), `lines` (texts, and what changed between
+two of them).
 """

@@ -1,15 +1,23 @@
-"""Which lines changed between two texts, and which version of a text each line comes from.
+"""The texts of files: which lines changed between two, which version brought a line, and what a
+file's changes result in.
 
-By `difflib`, whose blocks are mostly, but not always, those of git.
+Lines are compared by `difflib`, whose blocks are mostly, but not always, those of git.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+
+from hansard.domain.errors import Corrupt
+from hansard.domain.memory.events import FileChange, FileOp, digest_of
+from hansard.domain.payload import references
 
 COMPARED_MAX = 9_000_000
 """Product of the numbers of lines of both sides, between the first and the last line that differ,
@@ -163,3 +171,242 @@ def _range(begin: int, end: int) -> str:
     count = end - begin
     start = begin + 1 if count else begin
     return f"{start}" if count == 1 else f"{start},{count}"
+
+
+Edit = list[tuple[int, int, str]]
+"""A list of `[at, count, text]` in ascending order: from character `at` (a Unicode code point, from
+0) of the text before, `count` characters became `text`. It is found by lines (`diff`) and narrowed
+to the characters, so that it holds what changed and not the file."""
+
+
+def between(before: str, after: str) -> Edit:
+    """The edit that makes `after` of `before`; empty where they are equal. Costs what changed,
+    beside a comparison of the texts: only the lines between the first and the last that differ are
+    looked at.
+    """
+    head, tail = _ends(before, after)
+    old = split(before[head : len(before) - tail])
+    new = split(after[head : len(after) - tail])
+    starts = [head]
+    for line in old:
+        starts.append(starts[-1] + len(line))
+    found: Edit = []
+    for block in diff(old, new):
+        gone = "".join(old[block.start : block.end])
+        came = "".join(new[block.new_start : block.new_end])
+        found.append(_narrowed(starts[block.start], gone, came))
+    return found
+
+
+def _ends(before: str, after: str) -> tuple[int, int]:
+    """How many characters two texts begin and end with alike, in whole lines."""
+    most = min(len(before), len(after))
+    head = _shared(before, after, most)
+    if head < max(len(before), len(after)):
+        head = before.rfind("\n", 0, head) + 1
+    tail = _shared(before[::-1], after[::-1], most - head)
+    begin = before.find("\n", len(before) - tail) + 1
+    return head, len(before) - begin if begin else 0
+
+
+def _narrowed(at: int, gone: str, came: str) -> tuple[int, int, str]:
+    """A replaced part less what both sides begin and end with."""
+    most = min(len(gone), len(came))
+    head = _shared(gone, came, most)
+    tail = _shared(gone[::-1], came[::-1], most - head)
+    return at + head, len(gone) - head - tail, came[head : len(came) - tail]
+
+
+def _shared(one: str, other: str, most: int) -> int:
+    """How many characters two texts begin with alike, up to a bound; by halving."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def applied(before: str, edit: Any, where: str) -> str:
+    """The text that an edit makes of one; `where` is for the error. Raises Corrupt."""
+    parts: list[str] = []
+    done = 0
+    for part in edit if isinstance(edit, list) else [edit]:
+        match part:
+            case [int(at), int(count), str(text)] if done <= at <= at + count <= len(before):
+                parts += (before[done:at], text)
+                done = at + count
+            case _:
+                raise Corrupt(where, f"its edit {part!r:.80} does not fit what it edits")
+    return "".join([*parts, before[done:]])
+
+
+def line_end(text: str) -> str:
+    r"""Return what ends the lines of a text: `\r\n` where it ends all of them, else `\n`."""
+    ends = text.count("\n")
+    return "\r\n" if ends and text.count("\r\n") == ends else "\n"
+
+
+def with_line_end(text: str, end: str) -> str:
+    r"""Return a text with other line ends; as it is where that is `\n`."""
+    return re.sub("\r?\n", end, text) if end != "\n" else text
+
+
+def occurrences(text: str, old: str) -> list[tuple[int, int]]:
+    r"""Return where a part stands in a text, as begins and ends: as it is given, or, where it does
+    not stand there so, with other line ends: models give a part of a `\r\n` file with `\n`.
+    """
+    found = [(each.start(), each.end()) for each in re.finditer(re.escape(old), text)]
+    if found or "\n" not in old:
+        return found
+    pieces = [re.escape(piece) for piece in re.split("\r?\n", old)]
+    return [(each.start(), each.end()) for each in re.finditer("\r?\n".join(pieces), text)]
+
+
+def replaced(text: str, places: list[tuple[int, int]], new: str) -> str:
+    """Return a text with another part at some places, in its own line ends."""
+    new = with_line_end(new, line_end(text))
+    parts, done = [], 0
+    for begin, end in places:
+        parts += [text[done:begin], new]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+class Unfetched(Exception):
+    """A text needs blobs that were not fetched yet. Never leaves the package that folds memory."""
+
+    def __init__(self, text: FileText) -> None:
+        super().__init__(text.where)
+        self.text = text
+
+
+class FileText(msgspec.Struct, eq=False):
+    """A file's text, derived from its changes and checked by its digest when it is first used.
+
+    Attributes:
+        known: The text; None as long as nobody used it.
+        change: The change that brought it; None of a text that is no fold's.
+        before: The text that the change edits; None where it brought the whole text.
+        depth: How many changes lead to it from the last text that was known.
+    """
+
+    known: str | None = None
+    change: FileChange | None = None
+    before: FileText | None = None
+    depth: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileText)  # files of one digest have one text
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"FileText({self.known!r:.80})"
+
+    @classmethod
+    def after(cls, change: FileChange, before: FileText | None) -> FileText:
+        """The text of a file after a change."""
+        base = None if change.op is FileOp.CREATED else before
+        depth = 1 + (base.depth if base is not None and base.known is None else 0)
+        return cls(change=change, before=base, depth=depth)
+
+    @property
+    def where(self) -> str:
+        """The file, for errors."""
+        return f"file {self.change.path if self.change is not None else ''!r:.80}"
+
+    def blobs(self) -> Iterator[tuple[str, int]]:
+        """The hash and size of each blob that it takes to derive it."""
+        for each in self._underived():
+            if each.change is not None:
+                yield from references.blobs_named(bytes(each.change.edit))
+
+    def text(self, fetched: Mapping[str, bytes] | None = None) -> str:
+        """The text. Raises Unfetched where a blob is not among the fetched ones, Corrupt where its
+        changes do not result in what they say.
+        """
+        if self.known is not None:
+            return self.known
+        chain = self._underived()
+        before = chain[-1].before
+        found = before.known or "" if before is not None else ""
+        for each in reversed(chain):
+            if each.change is not None:
+                found = _result(each.change, found, self._edit(each.change, fetched or {}))
+        change = self.change
+        if change is not None and digest_of(found, change.form) != change.after:
+            raise Corrupt(self.where, "its edits do not result in the digest on record")
+        if change is not None and change.binary and not _is_base64(found):
+            raise Corrupt(self.where, "its content is no base64")
+        self.known, self.change, self.before, self.depth = found, None, None, 0
+        return found
+
+    def _underived(self) -> list[FileText]:
+        """This text and those before it up to one that is known, the newest first."""
+        found = [self] if self.known is None else []
+        while found and (before := found[-1].before) is not None and before.known is None:
+            found.append(before)
+        return found
+
+    def _edit(self, change: FileChange, fetched: Mapping[str, bytes]) -> Any:
+        try:
+            return _edit_in(change, fetched)
+        except KeyError:
+            raise Unfetched(self) from None
+
+
+def _edit_in(change: FileChange, fetched: Mapping[str, bytes]) -> Any:
+    return references.run_fetch(references.unpack(change.edit), lambda sha256, _: fetched[sha256])
+
+
+def in_full(change: FileChange, fetched: Mapping[str, bytes]) -> FileChange:
+    """A change with its edit in full, of blobs that were fetched."""
+    edit = msgspec.Raw(msgspec.json.encode(_edit_in(change, fetched)))
+    return msgspec.structs.replace(change, edit=edit)
+
+
+def _result(change: FileChange, before: str, edit: Any) -> str:
+    """The text of a file after a change of a text by an edit in full. Raises Corrupt where it does
+    not fit.
+    """
+    where = f"file {change.path!r:.80}"
+    if change.op is FileOp.CREATED:
+        if not isinstance(edit, str):
+            raise Corrupt(where, f"its text is {edit!r:.40}")
+        return edit
+    return before if edit is None else applied(before, edit, where)
+
+
+def size_after(change: FileChange, before: int) -> int:
+    """How large a text is after a change of one of some size, without a look at the text: at most,
+    since a text in a blob counts by the bytes of its JSON.
+    """
+    size = sum(each for _, each in references.blobs_named(bytes(change.edit)))
+    if change.op is FileOp.CREATED:
+        return size or len(bytes(change.edit))
+    if size:
+        return before + size
+    match msgspec.json.decode(change.edit):
+        case list(parts):
+            return before + sum(_growth(part) for part in parts)
+        case _:
+            return before
+
+
+def _growth(part: Any) -> int:
+    match part:
+        case [int(_), int(count), str(text)]:
+            return len(text) - count
+        case _:
+            return 0
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True

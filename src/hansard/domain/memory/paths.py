@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import StrEnum
 
@@ -160,8 +161,15 @@ class Names:
         """By file or folder, the files at or under it."""
         self._spellings: dict[str, tuple[str, ...]] = {}
         """By casefolded file or folder, the spellings that there are."""
-        for path in paths:
-            self.add(path)
+        found = list(paths)
+        self._counts |= Counter(found)
+        folders = Counter(path.rpartition("/")[0] for path in found)  # each folder's names once
+        for folder, count in folders.items():
+            for head in _heads(folder) if folder else ():
+                self._counts[head] = self._counts.get(head, 0) + count
+        for name in self._counts:
+            folded = name.casefold()
+            self._spellings[folded] = (*self._spellings.get(folded, ()), name)
 
     def copy(self) -> Names:
         """Return names that can be changed without changing these; O(paths), shallow."""

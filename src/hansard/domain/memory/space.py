@@ -4,19 +4,19 @@ State, fold, decide. What a change goes by is the digest of each file as its wri
 changes to different files commute, and follow on one another in any order; of two to one file the
 second is a `MemoryConflict`, which has both texts.
 
-A stored change that does not follow on what stood (another wrote to the broker himself) changes
-nothing, for every reader alike; `unfit` has it.
+A stored change that does not follow on the digests that stood (another wrote to the broker himself)
+changes nothing, for every reader alike; `unfit` has it. A text is derived from its changes, and
+checked by its digest, when it is first used: a reader pays for the files that it uses.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -45,111 +45,6 @@ from hansard.domain.quarantined import Quarantined
 from hansard.domain.roles.model import SLASH, any_matches, read
 from hansard.domain.steps import NULL
 from hansard.domain.values import dump
-
-# What changed between two versions of a text, and the text that an edit makes of the one before.
-#
-# An edit is a list of `[at, count, text]` in ascending order: from character `at` (a Unicode code
-# point, from 0) of the text before, `count` characters became `text`. It is found by lines
-# (`lines.diff`) and narrowed to the characters, so that it says what changed and not the file.
-
-Edit = list[tuple[int, int, str]]
-
-
-def between(before: str, after: str) -> Edit:
-    """The edit that makes `after` of `before`; empty where they are equal. Costs what changed,
-    beside a comparison of the texts: only the lines between the first and the last that differ are
-    looked at.
-    """
-    head, tail = _ends(before, after)
-    old = lines.split(before[head : len(before) - tail])
-    new = lines.split(after[head : len(after) - tail])
-    starts = [head]
-    for line in old:
-        starts.append(starts[-1] + len(line))
-    found: Edit = []
-    for block in lines.diff(old, new):
-        gone = "".join(old[block.start : block.end])
-        came = "".join(new[block.new_start : block.new_end])
-        found.append(_narrowed(starts[block.start], gone, came))
-    return found
-
-
-def _ends(before: str, after: str) -> tuple[int, int]:
-    """How many characters two texts begin and end with alike, in whole lines."""
-    most = min(len(before), len(after))
-    head = _shared(before, after, most)
-    if head < max(len(before), len(after)):
-        head = before.rfind("\n", 0, head) + 1
-    tail = _shared(before[::-1], after[::-1], most - head)
-    begin = before.find("\n", len(before) - tail) + 1
-    return head, len(before) - begin if begin else 0
-
-
-def _narrowed(at: int, gone: str, came: str) -> tuple[int, int, str]:
-    """A replaced part less what both sides begin and end with."""
-    most = min(len(gone), len(came))
-    head = _shared(gone, came, most)
-    tail = _shared(gone[::-1], came[::-1], most - head)
-    return at + head, len(gone) - head - tail, came[head : len(came) - tail]
-
-
-def _shared(one: str, other: str, most: int) -> int:
-    """How many characters two texts begin with alike, up to a bound; by halving."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def applied(before: str, edit: Any, where: str) -> str:
-    """The text that an edit makes of one; `where` is for the error. Raises Corrupt."""
-    parts: list[str] = []
-    done = 0
-    for part in edit if isinstance(edit, list) else [edit]:
-        match part:
-            case [int(at), int(count), str(text)] if done <= at <= at + count <= len(before):
-                parts += (before[done:at], text)
-                done = at + count
-            case _:
-                raise Corrupt(where, f"its edit {part!r:.80} does not fit what it edits")
-    return "".join([*parts, before[done:]])
-
-
-def line_end(text: str) -> str:
-    r"""Return what ends the lines of a text: `\r\n` where it ends all of them, else `\n`."""
-    ends = text.count("\n")
-    return "\r\n" if ends and text.count("\r\n") == ends else "\n"
-
-
-def with_line_end(text: str, end: str) -> str:
-    r"""Return a text with other line ends; as it is where that is `\n`."""
-    return re.sub("\r?\n", end, text) if end != "\n" else text
-
-
-def occurrences(text: str, old: str) -> list[tuple[int, int]]:
-    r"""Return where a part stands in a text, as begins and ends: as it is given, or, where it does
-    not stand there so, with other line ends: models give a part of a `\r\n` file with `\n`.
-    """
-    found = [(each.start(), each.end()) for each in re.finditer(re.escape(old), text)]
-    if found or "\n" not in old:
-        return found
-    pieces = [re.escape(piece) for piece in re.split("\r?\n", old)]
-    return [(each.start(), each.end()) for each in re.finditer("\r?\n".join(pieces), text)]
-
-
-def replaced(text: str, places: list[tuple[int, int]], new: str) -> str:
-    """Return a text with another part at some places, in its own line ends."""
-    new = with_line_end(new, line_end(text))
-    parts, done = [], 0
-    for begin, end in places:
-        parts += [text[done:begin], new]
-        done = end
-    return "".join([*parts, text[done:]])
-
 
 FILE_BYTES_MAX = 1024 * 1024
 """Largest text, in bytes of UTF-8."""
@@ -186,7 +81,7 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: From the root of the tree.
-        text: Its text; a link's is the path that it leads to.
+        body: Its text, derived when it is used.
         digest: Of its text.
         version: The version of the space's stream that changed it last.
         author: Who changed it last.
@@ -198,10 +93,11 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
         executable: Whether its owner may execute it.
         created: When it came to be, by the log's time in ns; a rename keeps it.
         changed: When it was changed last, likewise.
+        size: Of its text, in characters, at most (`lines.size_after`).
     """
 
     path: str
-    text: str
+    body: lines.FileText
     digest: str
     version: int
     author: str = ""
@@ -213,6 +109,14 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
     changed: int = 0
     binary: bool = False
     executable: bool = False
+    size: int = 0
+
+    @property
+    def text(self) -> str:
+        """Its text; a link's is the path that it leads to. Raises Corrupt; Unfetched where it takes
+        blobs that nobody fetched (`Memories.load`).
+        """
+        return self.body.text()
 
     @property
     def form(self) -> FileForm:
@@ -234,6 +138,10 @@ class MemoryFile(Brief, msgspec.Struct, frozen=True, kw_only=True):
         """What kind of memory it is."""
         return paths.kind_of(self.path)
 
+    def _brief(self) -> dict[str, object]:
+        facts = {name: getattr(self, name) for name in self.__struct_fields__}
+        return facts | {"body": self.body.known}
+
 
 class MemoryState(Brief, msgspec.Struct, kw_only=True):
     """A space at a version of its stream. The fold owns its state: `copy()` before changing it.
@@ -241,13 +149,13 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     Attributes:
         version: Of the space's stream.
         files: Those that there are, by path.
-        size: Characters of all of them.
+        size: Characters of all of them, at most.
         policy: Whether changes are asked about; None as long as nobody said.
         refused: How often each writer was refused in a row, and in which run.
         unfit: Versions of events that change nothing, and why.
         reflected: The runs that were reflected on, each with the id of the event that says so.
         links: The text of each link, by its path.
-        names: The names of the files and their folders.
+        known_names: The names of the files and their folders; None as long as nobody used them.
     """
 
     version: int = 0
@@ -258,7 +166,14 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     unfit: list[tuple[int, str]] = msgspec.field(default_factory=list)
     reflected: dict[str, str] = msgspec.field(default_factory=dict)
     links: dict[str, str] = msgspec.field(default_factory=dict)
-    names: paths.Names = msgspec.field(default_factory=paths.Names)
+    known_names: paths.Names | None = None
+
+    @property
+    def names(self) -> paths.Names:
+        """The names of the files and their folders."""
+        if self.known_names is None:
+            self.known_names = paths.Names(self.files)
+        return self.known_names
 
     def copy(self) -> MemoryState:
         """A state that can be folded on without changing this one; O(files), shallow."""
@@ -269,12 +184,12 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
             unfit=list(self.unfit),
             reflected=dict(self.reflected),
             links=dict(self.links),
-            names=self.names.copy(),
+            known_names=self.known_names.copy() if self.known_names is not None else None,
         )
 
     def limited_to(self, files: Iterable[MemoryFile]) -> MemoryState:
         """Return the state with some of its files alone; O(those files)."""
-        state = msgspec.structs.replace(self, files={}, size=0, links={}, names=paths.Names())
+        state = msgspec.structs.replace(self, files={}, size=0, links={}, known_names=None)
         for file in files:
             state.put(file)
         return state
@@ -282,8 +197,9 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
     def put(self, file: MemoryFile) -> None:
         """Put a file at its path, where there is none. Only for who owns the state."""
         self.files[file.path] = file
-        self.size += len(file.text)
-        self.names.add(file.path)
+        self.size += file.size
+        if self.known_names is not None:
+            self.known_names.add(file.path)
         if file.link:
             self.links[file.path] = file.text
 
@@ -291,8 +207,9 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         """Take a file away, if there is one. Only for who owns the state."""
         file = self.files.pop(path, None)
         if file is not None:
-            self.size -= len(file.text)
-            self.names.remove(path)
+            self.size -= file.size
+            if self.known_names is not None:
+                self.known_names.remove(path)
             self.links.pop(path, None)
 
     def file(self, path: str) -> MemoryFile | None:
@@ -303,6 +220,13 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         if found is not None and not found.link:
             return found
         return self.files.get(paths.followed(path, self.links))
+
+    def file_or_none(self, path: str) -> MemoryFile | None:
+        """As `file`; None, too, for links that lead in a circle."""
+        try:
+            return self.file(path)
+        except BadValue:
+            return None
 
     def refusals(self, author: str, run: str) -> int:
         """How often a writer was refused in a row in a run."""
@@ -467,19 +391,17 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
             return f"{change.path!r:.80} is not what it was changed from"
         if change.op is FileOp.DELETED:
             continue
-        try:
-            text = text_after(change, stood)
-        except (Corrupt, msgspec.DecodeError) as error:
-            return str(error)
-        if digest_of(text, change.form) != change.after:
-            return f"its edit of {change.path!r:.80} does not come to what it says"
-        if change.binary and not _is_base64(text):
-            return f"its content of {change.path!r:.80} is no base64"
+        body = lines.FileText.after(change, stood.body if stood is not None else None)
+        if change.link:  # where it leads decides what stands where: for every reader, at once
+            try:
+                body.text()
+            except (Corrupt, msgspec.DecodeError) as error:
+                return str(error)
         label = join(by.label, stood.label if stood is not None else None).stored
         made.append(
             MemoryFile(
                 path=change.path,
-                text=text,
+                body=body,
                 digest=change.after,
                 version=state.version,
                 author=by.author,
@@ -491,6 +413,7 @@ def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] 
                 executable=change.executable,
                 created=stood.created if stood is not None else by.stamp,
                 changed=by.stamp,
+                size=lines.size_after(change, stood.size if stood is not None else 0),
             )
         )
     return made
@@ -510,13 +433,7 @@ def _stood(state: MemoryState, renamed: Container[str], change: FileChange) -> M
 
 def text_after(change: FileChange, stood: MemoryFile | None) -> str:
     """The text of a file after a change of what stood. Raises Corrupt where it does not fit."""
-    edit = msgspec.json.decode(change.edit)
-    if change.op is FileOp.CREATED:
-        if not isinstance(edit, str):
-            raise Corrupt(f"file {change.path!r:.80}", f"its text is {edit!r:.40}")
-        return edit
-    before = stood.text if stood is not None else ""
-    return before if edit is None else applied(before, edit, f"file {change.path!r:.80}")
+    return lines.FileText.after(change, stood.body if stood is not None else None).text()
 
 
 # What a change is made of
@@ -539,7 +456,7 @@ def change_of(
     was = stood.path if stood.path != path else ""
     if after == stood.digest and not was:
         return None
-    edit = dump([list(part) for part in between(stood.text, text)])
+    edit = dump([list(part) for part in lines.between(stood.text, text)])
     return FileChange(
         path=path,
         op=FileOp.RENAMED if was else FileOp.EDITED,
@@ -587,6 +504,8 @@ def _decide(space: str, state: MemoryState, wanted: MemoryChanged) -> Sequence[M
         other = state.files.get(change.path) if change.was else None
         if other is not None and change.path not in renamed:
             raise MemoryConflict(space, change.path, "", stood.text if stood else "", other)
+    if any(each.path not in state.files for each in wanted.files if each.after):
+        _ = state.names  # collected here, so that the next change has them
     _check_after(space, state, wanted, _after(state, wanted))
     return (wanted,)
 
@@ -670,14 +589,6 @@ def check_text(path: str, text: str) -> None:
     if size > FILE_BYTES_MAX:
         fact = f"it has {size:,} bytes, the limit is {FILE_BYTES_MAX:,}"
         raise BadValue(where, fact, "split it into several files")
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return True
 
 
 def content_of(text: str, form: FileForm) -> bytes:

@@ -99,7 +99,7 @@ async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
         raise BadValue(str(folder), fact, "name the folder of an agent")
     name = _name(folder, tree.get(agent_files.AGENT))
     space = f"{AGENT}{name}"
-    state = await workspace.memories.state(space)
+    state = await workspace.memories.whole(space)
     stands = of_space(state.files)
     if stands:
         differs = [path for path in sorted(tree) if stands.get(path) != tree[path]]
@@ -135,7 +135,9 @@ def _name(folder: Path, agent: bytes | Link | None) -> str:
 async def named_tools(workspace: Workspace, name: str) -> list[Tool]:
     """The tools that its `tools.json` files name."""
     files = (await workspace.memories.state(f"{AGENT}{name}")).files
-    texts = [file.text for path, file in files.items() if _names_tools(path)]
+    named = [file for path, file in files.items() if _names_tools(path)]
+    await workspace.memories.load(named)
+    texts = [file.text for file in named]
     return [tool for text in texts for tool in tools_of(text)]
 
 

@@ -24,7 +24,7 @@ from hansard.agents.flow import sync
 from hansard.agents.memory.twins import AsyncMemory, Memory, awaited
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
-from hansard.domain.memory import space
+from hansard.domain.memory import lines
 from hansard.integrations.memory._told import FOR_THE_MODEL, excerpt, listing, numbered
 
 ROOT = "/memories"
@@ -80,8 +80,8 @@ class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
         path = _file(command.path)
         before = await self._memory.view(path)
         await self._memory.edit(path, command.old_str, command.new_str, because=self._because)
-        places = space.occurrences(before, command.old_str)[:1]
-        after = space.replaced(before, places, command.new_str)
+        places = lines.occurrences(before, command.old_str)[:1]
+        after = lines.replaced(before, places, command.new_str)
         at = places[0][0] if places else 0
         return f"{command.path} is edited; it reads there:\n{excerpt(after, at)}"
 

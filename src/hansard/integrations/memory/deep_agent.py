@@ -47,7 +47,7 @@ from hansard.bus.errors import NotFound
 from hansard.client.session import Session
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.domain.memory import space
+from hansard.domain.memory import lines
 from hansard.domain.memory.paths import AGENTS
 from hansard.integrations.mcp.http import asking
 from hansard.integrations.mcp.rules import ToolEffects
@@ -114,11 +114,11 @@ class MemoryBackend(BackendProtocol):
         text = self._text(file_path)
         if isinstance(text, _Refused):
             return EditResult(error=text.why)
-        places = space.occurrences(text, old_string) if old_string else []
+        places = lines.occurrences(text, old_string) if old_string else []
         if not places:
             fact = f"{old_string!r:.120} stands there not at all"
             return EditResult(error=f"{fact}: read it, and give a part of it")
-        refused = self._create(file_path, space.replaced(text, places, new_string))
+        refused = self._create(file_path, lines.replaced(text, places, new_string))
         if refused:
             return EditResult(error=refused.why)
         return EditResult(path=file_path, occurrences=len(places))

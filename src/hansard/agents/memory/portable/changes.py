@@ -13,7 +13,7 @@ import msgspec
 
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.validation import tree as validation
-from hansard.agents.memory.validation.trees import Executable, Link, SpaceTree, Tree, of_space
+from hansard.agents.memory.validation.trees import Executable, Link, Tree, of_space
 from hansard.agents.memory.write import validated
 from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
@@ -74,6 +74,7 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
     texts = {path: _text(path, content) for path, content in wanted.items()}
     state = await workspace.memories.state(space)
     if len(texts) > CHANGE_FILES_MAX:
+        await workspace.memories.load(state.files.values())
         _demand_valid(space, state, wanted, keep=keep)
         # What is so already makes no commit: the last part must, for the trailer.
         texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
@@ -83,16 +84,15 @@ async def change(  # noqa: PLR0913 -- each is a fact of a change
     version = state.version
     parts = list(_parts(texts))
     for number, part in enumerate(parts, 1):
-        files_of = functools.partial(_changes, space, part, seen)
+        changes = functools.partial(_changes, space, part, seen)
         why = because + trailer if number == len(parts) else because
-        version = await store.change_files(files_of, actor, why, occurred_at=at)
+        version = await store.change_files(changes, part, actor, why, occurred_at=at)
     return version
 
 
 def _readable(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
     """What is unreadable of some files."""
-    tree = SpaceTree(state.files)
-    return validation.faults(validation.problems(tree, only=changed), keep=True)
+    return validation.problems_of_change(state, changed, keep=True)
 
 
 _Text = tuple[str, FileForm]

@@ -76,7 +76,7 @@ async def checkout(
     """Make a folder of a space as it stands, whole or not at all; what the harness cannot say is
     told. Raises BadFolder, BadName, ExtraMissing.
     """
-    state = await workspace.memories.state(space)
+    state = await workspace.memories.whole(space)
     made = harnesses.exported(of_space(state.files), harness)
     mark = Mark(space, state.version, harness)
     folders.write(folder, {**made.tree, MARK: _encoded(mark)})
@@ -94,14 +94,14 @@ async def commit(
     with _locked(folder):
         mark = read_mark(folder)
         _sweep(folder)
-        before = await workspace.memories.at(mark.space, f"@{mark.version}")
+        before = await workspace.memories.whole(mark.space, f"@{mark.version}")
         base = of_space(before.files)
         stands = folders.read(folder)
         wanted = difference(base, harnesses.imported(stands, mark.harness, base))
         seen = {path: file.digest for path, file in before.files.items()}
         if wanted:
             await change(workspace, mark.space, wanted, seen=seen, because=because, by=by)
-        now = await workspace.memories.state(mark.space)
+        now = await workspace.memories.whole(mark.space)
         brought, left = _bring(folder, stands, now, mark.harness)
         if not left:
             _replace(folder / MARK, _encoded(Mark(mark.space, now.version, mark.harness)))

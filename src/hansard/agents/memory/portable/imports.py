@@ -69,7 +69,7 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     """
     left_out: list[str] = []
     found = folders.read(folder, unread=left_out if leave_out else None)
-    state = await workspace.memories.state(space)
+    state = await workspace.memories.whole(space)
     base = of_space(state.files)
     wanted = difference(base, harnesses.imported(found, harness, base))
     if not replace:
@@ -121,7 +121,7 @@ async def import_git(
     `import_folder`.
     """
     done = await _done(workspace, space)
-    state = await workspace.memories.state(space)
+    state = await workspace.memories.whole(space)
     tree = of_space(state.files)
     left_out: list[str] = []
     for each in git.changes(repository, revision, done=done):
@@ -145,7 +145,7 @@ async def _make(
     *,
     keep: bool,
 ) -> Imported:
-    state = await workspace.memories.state(space)
+    state = await workspace.memories.whole(space)
     tree, version = of_space(state.files), state.version
     files: set[str] = set()
     changes = 0

@@ -97,6 +97,7 @@ async def listed(workspace: Workspace, space: str) -> list[ListedProposal]:
     for each in _proposed(history):
         standing = await _standing(workspace, space, history, each)
         stands = now.file(each.path)
+        await workspace.memories.load([stands])
         is_open = standing is ProposalStanding.OPEN
         before = stands.text if stands is not None else None
         found.append(
@@ -140,6 +141,7 @@ async def make(
     for each in chosen:
         standing = await _standing(workspace, space, history, each)
         stands = now.file(each.path)
+        await workspace.memories.load([stands])
         text = each.text(stands)
         if standing is ProposalStanding.CHANGED:
             stood = (await workspace.memories.at(space, f"@{each.at.version}")).file(each.path)

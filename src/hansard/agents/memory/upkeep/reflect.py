@@ -232,6 +232,7 @@ async def label_of(workspace: Workspace, name: str, files: Mapping[str, str]) ->
     """
     stands = (await workspace.memories.state(name)).files
     known = {path: stands[path] for path in files.keys() & stands.keys()}
+    await workspace.memories.load(known.values())
     if all(path in known and known[path].text == text for path, text in files.items()):
         return join(*(file.label for file in known.values()))
     history = await workspace.memories.history(name)

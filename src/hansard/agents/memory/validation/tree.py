@@ -201,13 +201,17 @@ def problems_of_change(
     state: MemoryState,
     changed: Collection[str],
     offered: Mapping[str, Collection[str]] | None = None,
+    *,
+    keep: bool = False,
 ) -> list[Problem]:
     """The faults of the changed files of a space, and of its links. The cost does not depend on
     the other files, unless a changed file of instructions imports some: the domain has checked
     that all paths can stand beside one another. Else as `problems`.
     """
     tree = SpaceTree(state.files)
-    return faults(sorted(_problems(tree, changed, state.links, state.names, offered)))
+    names: Container[str] = state.names if state.links else ()
+    found = _problems(tree, changed, state.links, names, offered)
+    return faults(sorted(found), keep=keep)
 
 
 def _problems(
