@@ -75,7 +75,7 @@ LONG = (
     "tests/browser/test_report.py",
     "tests/examples/test_fairness.py",
     "tests/examples/test_use_cases.py",
-    "tests/examples/test_analysis.py",
+    "tests/examples/test_usage.py",
     "tests/damage/test_kills.py",
     "tests/browser/test_hostile.py",
     "tests/exchange/test_replay.py",

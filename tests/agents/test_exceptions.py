@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import pydantic
 import pytest
@@ -22,8 +23,14 @@ from pydantic_core import PydanticCustomError
 
 import hansard
 from hansard import testing
+from hansard.agents.errors import RecordedFailure
+from hansard.agents.steps import failures, tools
 from hansard.agents.steps.failures import EXCEPTIONS_MAX, failure
-from hansard.domain import values
+from hansard.bus import errors as broker_errors
+from hansard.domain import errors, values
+from hansard.domain.fingerprint import UNORDERED
+from hansard.domain.steps import Effects, Failure, Step, StepStatus
+from hansard.integrations.mcp.http import server
 
 
 def memory() -> Any:
@@ -379,3 +386,40 @@ def test_headers_of_a_request_are_not_recorded():
     raw = bytes(values.dump(failure(caught.value)))
     assert b"api.example" in raw
     assert b"authorization" not in raw.lower()
+
+
+def nothing() -> None:
+    """A tool that knows no error by name."""
+
+
+def raised(name: str, module: str) -> BaseException:
+    """What a step raises whose error was recorded under a name and a module."""
+    step = Step(
+        number=1,
+        tool="nothing",
+        effects=Effects.ONCE,
+        arguments=msgspec.Raw(b"{}"),
+        call="c",
+        fingerprint=UNORDERED,
+        version=1,
+        status=StepStatus.FAILED,
+        error=Failure(name, "why", msgspec.Raw(b'["why"]'), module),
+    )
+    return failures.raised(step, tools.spec(nothing, "once", {}))
+
+
+@pytest.mark.parametrize("cls", [broker_errors.NotFound, errors.BadValue])
+@pytest.mark.parametrize("module", [None, "hansard.earlier.place"])
+def test_an_error_is_found_by_its_name(cls: type[errors.HansardError], module: str | None):
+    """By its module where it is still there, and wherever it is now."""
+    assert type(raised(cls.__qualname__, module or cls.__module__)) is cls
+
+
+def test_of_two_errors_with_one_name_the_recorded_module_decides():
+    """Two modules have a Refused."""
+    assert type(raised("Refused", server.__name__)) is server.Refused
+
+
+def test_a_name_of_another_package_is_no_error_of_hansard():
+    """Its class is not known here, so the failure is a recorded one."""
+    assert type(raised("NotFound", "acme.errors")) is RecordedFailure

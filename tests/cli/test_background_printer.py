@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import json
 import os
+import pty
+import select
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +14,7 @@ from typing import TextIO
 
 import pytest
 
-from hansard.cli import background_printer
+from hansard.cli import background_printer, output
 from hansard.cli.background_printer import BackgroundPrinter, LogStream
 
 FULL = 64 * 1024
@@ -71,3 +74,32 @@ async def test_what_is_waited_for_is_printed_in_order_and_a_reader_that_left_is_
         await printer.print(lambda: pytest.fail("nobody reads it"))
     with pytest.raises(BrokenPipeError):
         printer.end()
+
+
+def shown_of(monkeypatch: pytest.MonkeyPatch, *reports: tuple[int, int]) -> str:
+    """What a terminal shows of reports of how much is done, and of how much."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(theirs, "w") as stderr, contextlib.ExitStack() as stack:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        stack.callback(monkeypatch.undo)
+        with output.positions() as report:
+            for done, total in reports:
+                report(done, total)
+        text = b""
+        while select.select([ours], [], [], 0)[0]:
+            text += os.read(ours, 4_096)
+    os.close(ours)
+    return text.decode()
+
+
+def test_a_bar_shows_how_far_the_work_is(monkeypatch: pytest.MonkeyPatch):
+    """Its name, how much is done and of how much."""
+    text = shown_of(monkeypatch, (3, 10))
+    assert "positions" in text
+    assert "3/10" in text
+
+
+def test_work_that_is_done_at_once_shows_no_bar(monkeypatch: pytest.MonkeyPatch):
+    """Nothing is written, so nothing flickers."""
+    assert not shown_of(monkeypatch, (10, 10))

@@ -291,3 +291,18 @@ def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...]
     assert told.code == 2
     assert f"no command is called {typed[-2 if typed[-1] in ('last', 'ls') else -1]!r}" in told.err
     assert wanted in told.err.partition("is called")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [("why", "\udcff"), ("knew", "\udcff"), ("run", "show", "\udcff"), ("audit", "\udcff")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_name_that_is_no_utf_8_is_not_found(
+    call: Call, runs: Runs, arguments: tuple[str, ...]
+) -> None:
+    """Bytes that no text has, as the shell hands them over, are an error in words."""
+    done = call(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "was not found" in done.err

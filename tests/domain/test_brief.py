@@ -1,5 +1,6 @@
 """How values show themselves at a prompt and in a notebook: short, escaped, whatever they hold."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from hansard.domain import agent
 from hansard.domain.choices import ITEMS_MAX, TEXT_MAX, Brief, first
+from hansard.domain.errors import BadName, BadOption, BadValue, Corrupt, UnknownEvent
 
 
 class Told(Brief):
@@ -83,3 +85,13 @@ def test_a_state_tells_what_label_it_carries():
     assert "label" not in repr(state)
     state.label = "confidential"
     assert "label='confidential'" in repr(state)
+
+
+@pytest.mark.parametrize("kind", [BadName, BadOption, BadValue, Corrupt, UnknownEvent])
+def test_each_part_of_a_message_is_an_attribute(kind):
+    """The value, the fact and the remedy of an error are attributes and in its message."""
+    _, *names = inspect.signature(kind.__init__).parameters
+    parts = {name: f"the {name}" for name in names}
+    error = kind(**parts)
+    assert {name: getattr(error, name) for name in names} == parts
+    assert all(part in str(error) for part in parts.values())

@@ -1,6 +1,7 @@
 """An experiment's rules, and the arm that a unit has by its hash; a price's rules."""
 
 import collections
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from hansard.domain.experiment import (
     PlannedArm,
     arm_of,
 )
-from hansard.domain.price import PriceStated
+from hansard.domain.price import PriceStated, decide, initial
 from hansard.testing import Decider, decider
 from tests.domain import strategies
 
@@ -269,3 +270,32 @@ def test_a_price_is_stated_once_and_can_be_put_right():
     a_price().given(stated, other).when(stated).then(stated)
     later = msgspec.structs.replace(stated, since=datetime(2025, 1, 1, tzinfo=UTC))
     a_price().given(stated, later).when(stated).then()
+
+
+SINCE = datetime.fromisoformat("2024-10-01T00:00:00+00:00")
+STATED = PriceStated(usage="input_tokens", amount=2.5, since=SINCE)
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"usage": ""}, "usage name '' is not valid: "),
+        ({"amount": -0.01}, "price of input_tokens: -0.01; give what a million of it costs"),
+        ({"amount": float("inf")}, "price of input_tokens: inf; give what a million of it costs"),
+        ({"since": SINCE.replace(tzinfo=None)}, "since: 2024-10-01T00:00:00 has no zone; give one"),
+        ({"currency": "usd"}, "currency: 'usd'; give its three capital letters: USD"),
+        ({"currency": "US"}, "currency: 'US'; give its three capital letters: USD"),
+        ({"currency": "ÄÖÜ"}, "currency: 'ÄÖÜ'; give its three capital letters: USD"),
+        ({"source": "\ud800"}, "source"),
+    ],
+)
+def test_a_price_that_is_none_is_refused(other, says):
+    """With the value and the remedy."""
+    with pytest.raises((BadName, BadValue), match=re.escape(says)):
+        decide(initial(), msgspec.structs.replace(STATED, **other))
+
+
+def test_a_use_may_be_free():
+    """Nothing is a price."""
+    free = msgspec.structs.replace(STATED, amount=0.0)
+    assert list(decide(initial(), free)) == [free]

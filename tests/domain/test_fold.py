@@ -3,10 +3,12 @@
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.bus.codec import record, revive
 from hansard.domain import (
     access,
     agent,
@@ -27,7 +29,9 @@ from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.experience import kept as experience
 from hansard.domain.memory import space
+from hansard.domain.quarantined import Quarantined
 from hansard.domain.roles import check
+from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.team import task
 from tests.domain import kept_strategies, strategies
 from tests.reach import not_reached
@@ -113,3 +117,92 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
         folded - of_others,
         lambda found: (event.tag for events in found for event in events),
     )
+
+
+def _once(state, command, fold, decide):
+    """The events of a command, and those of the same command right after it."""
+    try:
+        first = tuple(decide(state, command))
+    except Refused:
+        return (), ()
+    return first, tuple(decide(fold(state, first), command))
+
+
+@given(strategies.agent_histories, strategies.agent_commands)
+def test_an_agent_s_command_yields_its_events_once(events, command):
+    """Told, noted, declared or left twice is once; only `Begin` takes a new epoch each time."""
+    state = agent.fold(agent.initial(), events)
+    first, second = _once(state, command, agent.fold, agent.decide)
+    if isinstance(command, agent.Begin):
+        assert [event.epoch for event in (*first, *second)] == [
+            state.epoch + 1 + i for i in range(len(first) + len(second))
+        ]
+    else:
+        assert second == ()
+
+
+@given(strategies.run_histories, strategies.run_commands)
+def test_a_run_s_command_yields_its_events_once(events, command):
+    """Stating of a run what is so already states nothing; beginning it twice is refused."""
+    state = run.fold(run.initial(), events)
+    try:
+        _, second = _once(state, command, run.fold, run.decide)
+    except Refused:
+        assert isinstance(command, RunStarted | RunForked)
+    else:
+        assert second == ()
+
+
+@given(strategies.budget_histories, strategies.budget_commands)
+def test_a_budget_s_command_yields_its_events_once(events, command):
+    """A share reserved or spent twice counts once."""
+    state = budget.fold(budget.BudgetState(), events)
+    _, second = _once(state, command, budget.fold, strategies.budget_decide)
+    assert second == ()
+
+
+@given(strategies.agent_histories, strategies.agent_commands)
+def test_what_is_decided_can_be_folded(events, command):
+    """No decision leads to an event that the fold cannot take, and each one counts one version."""
+    state = agent.fold(agent.initial(), events)
+    try:
+        news = agent.decide(state, command)
+    except Refused:
+        news = ()
+    assert agent.fold(state, news).version == state.version + len(news)
+
+
+@given(strategies.agent_command_lists)
+def test_an_outcome_stands(commands):
+    """Whatever is told to an agent, the result of a completed step is never replaced."""
+    state = agent.initial()
+    results: dict[int, bytes] = {}
+    for command in commands:
+        for event in strategies.happened([command], state, agent.fold, agent.decide):
+            state = agent.fold(state, [event])
+        for number, step in state.steps.items():
+            if step.status == "completed":
+                results.setdefault(number, bytes(step.result))
+    now = {number: bytes(state.steps[number].result) for number in results}
+    assert now == results
+    assert all(state.steps[number].status == "completed" for number in results)
+
+
+@given(histories, st.data())
+def test_a_quarantined_event_changes_the_version_alone(history, data):
+    """At every point of every history."""
+    name, events = history
+    initial, fold, _ = AGGREGATES[name]
+    cut = data.draw(st.integers(0, len(events)))
+    count = data.draw(st.integers(1, 3))
+    before = fold(initial(), events[:cut])
+    after = fold(before, [Quarantined(reason="x")] * count)
+    assert after.version == before.version + count
+    assert msgspec.structs.replace(after, version=before.version) == before
+
+
+def test_no_log_can_hold_one():
+    """It is read back by whoever made it, and is registered under no tag."""
+    made = Quarantined(reason="x")
+    assert revive(record(made, "e")) == made
+    assert Quarantined.tag not in REGISTRY
