@@ -16,6 +16,7 @@ import structlog
 import hansard
 from hansard.broker.lease import join
 from hansard.client.record import Record
+from tests.agents.forked import forked
 from tests.agents.twins import Lab
 from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
@@ -60,6 +61,18 @@ def together(record: Record, run: str = "r", **roles: str) -> Iterator[tuple[Any
 
 def _streams(folder: Path) -> int:
     return sum(1 for _ in folder.glob("nats/jetstream/*/streams/*"))
+
+
+AFRESH = {"bus", "faults", "sql_sandbox"}
+"""Folders whose tests show workers and supervisors as processes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _processes_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What the package starts by itself is forked, except in the folders `AFRESH`."""
+    folders = {*request.path.relative_to(Path(__file__).parent).parts}
+    with contextlib.nullcontext() if AFRESH & folders else forked():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,6 @@ import pytest
 import structlog
 
 from hansard.broker.lease import join
-from tests.agents.forked import forked
 from tests.agents.forked import python as forked_python
 from tests.cli.support import ran
 from tests.faults._warm import commands as commands_at
@@ -160,12 +159,6 @@ def notebook(page: Path) -> list[str]:
 def name_of(page: Path) -> str:
     """Where a page is in the repository."""
     return str(page.relative_to(ROOT))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _processes_are_forked():
-    with forked():
-        yield
 
 
 @pytest.fixture(scope="session")

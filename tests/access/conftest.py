@@ -7,9 +7,6 @@ import pytest
 
 from tests.access.desk import Desk
 from tests.access.support import Lab
-from tests.agents.forked import processes_are_forked
-
-__all__ = ["processes_are_forked"]
 
 
 @pytest.fixture(scope="session")

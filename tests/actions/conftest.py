@@ -14,9 +14,6 @@ from playwright.async_api import Browser, Page, async_playwright
 from benchmarks.bench_page import ARGUMENTS
 from hansard.client.browser import browser as looking
 from hansard.integrations.browser.chromium import program
-from tests.agents.forked import processes_are_forked
-
-__all__ = ["processes_are_forked"]
 
 POLL_S = 0.25
 """How often a page that is waited for is looked at: each look is work of three processes."""

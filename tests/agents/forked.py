@@ -42,10 +42,3 @@ def forked() -> Iterator[None]:
         for module in (pool, lease):
             patch.setattr(module, "sys", _Sys())
         yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def processes_are_forked() -> Iterator[None]:
-    """For a folder whose `conftest.py` has it from here."""
-    with forked():
-        yield

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.agents.forked import processes_are_forked
 from tests.audit.planted import Planted, plant
 from tests.audit.support import Audited
 from tests.projections.asked_once import tables_stay_open
 from tests.projections.story import tell
 
-__all__ = ["processes_are_forked", "tables_stay_open"]
+__all__ = ["tables_stay_open"]
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,10 @@ from playwright.async_api import Browser
 
 import hansard
 from tests.actions.conftest import chromium
-from tests.agents.forked import processes_are_forked
 from tests.browser.support import WORKSPACE, Open, Pages, Tabs, View
 from tests.cli.conftest import home, record, runs
 
-__all__ = ["chromium", "home", "processes_are_forked", "record", "runs"]
+__all__ = ["chromium", "home", "record", "runs"]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

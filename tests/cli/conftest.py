@@ -9,12 +9,11 @@ import pytest
 import structlog
 
 import hansard
-from tests.agents.forked import processes_are_forked
 from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs, ran
 from tests.faults import _warm as warm
 from tests.projections.asked_once import tables_stay_open
 
-__all__ = ["processes_are_forked", "tables_stay_open"]
+__all__ = ["tables_stay_open"]
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.agents.forked import processes_are_forked
 from tests.projections.asked_once import asked_once
 from tests.real.support import Place, opened, write
-
-__all__ = ["processes_are_forked"]
 
 TASKS, TRIALS = 24, 3
 EVIL = "<b>|$x_1$ \u202e`*"

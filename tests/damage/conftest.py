@@ -19,13 +19,10 @@ from hansard.domain.events import Commit
 from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.steps import Effects, StepRequested
-from tests.agents.forked import processes_are_forked
 from tests.cli.planting import commit, plant
 from tests.cli.support import Call, Ran, environment, make_runs, ran
 from tests.damage.damages import WORKSPACE, Files
 from tests.faults._warm import run
-
-__all__ = ["processes_are_forked"]
 
 A = AgentStream("r1", "r", "a")
 STEPS_OLDER, STEPS = 45, 90

@@ -10,11 +10,8 @@ import pytest
 import structlog
 
 import hansard
-from tests.agents.forked import processes_are_forked
 from tests.cli.support import Call, Ran, environment, ran
 from tests.exchange.support import Zoo, zoo_of
-
-__all__ = ["processes_are_forked"]
 
 _numbers = itertools.count(1)
 

@@ -10,13 +10,10 @@ from playwright.async_api import Browser
 
 from hansard import testing
 from tests.actions.conftest import chromium, page, seldom_looked_at, site
-from tests.agents.forked import processes_are_forked
 from tests.experience.parties import FORM, learned
 from tests.projections.asked_once import tables_stay_open
 
-__all__ = [
-    "chromium", "page", "processes_are_forked", "seldom_looked_at", "site", "tables_stay_open",
-]  # fmt: skip
+__all__ = ["chromium", "page", "seldom_looked_at", "site", "tables_stay_open"]  # fmt: skip
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -9,11 +9,8 @@ import pytest
 import structlog
 
 import hansard
-from tests.agents.forked import processes_are_forked
 from tests.cli.support import Call, Ran, environment, ran
 from tests.faults._warm import python
-
-__all__ = ["processes_are_forked"]
 
 
 @pytest.fixture(scope="session")

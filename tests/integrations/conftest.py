@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.forked import processes_are_forked
 from tests.cli.support import Call, Ran
 from tests.integrations.mcp.support import Commands, Setup
-
-__all__ = ["processes_are_forked"]
 
 
 @pytest.fixture

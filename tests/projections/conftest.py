@@ -10,12 +10,9 @@ import pytest
 import hansard
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.validation.check import RawMessage
-from tests.agents.forked import processes_are_forked
 from tests.cli.planting import options
 from tests.projections.story import tell
 from tests.projections.support import WORKSPACE
-
-__all__ = ["processes_are_forked"]
 
 
 class Told(msgspec.Struct):

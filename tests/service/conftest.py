@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.forked import processes_are_forked
 from tests.service.support import ALL, House, Lab
-
-__all__ = ["processes_are_forked"]
 
 _numbers = itertools.count(1)
 

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from tests.actions.conftest import chromium, page, seldom_looked_at, site
-from tests.agents.forked import processes_are_forked
 from tests.cli.support import Ran, ran
 
-__all__ = ["chromium", "page", "processes_are_forked", "seldom_looked_at", "site"]
+__all__ = ["chromium", "page", "seldom_looked_at", "site"]
 
 
 @pytest.fixture
