@@ -9,30 +9,15 @@ from hansard.domain.roles import check as role_file
 ROLES = """
 [roles.researcher]
 clearance = "secret"
-[[roles.researcher.sees]]
-name = "all"
-kinds = ["**"]
-[roles.researcher.may]
-tools = ["**"]
-kinds = ["**"]
-keys = ["**"]
-
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"], kinds = ["**"], keys = ["**"] }
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "all"
-kinds = ["**"]
-[roles.clerk.may]
-tools = ["**"]
-kinds = ["**"]
-keys = ["**"]
-
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"], kinds = ["**"], keys = ["**"] }
 [roles.lead]
 clearance = "secret"
-[[roles.lead.sees]]
-name = "all"
-kinds = ["**"]
-[roles.lead.may]
-approve = true
+sees = [{ name = "all", kinds = ["**"] }]
+may = { approve = true }
 """
 """A researcher and a lead who are cleared for all, a clerk who is cleared for what is public."""
 

@@ -13,19 +13,12 @@ PLANTED = "PLANTED-7f3a9c"
 ROLES = """
 [roles.reader]
 clearance = "internal"
-[[roles.reader.sees]]
-name = "all"
-kinds = ["**"]
-[roles.reader.may]
-query = true
-
+sees = [{ name = "all", kinds = ["**"] }]
+may = { query = true }
 [roles.cleared]
 clearance = "secret"
-[[roles.cleared.sees]]
-name = "all"
-kinds = ["**"]
-[roles.cleared.may]
-query = true
+sees = [{ name = "all", kinds = ["**"] }]
+may = { query = true }
 """
 TABLES = ("events", "steps", "board_writes", "tasks")
 

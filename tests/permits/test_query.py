@@ -8,9 +8,7 @@ from hansard.domain.roles import check as role_file
 
 RULES = """
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "all"
-kinds = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
 """
 
 

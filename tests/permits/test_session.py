@@ -349,9 +349,8 @@ async def test_a_policy_settles_where_the_role_may(lab: Lab):
 
 
 SETTLES = """
-[roles.writer.may]
-tools = ["search_*"]
-settle = true
+[roles.writer]
+may = { tools = ["search_*"], settle = true }
 """
 
 

@@ -13,16 +13,13 @@ from tests.team.support import team_of
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 WORKER = """
-[roles.writer.may]
-kinds = ["task.*", "mail.sent"]
+[roles.writer]
+may = { kinds = ["task.*", "mail.sent"] }
 """
 WATCHER = """
-[roles.writer.may]
-kinds = ["task.*"]
-[[roles.writer.sees]]
-name = "what the clerks have to do"
-kinds = ["task.*"]
-roles = ["clerk"]
+[roles.writer]
+may = { kinds = ["task.*"] }
+sees = [{ name = "what the clerks have to do", kinds = ["task.*"], roles = ["clerk"] }]
 """
 SECRET = "S3CRET"
 

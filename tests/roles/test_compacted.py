@@ -12,9 +12,8 @@ from tests.cli.support import ran
 ROLES = """
 [roles.watcher]
 clearance = "secret"
-[[roles.watcher.sees]]
-name = "all that is written"
-kinds = ["**"]
+sees = [{ name = "all that is written", kinds = ["**"] }]
+may = { query = true }
 [[roles.watcher.masks]]
 name = "not what is said"
 kinds = ["message.added"]
@@ -25,19 +24,12 @@ name = "nor what calls are given and return"
 kinds = ["step.*"]
 fields = ["arguments", "result"]
 how = "drop"
-[roles.watcher.may]
-query = true
 [roles.auditor]
 clearance = "secret"
-[[roles.auditor.sees]]
-name = "all"
-kinds = ["**"]
-[roles.auditor.may]
-query = true
+sees = [{ name = "all", kinds = ["**"] }]
+may = { query = true }
 [roles.writer]
-[roles.writer.may]
-kinds = ["**"]
-tools = ["**"]
+may = { kinds = ["**"], tools = ["**"] }
 """
 SECRET = "the unsayable words"
 

@@ -32,13 +32,10 @@ APPROVAL = "0" * 32
 
 ROLES = """
 [roles.writer]
-[[roles.writer.sees]]
-name = "own work"
-roles = ["writer"]
-[[roles.writer.sees]]
-name = "findings"
-kinds = ["board.*"]
-keys = ["findings/**"]
+sees = [
+    { name = "own work", roles = ["writer"] },
+    { name = "findings", kinds = ["board.*"], keys = ["findings/**"] },
+]
 [roles.writer.may]
 tools = ["**"]
 kinds = ["**"]
@@ -48,19 +45,11 @@ approve = true
 query = true
 view = ["clerk"]
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "what writers say"
-kinds = ["message.*"]
-roles = ["writer"]
+sees = [{ name = "what writers say", kinds = ["message.*"], roles = ["writer"] }]
 [roles.boss]
 clearance = "secret"
-[[roles.boss.sees]]
-name = "all"
-kinds = ["**"]
-[roles.boss.may]
-tools = ["**"]
-kinds = ["**"]
-keys = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"], kinds = ["**"], keys = ["**"] }
 """
 
 

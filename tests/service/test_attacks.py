@@ -41,12 +41,8 @@ kinds = ["message.*"]
 """
 CLERKS = """
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "own work"
-roles = ["clerk"]
-[roles.clerk.may]
-tools = ["look"]
-kinds = ["decision.*"]
+sees = [{ name = "own work", roles = ["clerk"] }]
+may = { tools = ["look"], kinds = ["decision.*"] }
 """
 QUICK_S = 0.4
 

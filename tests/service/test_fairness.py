@@ -32,9 +32,7 @@ REFUSED = 24 - workspace_requests.LONG.waiting_each - workspace_requests.LONG.pl
 ENDLESS = "SELECT endless"
 ROLES = """
 [roles.asker]
-[[roles.asker.sees]]
-name = "all"
-kinds = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
 [roles.asker.may]
 tools = ["**"]
 kinds = ["**"]

@@ -19,20 +19,11 @@ from tests.service.support import House
 
 ROLES = """
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "own work"
-roles = ["clerk"]
-[roles.clerk.may]
-tools = ["**"]
-kinds = ["**"]
-settle = true
+sees = [{ name = "own work", roles = ["clerk"] }]
+may = { tools = ["**"], kinds = ["**"], settle = true }
 [roles.boss]
-[[roles.boss.sees]]
-name = "all"
-kinds = ["**"]
-[roles.boss.may]
-tools = ["**"]
-kinds = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"], kinds = ["**"] }
 """
 
 REQUESTS = (

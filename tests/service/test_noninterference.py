@@ -20,13 +20,10 @@ pytestmark = pytest.mark.slow
 
 ROLES = """
 [roles.writer]
-[[roles.writer.sees]]
-name = "own work"
-roles = ["writer"]
-[[roles.writer.sees]]
-name = "findings"
-kinds = ["board.*"]
-keys = ["findings/**"]
+sees = [
+    { name = "own work", roles = ["writer"] },
+    { name = "findings", kinds = ["board.*"], keys = ["findings/**"] },
+]
 [roles.writer.may]
 tools = ["**"]
 kinds = ["message.*", "task.*", "mail.*", "agent.*", "board.*"]
@@ -35,18 +32,10 @@ settle = true
 approve = true
 view = ["clerk"]
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "what writers say"
-kinds = ["message.*"]
-roles = ["writer"]
+sees = [{ name = "what writers say", kinds = ["message.*"], roles = ["writer"] }]
 [roles.boss]
-[[roles.boss.sees]]
-name = "all"
-kinds = ["**"]
-[roles.boss.may]
-tools = ["**"]
-kinds = ["**"]
-keys = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"], kinds = ["**"], keys = ["**"] }
 """
 ASKED: list[Asked] = [
     do("facts.message", "user", "hello", None, {}),
@@ -129,9 +118,7 @@ def test_answers(house: House, other: House, how_much: int) -> None:
 
 CARRYING = """
 [roles.writer]
-[[roles.writer.sees]]
-name = "all"
-kinds = ["**", "access.*", "principal.*", "view.*", "query.*"]
+sees = [{ name = "all", kinds = ["**", "access.*", "principal.*", "view.*", "query.*"] }]
 [roles.writer.may]
 tools = ["**"]
 kinds = ["**"]
@@ -141,14 +128,8 @@ approve = true
 query = true
 [roles.boss]
 clearance = "secret"
-[[roles.boss.sees]]
-name = "all"
-kinds = ["**"]
-[roles.boss.may]
-tools = ["**"]
-kinds = ["**"]
-keys = ["**"]
-query = true
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"], kinds = ["**"], keys = ["**"], query = true }
 """
 
 

@@ -13,17 +13,11 @@ pytestmark = pytest.mark.slow
 
 FEW = """
 [roles.few]
-[[roles.few.sees]]
-name = "versions alone"
-kinds = ["prompt.version_added"]
-[roles.few.may]
-tools = ["**"]
+sees = [{ name = "versions alone", kinds = ["prompt.version_added"] }]
+may = { tools = ["**"] }
 [roles.reader]
-[[roles.reader.sees]]
-name = "prompts"
-kinds = ["prompt.*"]
-[roles.reader.may]
-tools = ["**"]
+sees = [{ name = "prompts", kinds = ["prompt.*"] }]
+may = { tools = ["**"] }
 """
 
 

@@ -12,13 +12,10 @@ pytestmark = pytest.mark.thorough
 
 FEW = """
 [roles.few]
-[[roles.few.sees]]
-name = "runs and scores"
-kinds = ["run.*", "experiment.*"]
-[roles.few.may]
-query = true
-[roles.idle.may]
-tools = ["**"]
+sees = [{ name = "runs and scores", kinds = ["run.*", "experiment.*"] }]
+may = { query = true }
+[roles.idle]
+may = { tools = ["**"] }
 """
 
 

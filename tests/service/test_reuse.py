@@ -11,12 +11,8 @@ pytestmark = pytest.mark.slow
 
 FEW = """
 [roles.few]
-[[roles.few.sees]]
-name = "own"
-kinds = ["**"]
-roles = ["few"]
-[roles.few.may]
-tools = ["**"]
+sees = [{ name = "own", kinds = ["**"], roles = ["few"] }]
+may = { tools = ["**"] }
 """
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 
 ROLES = """
 [roles.writer]
+may = { kinds = ["message.*"], view = ["boss"] }
 [[roles.writer.sees]]
 name = "what writers say, and findings"
 kinds = ["message.*", "board.*"]
@@ -24,23 +25,13 @@ kinds = ["message.added"]
 fields = ["content"]
 how = "truncate"
 characters = 5
-[roles.writer.may]
-kinds = ["message.*"]
-view = ["boss"]
 [roles.boss]
 clearance = "secret"
-[[roles.boss.sees]]
-name = "all"
-kinds = ["**"]
-[roles.boss.may]
-kinds = ["**"]
-view = ["*"]
+sees = [{ name = "all", kinds = ["**"] }]
+may = { kinds = ["**"], view = ["*"] }
 [roles.reviewer]
-[[roles.reviewer.sees]]
-name = "its own work"
-roles = ["reviewer"]
-[roles.reviewer.may]
-view = ["writer", "boss"]
+sees = [{ name = "its own work", roles = ["reviewer"] }]
+may = { view = ["writer", "boss"] }
 """
 
 

@@ -27,11 +27,8 @@ JOINED = "SELECT mine.cost, mine.note FROM runs JOIN mine USING (run)"
 
 FEW = """
 [roles.few]
-[[roles.few.sees]]
-name = "messages"
-kinds = ["message.*"]
-[roles.few.may]
-query = true
+sees = [{ name = "messages", kinds = ["message.*"] }]
+may = { query = true }
 """
 
 

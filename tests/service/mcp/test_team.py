@@ -35,13 +35,10 @@ LEASE_S = 2.0
 
 CHECKER = """
 [roles.checker]
-[[roles.checker.sees]]
-name = "findings"
-kinds = ["board.*"]
-keys = ["findings/**"]
-[[roles.checker.sees]]
-name = "its own work"
-roles = ["checker"]
+sees = [
+    { name = "findings", kinds = ["board.*"], keys = ["findings/**"] },
+    { name = "its own work", roles = ["checker"] },
+]
 [roles.checker.may]
 tools = ["**"]
 kinds = ["board.*", "message.*", "task.claimed", "task.completed"]

@@ -334,11 +334,8 @@ async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path
 
 EDITORS = """
 [roles.editor]
-[[roles.editor.sees]]
-name = "prompts"
-kinds = ["prompt.*"]
-[roles.editor.may]
-tools = ["**"]
+sees = [{ name = "prompts", kinds = ["prompt.*"] }]
+may = { tools = ["**"] }
 """
 
 
