@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -23,7 +22,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
-from hansard.cli.opening import answering, beginning, connecting, named, reading
+from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
 from hansard.client.connect import connect_async
@@ -210,11 +209,11 @@ async def remember(
     makes of it; 'hansard memory apply' has it be so.
     """
     if text is None:
-        propose = named(function) if function is not None else asked_for
+        propose = interruptible(named(function)) if function is not None else asked_for
         async with connect_async(**connecting()) as record:
             run = await find_run(record.workspace, what)
             files = await memory_search.tree_of(record.workspace, space)
-            model = named(ask, "--ask") if ask is not None else None
+            model = interruptible(named(ask, "--ask")) if ask is not None else None
             found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
         output.show(found, _reflected, json=json)
         return
@@ -418,9 +417,8 @@ async def compact(
         if function is not None:
             tree = memory_search.texts_of(state)
             label = join(*(state.files[path].label for path in tree))
-            given = named(function)(found.compacted.findings, tree)
-            told = await given if inspect.isawaitable(given) else given
-            found = memory_search.compact(space, state, told, **terms)
+            changes = await interruptible(named(function))(found.compacted.findings, tree)
+            found = memory_search.compact(space, state, changes, **terms)
         if apply and found.compacted.changes:
             changes = found.compacted.changes
             found.version = await _made(workspace, space, state, changes, by, label)
@@ -445,10 +443,10 @@ async def reflect(
     """
     if function is not None and ask is not None:
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
-    propose = named(function) if function is not None else asked_for
+    propose = interruptible(named(function)) if function is not None else asked_for
     async with connect_async(**connecting()) as record:
         files = await memory_search.tree_of(record.workspace, space)
-        model = named(ask, "--ask") if ask is not None else None
+        model = interruptible(named(ask, "--ask")) if ask is not None else None
         found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
     output.show(found, _reflected, json=json)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import contextvars
 import functools
 import importlib
+import inspect
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +63,31 @@ def named(text: str, option: str = "--with") -> Callable[..., Any]:
         raise BadValue(option, f"{text!r:.80} is no function", "name a function")
     made: Callable[..., Any] = found
     return made
+
+
+def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Return a function as a coroutine function that Ctrl-C ends at once: a plain one runs in a
+    daemon thread, for which the process does not wait.
+    """
+
+    async def called(*given: Any) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*given)
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                future.set_result(context.run(function, *given))
+            except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        found = await asyncio.wrap_future(future)
+        return await found if inspect.isawaitable(found) else found
+
+    return called
 
 
 def settings() -> Settings:

@@ -1,6 +1,10 @@
 """`hansard memory glob|grep|search|compact|reflect`, and `session.memory.search`."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -140,3 +144,48 @@ def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
     filled.memory().edit("notes/paris.md", "closed", "open", by="ada")
     with filled.run("w", run="r", agent="ada", mode="offline") as session:
         assert asked(session) == (words, both)
+
+
+SLOW = """
+import pathlib, time
+
+def wait(*given):
+    pathlib.Path("begun").touch()
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [("compact", "org", "--apply"), ("compact", "org", "--propose"), ("reflect", "org")],
+    ids=" ".join,
+)
+def test_one_interrupt_ends_a_command_while_its_function_is_at_work(
+    filled, call, command, tmp_path
+):
+    """Nothing is half written: no change, no proposal, and the next reflection takes the run."""
+    with filled.run("w", run="past", agent="ada") as session:
+        session.message("user", "/remember Water the plants.")
+    (tmp_path / "slow.py").write_text(SLOW)
+    where = filled.workspace.command.split()[1:]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hansard", *where, "memory", *command, "--with", "slow:wait"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert (process.returncode, "Traceback" in told) == (130, False), told
+    space = filled.memory()
+    assert {entry.path: entry.text for entry in space.entries()} == NOTES
+    assert len(space.history()) == len(NOTES)
+    assert call("memory", "proposals", "org").out == ""
+    assert "1 run reflected on" in call("memory", "reflect", "org").err
