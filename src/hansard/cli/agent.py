@@ -18,7 +18,7 @@ from hansard.cli.output import Hint, Part
 from hansard.client.connect import connect
 from hansard.domain.approval import Approval, ApprovalStatus
 from hansard.domain.choices import counted
-from hansard.integrations.mcp import rules as rule_files
+from hansard.integrations.mcp import recording as rule_files
 from hansard.integrations.memory.agent_runs import AgentRun, run_folder
 
 app = noun(name="agent", help="Run an agent that is a folder, every action on record.")

@@ -29,10 +29,9 @@ from hansard.domain.approval import Approval
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
-from hansard.integrations.mcp import rules as rule_files
-from hansard.integrations.mcp import servers as server_files
-from hansard.integrations.mcp.recording import Told, summary
-from hansard.integrations.mcp.rules import Rules
+from hansard.integrations.mcp import recording as rule_files
+from hansard.integrations.mcp import upstream as server_files
+from hansard.integrations.mcp.recording import Rules, Told, summary
 from hansard.integrations.mcp.serving import (
     LAST,
     NEW,
@@ -288,7 +287,7 @@ async def serve_record(
                 await until(stop, serve_stdio(opened(record, agent, role)))
                 return
             from hansard.client.listening import LOCAL, Address
-            from hansard.service.mcp.http import Client, serve_http
+            from hansard.service.mcp.server import Client, serve_http
 
             address = Address.of(http, allow_host or ())
             clients: list[Client] = []
@@ -343,7 +342,7 @@ def _opening(
     """
     _demand_http(http, *of_http)
     try:
-        importlib.import_module("hansard.service.mcp.http")
+        importlib.import_module("hansard.service.mcp.server")
         from hansard.service.mcp.offers import offers
         from hansard.service.mcp.sessions import Sessions
     except ModuleNotFoundError as error:

@@ -65,7 +65,7 @@ def foreign(headers: Mapping[str, str], hosts: Collection[str]) -> tuple[HTTPSta
     return None
 
 
-def refused(status: HTTPStatus, message: str) -> JSONResponse:
+def refuse(status: HTTPStatus, message: str) -> JSONResponse:
     """Return a refusal as an error of JSON-RPC, which closes its connection."""
     challenge = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
     error = {"code": INVALID_REQUEST, "message": message}

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 
 from hansard.integrations.mcp import frames, upstream
 from hansard.integrations.mcp.bridge import NEW, Bridge
-from hansard.integrations.mcp.calls import VERSION_KEY
-from hansard.integrations.mcp.frames import BadFrame, Notification, Request
+from hansard.integrations.mcp.frames import VERSION_KEY, BadFrame, Notification, Request
 from hansard.integrations.mcp.http.local import QUEUED_MAX, LocalServers
 from hansard.integrations.mcp.http.server import SESSION
 from hansard.integrations.mcp.upstream import (

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.serving import Several
-from hansard.integrations.mcp.upstream import Upstream
+from hansard.integrations.mcp.upstream import McpMultiplexer, Upstream
 from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, text, wire
@@ -159,7 +158,7 @@ for line in sys.stdin:
 async def test_an_answer_counts_for_its_own_page():
     """A repeated page answer is neither used twice nor skipped."""
     server = await Upstream.started([sys.executable, "-c", REPEATING])
-    several = Several({"one": server})
+    several = McpMultiplexer({"one": server})
     try:
         async with asyncio.timeout(30):
             answer = await several.ask(7, frames.request(7, "tools/list", {}))

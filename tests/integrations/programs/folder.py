@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 import hansard
-from hansard.integrations.mcp.rules import Rules
+from hansard.integrations.mcp.recording import Rules
 from hansard.integrations.memory.agent_runs import run_folder
 from tests.aggregates.programs.trading import NumberedLog
 from tests.faults._inside import Inside, run_program

@@ -193,7 +193,7 @@ async def test_a_token_has_a_bounded_number_of_sessions(setup: Setup, tmp_path: 
     """Above the bound the session idle longest ends, never one that is waiting."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
-    from hansard.service.mcp.http import SESSIONS_OF_TOKEN_MAX  # noqa: PLC0415 -- it is of an extra
+    from hansard.service.mcp.server import SESSIONS_OF_TOKEN_MAX  # noqa: PLC0415 -- it is of an extra
 
     params = {
         "protocolVersion": "2025-06-18",

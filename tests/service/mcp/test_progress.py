@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.service.mcp import progress
+from hansard.service.mcp import server as progress
 from tests.integrations.mcp.support import WAIT_S, Setup
 from tests.service.mcp.test_http import TOKEN, asking, given, serving
 from tests.service.mcp.test_serve import Team, sdk

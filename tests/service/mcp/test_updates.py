@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard.broker import access
 from hansard.service.mcp import updates
-from hansard.service.mcp.prompts import PROMPTS
+from hansard.service.mcp.resources import PROMPTS
 from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
 from tests.service.mcp.test_http import TOKEN, asking, given, serving

@@ -22,8 +22,16 @@ import msgspec
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import DISCOVER, INITIALIZE, VERSION_KEY
-from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
+from hansard.integrations.mcp.frames import (
+    DISCOVER,
+    INITIALIZE,
+    VERSION_KEY,
+    Answer,
+    Frame,
+    Id,
+    Notification,
+    Request,
+)
 from hansard.integrations.mcp.upstream import ASKED_MAX, Heard, Replies, Server, ServerGone
 
 _log = logger(__name__)

@@ -1,42 +1,477 @@
-"""The steps of a proxy's clients, in one session: whatever carries the frames, a request that is a
-step is answered here, from the record or by the server.
+"""Steps of a proxy's clients in one session, answered from the record or by the server.
+
+Rules decide what a tool may do and which calls are refused or need an approval. A call that waits
+for an approval asks its client where that offers elicitation; else the client gets progress, and
+is told to call again before it gives up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
+import os
+import time
+import tomllib
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import msgspec
 
+import hansard.agents.policy.gate as gates
 from hansard.agents.errors import NotDone
+from hansard.agents.policy import approvals
 from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.gating import watching_questions
+from hansard.agents.workspace import Workspace
 from hansard.bus.loggers import logger
-from hansard.domain.choices import counted
+from hansard.domain.approval import Approval, ApprovalStatus
+from hansard.domain.choices import counted, nearest
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.roles.model import DOT, read, tool_matches
 from hansard.domain.steps import Effects
 from hansard.integrations.forwarded import ForwardedTool
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.approvals import Answered, ApprovalWaits, Client
-from hansard.integrations.mcp.calls import (
+from hansard.integrations.mcp.frames import (
     CALL,
     INITIALIZE,
+    INTERNAL_ERROR,
     LIST_TOOLS,
+    PREFIX,
     READ_RESOURCE,
+    VERSION_KEY,
+    Answer,
     Asked,
     ErrorAnswer,
+    Frame,
+    Id,
+    Request,
     ToolErrorResult,
     came,
     forwarded,
     refusal,
 )
-from hansard.integrations.mcp.frames import INTERNAL_ERROR, Answer, Frame, Request
-from hansard.integrations.mcp.rules import ToolEffects
 from hansard.integrations.mcp.upstream import TooManyPages, pages
 
+# ------------------------------------------------------------ rules
+
+Declared = Literal["pure", "idempotent", "once"]
+
+
+class GateRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which tools are refused, and about which somebody is asked first: patterns."""
+
+    deny: list[str] = []
+    ask_first: list[str] = []
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file says: see docs/mcp.md.
+
+    Attributes:
+        trust_annotations: Whether `readOnlyHint` and `idempotentHint` of a tool are believed.
+        effects: By patterns of tools.
+        gate: Which calls are refused or asked about.
+        redact: Variables of the environment by the names that stand in their values' place.
+    """
+
+    trust_annotations: bool = True
+    effects: dict[str, Declared] = {}
+    gate: GateRules = GateRules()
+    redact: dict[str, str] = {}
+
+    def rules(self) -> list[gates.GateRule]:
+        """Those of the gate."""
+        return [
+            *(gates.deny(tool) for tool in self.gate.deny),
+            *(gates.ask_first(tool) for tool in self.gate.ask_first),
+        ]
+
+    def denies(self, tool: str) -> bool:
+        """Return whether no call of a tool is let through."""
+        return any(tool_matches(pattern, tool) for pattern in self.gate.deny)
+
+    def asks_first(self, tool: str) -> bool:
+        """Return whether a tool's calls may have to be approved."""
+        return any(tool_matches(pattern, tool) for pattern in self.gate.ask_first)
+
+    def secrets(self) -> dict[str, str]:
+        """The values to keep out of the record. Raises BadValue for a variable that is not set."""
+        missing = [variable for variable in self.redact.values() if not os.environ.get(variable)]
+        if missing:
+            raise BadValue(
+                f"[redact] {missing[0]}", "no such variable is set", "set it, or leave it out"
+            )
+        return {name: os.environ[variable] for name, variable in self.redact.items()}
+
+
+def load(path: Path) -> Rules:
+    """The rules of a file. Raises BadValue."""
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = msgspec.convert(told, Rules)
+    except OSError as error:
+        raise BadValue(str(path), f"cannot be read ({error.strerror})", "name a file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue(str(path), f"is no TOML ({error})", "see docs/mcp.md") from None
+    except msgspec.ValidationError as error:
+        known = [*Rules.__struct_fields__, *GateRules.__struct_fields__]
+        field = str(error).partition("field `")[2].partition("`")[0]
+        like = nearest(field, known) if field else ""
+        raise BadValue(str(path), f"{error}", f"{like}see docs/mcp.md for all there is") from None
+    for pattern in (*found.effects, *found.gate.deny, *found.gate.ask_first):
+        read(pattern, DOT, str(path))
+    return found
+
+
+class ToolEffects:
+    """What each tool of a server does, as far as that is known: `learn` takes its lists in."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._annotated: dict[str, Effects] = {}
+
+    def knows(self, tool: str) -> bool:
+        """Whether a server need not be asked what it says of a tool."""
+        return tool in self._annotated or self._named(tool) is not None or not self.asks
+
+    def without_denied(self, answer: Frame) -> Answer | None:
+        """Return a list of tools without those that are denied; None where none of them is."""
+        if not isinstance(answer, Answer) or not isinstance(answer.result, dict):
+            return None
+        tools = answer.result.get("tools")
+        if not isinstance(tools, list):
+            return None
+        kept = [each for each in tools if not self._is_denied(each)]
+        if len(kept) == len(tools):
+            return None
+        shown = {**answer.result, "tools": kept}
+        return Answer(frames.result(answer.id, shown), answer.id, shown)
+
+    def _is_denied(self, tool: object) -> bool:
+        name = tool.get("name") if isinstance(tool, dict) else None
+        return isinstance(name, str) and self._rules.denies(name)
+
+    @property
+    def asks(self) -> bool:
+        """Whether what a server says of its tools counts."""
+        return self._rules.trust_annotations
+
+    def learn(self, tools: object) -> dict[str, Effects]:
+        """Take in a list of tools as a server gave it; those that are new."""
+        new: dict[str, Effects] = {}
+        for each in tools if isinstance(tools, list) else []:
+            name = each.get("name") if isinstance(each, dict) else None
+            if isinstance(name, str) and name not in self._annotated:
+                self._annotated[name] = _annotated(each.get("annotations"))
+                new[name] = self.of(name)
+        return new
+
+    def of(self, tool: str) -> Effects:
+        """What a tool does: by the rules, else by its annotations, else `once`."""
+        if tool.startswith(PREFIX):
+            return Effects.PURE
+        named = self._named(tool)
+        if named is not None:
+            return named
+        return self._annotated.get(tool, Effects.ONCE) if self.asks else Effects.ONCE
+
+    def _named(self, tool: str) -> Effects | None:
+        fitting = (
+            Effects(told)
+            for pattern, told in self._rules.effects.items()
+            if tool_matches(pattern, tool)
+        )
+        return next(fitting, None)
+
+
+def _annotated(told: Any) -> Effects:
+    """By MCP's ToolAnnotations, whose defaults are a tool that writes, and not idempotently."""
+    hints = told if isinstance(told, dict) else {}
+    if hints.get("readOnlyHint") is True:
+        return Effects.PURE
+    return Effects.IDEMPOTENT if hints.get("idempotentHint") is True else Effects.ONCE
+
+
+# ------------------------------------------------------------ approvals
+
 _log = logger(__name__)
+
+ANSWER_S = 45.0
+"""Seconds after which a waiting client is told to call again; clients commonly wait for 60."""
+
+FIRST_S, GROWTH, MOST_S = 1.0, 2, 5.0
+"""Seconds before the first notification of progress, by what the next pause grows, and its most."""
+
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+"""Of a request's `_meta`, since 2026-07-28."""
+
+STATE = "hansard-approval:"
+"""Before the approval's id in the state that a client of 2026-07-28 sends back."""
+
+INPUT = "hansard-approval"
+"""The name of the question in an `input_required` result."""
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What a client gets: the answer's bytes, and whether they are the server's own of now."""
+
+    raw: bytes
+    is_servers: bool
+
+
+class Client(Protocol):
+    """The client of a call, while the call is open."""
+
+    @property
+    def elicits(self) -> bool:
+        """Whether it can be asked by `elicitation/create`."""
+        ...
+
+    async def notify(self, raw: bytes) -> None:
+        """Send a notification."""
+        ...
+
+    async def elicit(self, params: dict[str, Any]) -> Answer:
+        """Send `elicitation/create`, and wait for its answer."""
+        ...
+
+
+class _Waiting:
+    """A call that may have to be approved."""
+
+    def __init__(self, step: Asked, tell: Callable[[Approval], None]) -> None:
+        self.key = _key(step)
+        self.task: asyncio.Task[Answered]
+        self.question: asyncio.Future[Approval] = asyncio.get_running_loop().create_future()
+        self.granted = asyncio.Event()
+        self.eliciting: asyncio.Task[None] | None = None
+        self._tell = tell
+
+    def report(self, approval: Approval) -> None:
+        """Take in the question, or its answer."""
+        if approval.given is ApprovalStatus.GRANTED:
+            self.granted.set()
+        elif approval.given is ApprovalStatus.PENDING and not self.question.done():
+            self.question.set_result(approval)
+            self._tell(approval)
+
+    async def decided(self, timeout_s: float) -> None:
+        """Wait until the call is answered; not longer than this for the approval."""
+        granted = asyncio.ensure_future(self.granted.wait())
+        try:
+            either: set[asyncio.Future[Any]] = {self.task, granted}
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if granted.done():
+                await asyncio.wait([self.task])
+        finally:
+            granted.cancel()
+
+
+class ApprovalWaits:
+    """The calls of one session that wait for approvals.
+
+    Args:
+        asks: Whether a tool's calls may have to be approved.
+        workspace: Where approvals are.
+        timeout_s: Seconds that a call may take.
+        tell: Is given each question that a call waits for, once.
+    """
+
+    def __init__(
+        self,
+        asks: Callable[[str], bool],
+        workspace: Workspace,
+        timeout_s: float,
+        tell: Callable[[Approval], None],
+    ) -> None:
+        self.asks = asks
+        self._workspace = workspace
+        self._answer_s = min(ANSWER_S, timeout_s)
+        self._tell = tell
+        self._left: list[_Waiting] = []
+
+    async def answer(
+        self,
+        frame: Request,
+        step: Asked,
+        client: Client | None,
+        run: Callable[[], Coroutine[Any, Any, Answered]],
+    ) -> Answered:
+        """Answer a call with what `run` gives, or ask its client to call again."""
+        state = frame.params.get("requestState")
+        is_retry = isinstance(state, str) and state.startswith(STATE)
+        waiting = self._take(step, state if is_retry else None)
+        if waiting is None and is_retry:
+            why = f"{step.tool} does not wait for an approval any more: call it again"
+            return Answered(frames.result(frame.id, refusal(frame, why)), is_servers=False)
+        if waiting is None:
+            waiting = _Waiting(step, self._tell)
+            with watching_questions(waiting.report):
+                waiting.task = asyncio.create_task(run())
+        try:
+            if is_retry:
+                responses = frame.params.get("inputResponses")
+                given = responses.get(INPUT) if isinstance(responses, dict) else None
+                await self._take_answer(waiting, given)
+            return await self._waited(waiting, frame, client, ask=not is_retry)
+        except asyncio.CancelledError:
+            waiting.task.cancel()
+            raise
+
+    async def close(self) -> None:
+        """Stop waiting: what was not granted has not been done."""
+        tasks = [each.task for each in self._left]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _take(self, step: Asked, state: str | None) -> _Waiting | None:
+        """Take up a call whose client was told to call again."""
+        for each in self._left:
+            if state is None:
+                is_same = each.key == _key(step)
+            else:
+                is_same = each.question.result().id == state.removeprefix(STATE)
+            if is_same:
+                self._left.remove(each)
+                return each
+        return None
+
+    async def _waited(
+        self, waiting: _Waiting, frame: Request, client: Client | None, *, ask: bool
+    ) -> Answered:
+        either: set[asyncio.Future[Any]] = {waiting.task, waiting.question}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.task.done() and not waiting.granted.is_set():
+            approval = waiting.question.result()
+            if ask and _elicits_by_result(frame):
+                return self._leave(waiting, frames.result(frame.id, _input_required(approval)))
+            progress = asyncio.create_task(_progress(frame, approval, client))
+            if waiting.eliciting is None and client is not None and client.elicits:
+                waiting.eliciting = asyncio.create_task(self._elicit(waiting, client))
+                waiting.task.add_done_callback(lambda _: waiting.eliciting.cancel())  # type: ignore[union-attr] # it was set
+            try:
+                await waiting.decided(self._answer_s)
+            finally:
+                progress.cancel()
+        await asyncio.wait([waiting.task], timeout=0 if not waiting.granted.is_set() else None)
+        if waiting.task.done():
+            return _addressed(waiting.task.result(), frame.id)
+        approval = waiting.question.result()
+        why = (
+            f"waiting for approval {approval.id}; call again: {approval.asked.tool} has not been "
+            f"called yet, since a person has to approve it ({_remedy(approval)}). Call it again "
+            "with the same arguments for its result"
+        )
+        return self._leave(waiting, frames.result(frame.id, refusal(frame, why)))
+
+    def _leave(self, waiting: _Waiting, raw: bytes) -> Answered:
+        self._left.append(waiting)
+        return Answered(raw, is_servers=False)
+
+    async def _elicit(self, waiting: _Waiting, client: Client) -> None:
+        answer = await client.elicit(_question(waiting.question.result()))
+        await self._take_answer(waiting, answer.result)
+
+    async def _take_answer(self, waiting: _Waiting, given: Any) -> None:
+        """Grant or deny by the result of an elicitation; one that was closed answers nothing."""
+        action = given.get("action") if isinstance(given, dict) else None
+        content = given.get("content") if action == "accept" else None
+        granted = isinstance(content, dict) and content.get("approve") is True
+        if action not in ("accept", "decline"):
+            return
+        try:
+            id_, why = waiting.question.result().id, "answered in the client"
+            await approvals.answer(self._workspace, id_, granted=granted, because=why)
+        except HansardError as error:  # somebody answered before
+            _log.info("the client's answer to an approval does not count", why=str(error))
+        if granted:
+            await waiting.decided(self._answer_s)
+
+
+def _key(step: Asked) -> tuple[str, bytes]:
+    return step.tool, frames.result(None, step.arguments)
+
+
+def _remedy(approval: Approval) -> str:
+    return f"hansard approvals grant {approval.id}"
+
+
+def _addressed(answered: Answered, id_: Id) -> Answered:
+    """An answer under the id of the request that it is given to."""
+    frame = frames.read(answered.raw, from_server=True)
+    if not isinstance(frame, Answer) or frame.id == id_:
+        return answered
+    return Answered(frame.under(id_).raw, is_servers=False)
+
+
+def _elicits_by_result(frame: Request) -> bool:
+    """Whether a client of 2026-07-28 can be asked by an `input_required` result."""
+    meta = frame.params.get("_meta")
+    if not isinstance(meta, dict) or VERSION_KEY not in meta:
+        return False
+    return offers_forms(meta.get(CAPABILITIES_KEY))
+
+
+def offers_forms(capabilities: Any) -> bool:
+    """Return whether a client's capabilities offer elicitation by a form."""
+    offered = capabilities.get("elicitation") if isinstance(capabilities, dict) else None
+    return isinstance(offered, dict) and (not offered or "form" in offered)
+
+
+def answered_elsewhere(id_: Id) -> bytes:
+    """Return the notification that a client's user need not answer any more."""
+    gone = {"requestId": id_, "reason": "it was answered elsewhere"}
+    return frames.notification("notifications/cancelled", gone)
+
+
+def _question(approval: Approval) -> dict[str, Any]:
+    arguments = bytes(approval.asked.arguments).decode()
+    approve = {
+        "type": "boolean",
+        "title": "Approve",
+        "description": f"Approval {approval.id}, asked for by the rule: {approval.asked.rule}",
+    }
+    return {
+        "message": f"May {approval.asked.tool} be called with {arguments:.2000}?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"approve": approve},
+            "required": ["approve"],
+        },
+    }
+
+
+def _input_required(approval: Approval) -> dict[str, Any]:
+    asked = {"method": "elicitation/create", "params": {"mode": "form", **_question(approval)}}
+    return {
+        "resultType": "input_required",
+        "inputRequests": {INPUT: asked},
+        "requestState": STATE + approval.id,
+    }
+
+
+async def _progress(frame: Request, approval: Approval, client: Client | None) -> None:
+    """Report progress to a client that sent a token, until this is cancelled."""
+    meta = frame.params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if token is None or client is None:
+        return
+    began_s, pause_s = time.monotonic(), FIRST_S
+    while True:
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * GROWTH, MOST_S)
+        progress = {
+            "progressToken": token,
+            "progress": round(time.monotonic() - began_s, 3),
+            "message": f"{approval.asked.tool} waits for an approval: {_remedy(approval)}",
+        }
+        with contextlib.suppress(ConnectionError):
+            await client.notify(frames.notification("notifications/progress", progress))
+
 
 NO_SERVER = "a replay asks no server"
 

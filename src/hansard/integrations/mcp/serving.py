@@ -1,13 +1,19 @@
-"""A proxy in a run of a record: over this process's stdin and stdout, or over HTTP."""
+"""A proxy in a run of a record: over stdin and stdout here, or over HTTP (`http`).
+
+Frames pass unchanged: a request as it came, its answer once that is on record. A call that is on
+record is answered from it, without the server, which a replay that only reads does not start.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import itertools
 import os
 import shutil
 import stat
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import PurePath
@@ -17,279 +23,261 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval
-from hansard.domain.choices import nearest
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.approvals import ApprovalWaits
 from hansard.integrations.mcp.bridge import Bridge
-from hansard.integrations.mcp.calls import CALL, DISCOVER, INITIALIZE
-from hansard.integrations.mcp.frames import Answer, Frame, Id, Request
-from hansard.integrations.mcp.proxy import Proxy, Write
-from hansard.integrations.mcp.recording import Recording, Told
-from hansard.integrations.mcp.rules import Rules, ToolEffects
-from hansard.integrations.mcp.servers import BETWEEN, Declared, Login
+from hansard.integrations.mcp.frames import (
+    INITIALIZE,
+    Answer,
+    Asked,
+    BadFrame,
+    Frame,
+    Id,
+    Notification,
+    Request,
+    asked,
+    asked_back,
+)
+from hansard.integrations.mcp.recording import (
+    ApprovalWaits,
+    Recording,
+    Rules,
+    Told,
+    ToolEffects,
+    answered_elsewhere,
+    offers_forms,
+    unanswerable,
+)
 from hansard.integrations.mcp.upstream import (
+    ASKED_MAX,
     NOTHING,
     PIPE_BYTES_MAX,
-    Beside,
-    Heard,
+    Declared,
+    Lines,
+    Login,
+    McpMultiplexer,
+    Replies,
     Server,
     ServerGone,
     ServerNotStarted,
     Upstream,
-    pages,
-    tagged,
 )
+
+# ------------------------------------------------------------ one client over stdio
 
 _log = logger(__name__)
 
-LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
-"""Requests for a list, and the field of a result that has it."""
+CANCELLED_WAIT_S = 2.0
+"""Seconds that a server has to answer what a client has cancelled; then it is in doubt."""
 
-NAMED = (CALL, "prompts/get")
-"""Requests that name a tool or a prompt."""
+LEAVE_WAIT_S = 5.0
+"""Seconds for calls that are open when the client leaves; then they are in doubt."""
 
-BY_ADDRESS = ("resources/read", "resources/subscribe", "resources/unsubscribe")
-
-COMPLETE = "completion/complete"
+Write = Callable[[bytes], Awaitable[None]]
+"""Writes a frame to the client, and waits while it has not read much. Raises ConnectionError where
+it has left.
+"""
 
 
-class Several:
-    """Servers by their names; `ask` and `next` are as those of one."""
+class Proxy:
+    """One client, one server, one session. `upstream` is None where nothing is asked."""
 
-    def __init__(self, servers: Mapping[str, Server]) -> None:
-        self._servers = dict(servers)
-        self._heard = Heard()
-        self._of_resource: dict[str, str] = {}
-        self._beside = Beside(self, self._heard)
-        self._hearing = [
-            asyncio.ensure_future(self._hear(name, server)) for name, server in servers.items()
-        ]
+    def __init__(self, recording: Recording, upstream: Server | None, write: Write) -> None:
+        self._recording = recording
+        self._upstream = upstream
+        self._write = write
+        self._left = asyncio.Event()
+        self._open: dict[Id, asyncio.Task[None]] = {}
+        self._others = set[asyncio.Task[None]]()
+        self._asked_back: dict[Id | None, asyncio.Future[Answer]] = {}
+        self._numbers = itertools.count(1)
+        self.elicits = False
 
-    async def send(self, raw: bytes) -> None:
-        """Pass a frame on: an answer to who asked, else to all. Raises ServerGone."""
-        frame = frames.read(raw)
-        if isinstance(frame, Request):
-            await self._beside.ask(frame)
-            return
-        if isinstance(frame, Answer):
-            name, _, id_ = str(frame.id).partition(BETWEEN)
-            if name in self._servers:
-                await self._servers[name].send(frame.under(_own_id(id_)).raw)
-            return
-        told = await self._all(lambda server: server.send(raw))
-        lost = [each for each in told.values() if isinstance(each, ServerGone)]
-        if len(lost) == len(told):
-            raise lost[0]
+    async def serve(self, client: asyncio.StreamReader) -> None:
+        """Until the client leaves, or the server has ended; calls that are open then are waited
+        for a little.
+        """
+        reading = asyncio.ensure_future(self._client(Lines(client)))
+        leaving = asyncio.ensure_future(self._left.wait())
+        doing: set[asyncio.Future[Any]] = {reading, leaving}
+        if self._upstream is not None:
+            doing.add(asyncio.ensure_future(self._server(self._upstream)))
+        try:
+            await asyncio.wait(doing, return_when=asyncio.FIRST_COMPLETED)
+            await self._settled()
+        finally:
+            for each in (*doing, *self._open.values(), *self._others):
+                each.cancel()
+            await asyncio.gather(
+                *doing, *self._open.values(), *self._others, return_exceptions=True
+            )
+        for each in doing:
+            if not each.cancelled() and (error := each.exception()) is not None:
+                raise error
 
-    async def ask(self, id_: Id, raw: bytes) -> Answer:
-        """A request's answer, by whose it is, or by all. Raises ServerGone, NotDone."""
-        del id_  # the frame has it
-        frame = frames.read(raw)
-        if not isinstance(frame, Request):
-            raise NotDone("this is no request")
-        if frame.method in LISTS:
-            return await self._listed(frame, LISTS[frame.method])
-        if frame.method in {INITIALIZE, DISCOVER}:
-            return await self._greeted(frame)
-        if frame.method in NAMED:
-            return await self._named(frame, frame.params)
-        reference = frame.params.get("ref")
-        if frame.method == COMPLETE and isinstance(reference, dict):
-            return await self._completed(frame, reference)
-        if frame.method in BY_ADDRESS:
-            return await self._addressed(frame, str(frame.params.get("uri")))
-        answers = await self._answers(frame)
-        return next(iter(answers.values()))
+    # The client, as a call that waits for an approval sees it
 
-    async def next(self) -> Frame | None:
-        """What a server says that answers nothing; None once all have ended."""
-        return await self._heard.next()
+    async def notify(self, raw: bytes) -> None:
+        """Send a notification."""
+        await self._tell(raw)
 
-    async def flushed(self) -> None:
-        """Wait until `next` has given all that was said before."""
-        await asyncio.gather(*(each.flushed() for each in self._servers.values()))
-        await self._heard.flushed()
+    async def elicit(self, params: dict[str, Any]) -> Answer:
+        """Send `elicitation/create`, and wait for its answer; cancelled, the client is told."""
+        id_ = f"hansard-approval-{next(self._numbers)}"
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked_back[id_] = waiting
+        try:
+            await self._tell(frames.request(id_, "elicitation/create", params))
+            return await waiting
+        except asyncio.CancelledError:
+            await self._tell(answered_elsewhere(id_))
+            raise
+        finally:
+            del self._asked_back[id_]
 
-    async def close(self) -> None:
-        """Leave them all."""
-        self._beside.close()
-        for task in self._hearing:
-            task.cancel()
-        await asyncio.wait(self._hearing)
-        await self._all(lambda server: server.close())
+    async def _tell(self, raw: bytes) -> None:
+        """Write a frame to the client, which waits where it does not read. One that has left is
+        told nothing: what comes of its calls is on record.
+        """
+        try:
+            await self._write(raw)
+        except ConnectionError:
+            self._left.set()
 
-    async def _hear(self, name: str, server: Server) -> None:
-        while (frame := await server.next()) is not None:
+    async def _settled(self) -> None:
+        waiting = [*self._open.values()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=LEAVE_WAIT_S)
+
+    # What comes from either side
+
+    async def _client(self, lines: Lines) -> None:
+        while True:
+            try:
+                line = await lines.next()
+                if line is None:
+                    return
+                frame = frames.read(line)
+            except BadFrame as bad:
+                error = {"code": bad.code, "message": str(bad)}
+                if not bad.is_answer or bad.id not in self._asked_back:
+                    await self._tell(frames.error(bad.id, error))
+                    continue
+                frame = Answer(frames.error(bad.id, error), bad.id, None, error)
             if isinstance(frame, Request):
-                id_ = f"{name}{BETWEEN}{tagged(frame.id)}"
-                raw = frames.request(id_, frame.method, frame.params)
-                frame = Request(raw, id_, frame.method, frame.params)
-            await self._heard.put(frame)
-        if all(each.done() or each is asyncio.current_task() for each in self._hearing):
-            self._heard.end()
-
-    async def _all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
-        """What each comes to, or its error."""
-        names = list(self._servers) if among is None else list(among)
-        found = await asyncio.gather(
-            *(do(self._servers[name]) for name in names), return_exceptions=True
-        )
-        for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, NotDone | ServerGone):
-                raise each
-        return dict(zip(names, found, strict=True))
-
-    async def _answers(
-        self, frame: Request, among: Sequence[str] | None = None
-    ) -> dict[str, Answer]:
-        """What each answered that answered. Raises the first one's error where none did."""
-        told = await self._all(lambda server: server.ask(frame.id, frame.raw), among)
-        answers = {name: each for name, each in told.items() if isinstance(each, Answer)}
-        for name, error in told.items():
-            if not isinstance(error, Answer):
-                if not answers:
-                    raise error
-                _log.warning("a server did not answer", server=name, why=str(error))
-        return answers
-
-    # The server that a request is of
-
-    async def _named(self, frame: Request, holder: dict[str, Any]) -> Answer:
-        server, name = self._split(str(holder.get("name")))
-        raw = frames.request(frame.id, frame.method, frame.params | {"name": name})
-        return await server.ask(frame.id, raw)
-
-    async def _completed(self, frame: Request, reference: dict[str, Any]) -> Answer:
-        if "name" not in reference:
-            return await self._addressed(frame, str(reference.get("uri")))
-        server, name = self._split(str(reference["name"]))
-        told = frame.params | {"ref": reference | {"name": name}}
-        return await server.ask(frame.id, frames.request(frame.id, frame.method, told))
-
-    def _split(self, name: str) -> tuple[Server, str]:
-        prefix, _, own = name.partition(BETWEEN)
-        if prefix not in self._servers or not own:
-            names = ", ".join(f"{each}{BETWEEN}" for each in self._servers)
-            near = nearest(prefix, list(self._servers))
-            raise NotDone(f"{name!r:.80} is of no server: {near}names begin with one of {names}")
-        return self._servers[prefix], own
-
-    async def _addressed(self, frame: Request, uri: str) -> Answer:
-        """By the server that lists the address, else by the first that knows it."""
-        known = self._of_resource.get(uri)
-        among = [known] if known is not None else list(self._servers)
-        answers = await self._answers(frame, among)
-        good = [each for each in answers.values() if each.error is None]
-        return good[0] if good else next(iter(answers.values()))
-
-    # What all of them are asked
-
-    async def _greeted(self, frame: Request) -> Answer:
-        """One greeting of all: what any of them can do, in a version that they all speak."""
-        answers = await self._answers(frame)
-        for answer in answers.values():
-            if answer.error is not None:
-                return answer
-        results = {name: answer.result for name, answer in answers.items()}
-        told = dict(next(iter(results.values())))
-        told["capabilities"] = {}
-        for each in results.values():
-            _merge(told["capabilities"], each.get("capabilities", {}))
-        said = [
-            f"{name}: {each['instructions']}"
-            for name, each in results.items()
-            if each.get("instructions")
-        ]
-        if said:
-            told["instructions"] = "\n\n".join(said)
-        if "serverInfo" in told:
-            told["serverInfo"] = {"name": "+".join(results), "version": "1"}
-        if frame.method == INITIALIZE:
-            told["protocolVersion"] = _common_version(results)
-        elif "supportedVersions" in told:
-            shared = [
-                version
-                for version in told["supportedVersions"]
-                if all(version in each.get("supportedVersions", []) for each in results.values())
-            ]
-            told["supportedVersions"] = shared
-        return Answer(frames.result(frame.id, told), frame.id, told)
-
-    async def _listed(self, frame: Request, field: str) -> Answer:
-        """All pages of all of them, one after the other."""
-        found = await self._all(lambda server: _pages(server, frame, field))
-        told: dict[str, Any] = {}
-        listed: list[Any] = []
-        errors: list[Answer] = []
-        for name, each in found.items():
-            if isinstance(each, Answer):
-                errors.append(each)  # it has no such things
+                await self._request(frame)
                 continue
-            if isinstance(each, BaseException):
-                _log.warning("a server did not list what it has", server=name, why=str(each))
-                continue
-            first, items = each
-            told = told or {k: v for k, v in first.items() if k not in (field, "nextCursor")}
-            listed += [self._as_of(name, field, item) for item in items]
-        if len(errors) == len(found):
-            return errors[0]
-        if all(isinstance(each, BaseException) for each in found.values()):
-            raise next(iter(found.values()))
-        told[field] = listed
-        return Answer(frames.result(frame.id, told), frame.id, told)
+            if isinstance(frame, Notification):
+                self._called_off(frame)
+            if not self._answered_back(frame):
+                await self._pass_on(frame)
 
-    def _as_of(self, name: str, field: str, item: Any) -> Any:
-        if not isinstance(item, dict):
-            return item
-        if field in {"tools", "prompts"}:
-            return item | {"name": f"{name}{BETWEEN}{item.get('name')}"}
-        if isinstance(item.get("uri"), str):
-            self._of_resource.setdefault(item["uri"], name)
-        return item
+    async def _server(self, upstream: Server) -> None:
+        replies = Replies(upstream)
+        try:
+            while (frame := await upstream.next()) is not None:
+                await self._said(upstream, frame, replies)
+        finally:
+            await replies.close()
 
-
-async def _pages(
-    server: Server, frame: Request, field: str
-) -> Answer | tuple[dict[str, Any], list[Any]]:
-    """Return the first page and the items of all pages, or an answer that is no list."""
-    first: dict[str, Any] | None = None
-    items: list[Any] = []
-    async for answer in pages(frame, lambda page: server.ask(page.id, page.raw)):
-        if answer.error is not None or not isinstance(answer.result, dict):
-            return answer.under(frame.id)
-        first = answer.result if first is None else first
-        items += answer.result.get(field) or []
-    return first or {}, items
-
-
-def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    for name, value in more.items():
-        if isinstance(value, dict) and isinstance(into.get(name), dict):
-            _merge(into[name], value)
+    async def _said(self, upstream: Server, frame: Frame, replies: Replies) -> None:
+        step = asked_back(frame) if isinstance(frame, Request) else None
+        if isinstance(frame, Answer) and frame.id in self._open:
+            # The first is being put on record; this one never is, so that nobody is given it.
+            _log.warning("the server answered a request twice: the first counts", id=frame.id)
+        elif step is None or not isinstance(frame, Request):
+            await self._tell(frame.raw)
+        elif len(self._others) >= ASKED_MAX:
+            await replies.refuse(frame, f"{ASKED_MAX:,} questions wait for the client's answers")
         else:
-            into.setdefault(name, value)
+            task = self._recording.begin(self._step_back(upstream, frame, step))
+            self._others.add(task)
+            task.add_done_callback(self._others.discard)
+
+    async def _pass_on(self, frame: Frame) -> None:
+        if self._upstream is not None:
+            with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
+                await self._upstream.send(frame.raw)
+
+    async def _step_back(self, upstream: Server, frame: Request, step: Asked) -> None:
+        """Answer what the server asks, from the record or by the client."""
+
+        async def ask() -> Answer:
+            waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._asked_back[frame.id] = waiting
+            try:
+                await self._tell(frame.raw)
+                return await waiting
+            finally:
+                del self._asked_back[frame.id]
+
+        answer = await self._recording.answer_back(frame, step, ask)
+        with contextlib.suppress(ServerGone):
+            await upstream.send(answer)
+
+    def _answered_back(self, frame: Frame) -> bool:
+        """Whether a frame answers what the server asked, of which a step waits."""
+        waiting = self._asked_back.get(frame.id) if isinstance(frame, Answer) else None
+        if waiting is None or waiting.done() or not isinstance(frame, Answer):
+            return False
+        waiting.set_result(frame)
+        return True
+
+    def _called_off(self, frame: Notification) -> None:
+        if frame.method != "notifications/cancelled":
+            return
+        task = self._open.get(frame.calls_off)
+        if task is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(CANCELLED_WAIT_S, task.cancel)
+
+    async def _request(self, frame: Request) -> None:
+        if frame.id in self._open:
+            message = f"id {frame.id!r:.40} is that of a request that is still open"
+            told = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
+            await self._tell(frames.error(frame.id, told))
+            return
+        if frame.method == INITIALIZE:
+            self.elicits = offers_forms(frame.params.get("capabilities"))
+        try:
+            step = asked(frame)
+        except HansardError as bad:
+            told = {"code": frames.INVALID_PARAMS, "message": str(bad)}
+            await self._tell(frames.error(frame.id, told))
+            return
+        if step is None and self._upstream is not None:
+            await self._pass_on(frame)
+        elif step is None:
+            await self._tell(unanswerable(frame))
+        else:
+            task = self._recording.begin(self._step(frame, step))
+            self._open[frame.id] = task
+            task.add_done_callback(lambda _: self._open.pop(frame.id, None))
+
+    async def _step(self, frame: Request, step: Asked) -> None:
+        """Answer a request, from the record or by the server."""
+        ask = None if self._upstream is None else partial(self._ask, self._upstream)
+        found = await self._recording.answer(frame, step, ask, self)
+        if self._upstream is not None and found.is_servers:
+            await self._upstream.flushed()  # what was said before it goes before it
+        await self._tell(found.raw)
+
+    async def _ask(self, upstream: Server, frame: Request) -> Answer:
+        """The server's answer; where nobody waits for it any more the server is told."""
+        try:
+            return await upstream.ask(frame.id, frame.raw)
+        except asyncio.CancelledError:
+            gone = {"requestId": frame.id, "reason": "the proxy waits no longer"}
+            with contextlib.suppress(ServerGone, TimeoutError):  # it may read nothing any more
+                async with asyncio.timeout(CANCELLED_WAIT_S):
+                    await upstream.send(frames.notification("notifications/cancelled", gone))
+            raise
 
 
-def _common_version(results: Mapping[str, Mapping[str, Any]]) -> Any:
-    versions = {name: each.get("protocolVersion") for name, each in results.items()}
-    if len(set(versions.values())) > 1:
-        _log.warning("the servers speak different versions: the oldest is told", **versions)
-    return min(versions.values(), key=str)
-
-
-def _own_id(tagged: str) -> Id:
-    return int(tagged[1:]) if tagged.startswith("n") else tagged[1:]
-
+# ------------------------------------------------------------ in a run
 
 NEW, LAST = "new", "last"
 """For which run: one that begins, or the newest of the workflow."""
@@ -497,7 +485,7 @@ async def _server(config: Serving) -> Server:
         for server in started.values():
             await server.close()
         raise
-    return Several(started)
+    return McpMultiplexer(started)
 
 
 async def _reached(server: Declared, command: Sequence[str], login: Login | None = None) -> Server:
@@ -509,7 +497,7 @@ async def _reached(server: Declared, command: Sequence[str], login: Login | None
 def _http(option: str) -> Any:
     """What speaks HTTP, which is of an extra. Raises NotInstalled."""
     try:
-        return importlib.import_module("hansard.integrations.mcp.http.serving")
+        return importlib.import_module("hansard.integrations.mcp.http.proxy")
     except ModuleNotFoundError as error:
         raise NotInstalled(f"hansard mcp proxy {option}", error.name or "httpx2") from None
 

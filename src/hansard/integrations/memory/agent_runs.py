@@ -27,7 +27,7 @@ from hansard.client.record import Record
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.memory.events import AGENT
 from hansard.domain.memory.paths import AGENTS
-from hansard.integrations.mcp.rules import Rules, ToolEffects
+from hansard.integrations.mcp.recording import Rules, ToolEffects
 
 WORKFLOW = "agent"
 """The workflow of these runs."""

@@ -49,8 +49,8 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import lines
 from hansard.domain.memory.paths import AGENTS
-from hansard.integrations.mcp.http import asking
-from hansard.integrations.mcp.rules import ToolEffects
+from hansard.integrations.mcp.http import server
+from hansard.integrations.mcp.recording import ToolEffects
 from hansard.integrations.memory._told import FOR_THE_MODEL
 
 T = TypeVar("T")
@@ -425,7 +425,7 @@ def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[st
 
     @session.tool(effects="pure", kind="resource", name=tool_lists.LISTED, gives="untrusted")
     def listed(url: str) -> list[dict[str, Any]]:
-        return asyncio.run(asking.tools_of(url))
+        return asyncio.run(server.tools_of(url))
 
     found: dict[str, BaseTool] = {}
     for url in dict.fromkeys(tool.mcp_server_url for tool in named):
@@ -451,12 +451,12 @@ def _tool(session: Session, url: str, told: Mapping[str, Any], effects: ToolEffe
 
     @session.tool(effects=effects.of(name), name=name, gives="untrusted")
     def call(arguments: dict[str, Any]) -> dict[str, Any]:
-        return asyncio.run(asking.called(url, name, arguments))
+        return asyncio.run(server.called(url, name, arguments))
 
     def run(**arguments: Any) -> str:
         try:
             return _text(call(arguments))
-        except (Blocked, NotDone, asking.McpError) as error:
+        except (Blocked, NotDone, server.McpError) as error:
             raise ToolException(str(error)) from error
 
     return StructuredTool(

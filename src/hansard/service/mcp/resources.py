@@ -1,4 +1,4 @@
-"""The record's resources: what may be read of a run by its address, without a tool.
+"""Resources and prompts of the record, and completion of their arguments.
 
 run://RUN/trace             its steps, as `hansard run trace --json` prints them
 run://RUN/state[?at=POINT]  its whole state, now or at a point
@@ -11,23 +11,193 @@ memory://PATH               a file of memory, as this client's agent sees it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
+from hansard.agents.errors import RoleRefused
 from hansard.agents.policy import permits
 from hansard.agents.team.tasks import TaskEntry
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.client.protocol import shapes
 from hansard.client.protocol.errors import NotOffered
-from hansard.domain.errors import BadValue
+from hansard.domain.choices import nearest
+from hansard.domain.errors import BadName, BadValue
 from hansard.inspect.state import state
 from hansard.inspect.trace import trace
 from hansard.service.mcp.offers import Answer, in_own_run, lines
 from hansard.service.mcp.sessions import Sessions
+
+# ------------------------------------------------------------ prompts
+#
+# The server's own prompts name the tools that answer, and hold no text of the record. Prompts on
+# record are listed by name, as their newest version; `rag@production` and `rag@3` are accepted.
+
+
+class Argument(msgspec.Struct, frozen=True):
+    """What a prompt is given; all of them must be."""
+
+    name: str
+    does: str
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A prompt: its text has its arguments in braces."""
+
+    name: str
+    does: str
+    arguments: tuple[Argument, ...]
+    text: str
+
+
+RUN = Argument("run_id", "The run.")
+
+REMEMBER = "remember"
+
+PROMPTS = {
+    each.name: each
+    for each in (
+        Prompt(
+            "take_up",
+            "Go on with a run that stood still or died, without doing anything twice.",
+            (RUN,),
+            "Take up run {run_id} with resume_run. Read run://{run_id}/trace and the "
+            "messages (context), then team_tasks and board_keys: say in three sentences "
+            "what was done, what is under way and what is in doubt. A step in doubt may "
+            "have happened: ask a person before you do it again. Then claim the next task "
+            "(team_claim) and go on; say with checkpoint how far you are.",
+        ),
+        Prompt(
+            "hand_over",
+            "Leave a run in a state that another agent can go on from.",
+            (RUN, Argument("to", "The agent or role that goes on.")),
+            "Hand run {run_id} over to {to}. Complete or give back the tasks that you hold "
+            "(team_tasks), put what you found on the board (board_put), say what you "
+            "decided and why (decide), and save a checkpoint. Then call hand_off with a "
+            "summary: what is done, what is left, what you are not sure of, each with its "
+            "step or key.",
+        ),
+        Prompt(
+            "explain",
+            "Explain a decision from what is on record, and from nothing else.",
+            (Argument("decision", "The id or address of a decision, or a run."),),
+            "Ask why about {decision}. Explain in plain words what was asked, what was "
+            "chosen, from which inputs, what else could have been chosen and how near it "
+            "was, and what the agent did not know. Give the address of each event that you "
+            "rest on. Where the record does not say something, say that it does not.",
+        ),
+        Prompt(
+            "compare",
+            "Say what an experiment has shown, and what it has not.",
+            (Argument("experiment", "The experiment."),),
+            "Ask compare about experiment {experiment}. Give the verdict as it is given "
+            "there, with the difference, its interval and the number of tasks; say whether "
+            "the plan stood before the data, and what would change it (missing trials, "
+            "looks, metrics without a direction). Do not call anything better that the "
+            "verdict does not.",
+        ),
+        Prompt(
+            REMEMBER,
+            "Have this agent remember something from now on (/remember).",
+            (RUN, Argument("what", "What is to hold from now on.")),
+            "/remember {what}\n\nPut these words of mine on record as they stand, with message in "
+            "run {run_id} (role user, content beginning with /remember). Then look with "
+            "memory_search and memory_entry whether it is said already, or the contrary is. If "
+            "not, say it as one general rule with memory_remember; what is how to do a certain "
+            "thing belongs into a file under skills/ (memory_create), not into the instructions. "
+            "If it contradicts what stands there, change that (memory_edit) rather than adding "
+            "to it. A person may be asked before it is written: wait for that, and say what came "
+            "of it.",
+        ),
+    )
+}
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """A prompt with what was given.
+
+    Attributes:
+        does: What it is for.
+        text: What is said to the model.
+        answer: Where it stands that it was asked for; None of the server's own.
+        reference: Which version it is, of one on record.
+    """
+
+    does: str
+    text: str
+    answer: Answer | None = None
+    reference: str = ""
+
+
+async def list_prompts(sessions: Sessions) -> list[Prompt]:
+    """The server's own prompts, and those on record that the client's role may see."""
+
+    async def reads() -> Answer:
+        await sessions.demand(permits.prompts())
+        found = await sessions.record.prompts()
+        for each in found:
+            await sessions.shown(each.label)
+        told = [[each.name, each.version, each.because, each.variables] for each in found]
+        return Answer(told, replayable=False)
+
+    try:
+        told = (await in_own_run(sessions, "prompts/list", {}, reads)).result
+    except (NotOffered, RoleRefused):  # it may not see prompts, or not even ask
+        told = []
+    return [
+        *PROMPTS.values(),
+        *(
+            _on_record(name, version, because, variables)
+            for name, version, because, variables in told
+        ),
+    ]
+
+
+def _on_record(name: str, version: int, because: str, variables: tuple[str, ...]) -> Prompt:
+    does = f"Version {version} of prompt {name}" + (f": {because}" if because else ", on record.")
+    arguments = tuple(Argument(each, f"What stands for {{{each}}}.") for each in variables)
+    return Prompt(f"{name}@{version}" if name in PROMPTS else name, does, arguments, "")
+
+
+async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) -> Filled:
+    """A prompt and its text with what is given; of one on record it is on record that it was asked
+    for. Raises BadValue, Refused.
+    """
+    if name in PROMPTS:
+        return _filled(PROMPTS[name], given)
+
+    async def reads() -> Answer:
+        await sessions.demand(permits.prompts())
+        found = await sessions.record.prompt(name)
+        await sessions.shown(found.label)
+        told = {"text": str(found.format(**given)), "reference": found.reference}
+        return Answer(told, replayable=False)
+
+    try:
+        answer = await in_own_run(
+            sessions, "prompts/get", {"name": name, "arguments": {**given}}, reads
+        )
+    except (NotFound, BadName, NotOffered, RoleRefused):  # what may not be seen is none
+        remedy = f"{nearest(name, PROMPTS)}there are {', '.join(PROMPTS)}, and those on record"
+        raise BadValue("prompt", f"{name!r:.80} is none", remedy) from None
+    told: dict[str, Any] = answer.result
+    does = f"Prompt {told['reference']} of the record."
+    return Filled(does, told["text"], answer, told["reference"])
+
+
+def _filled(found: Prompt, given: Mapping[str, str]) -> Filled:
+    wanted = [each.name for each in found.arguments]
+    for each in [*wanted, *given]:
+        if each not in wanted or not given.get(each):
+            fact = f"{each!r:.80} is " + (
+                "not given" if each in wanted else "none of its arguments"
+            )
+            raise BadValue(f"prompt {found.name}", fact, f"give {', '.join(wanted)}")
+    return Filled(found.does, found.text.format(**given))
+
 
 LISTED_MAX = 50
 """Runs whose traces are listed, the newest first; any other is read by its address."""
@@ -179,7 +349,7 @@ def mime_of(uri: str) -> str:
     )
 
 
-async def files(sessions: Sessions) -> list[Template]:
+async def list_files(sessions: Sessions) -> list[Template]:
     """The first files of the agent's memory, by their paths. Raises RoleRefused."""
     work = await sessions.own()
     async with sessions.at_work(work):
@@ -190,7 +360,7 @@ async def files(sessions: Sessions) -> list[Template]:
     ]
 
 
-async def listed(sessions: Sessions) -> list[Template]:
+async def list_traces(sessions: Sessions) -> list[Template]:
     """The newest runs' traces. Raises NotOffered for a restricted agent, whose role may not even
     ask RoleRefused.
     """
@@ -210,3 +380,176 @@ async def listed(sessions: Sessions) -> list[Template]:
             await in_own_run(sessions, "resources/list", {}, reads)
         ).result
     ]
+
+
+# ------------------------------------------------------------ completion
+#
+# Values come from the client's own sessions, and from SQL as its role is answered.
+
+VALUES_MAX = 100
+"""As many as the protocol allows in an answer."""
+
+RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY started_at DESC, run"
+DECISIONS = """
+SELECT decision FROM decisions WHERE starts_with(decision, $1) ORDER BY position DESC, decision
+"""
+EXPERIMENTS = "SELECT experiment FROM experiments WHERE starts_with(experiment, $1) ORDER BY ALL"
+MEMBERS = """
+SELECT DISTINCT name FROM (
+    SELECT unnest([agent, role]) AS name FROM agents WHERE $2 IN ('', run)
+) WHERE starts_with(name, $1) ORDER BY ALL
+"""
+POINTS = """
+SELECT agent || '@' || version AS point FROM agents
+WHERE run = $2 AND starts_with(point, $1) ORDER BY ALL
+"""
+KEYS = "SELECT DISTINCT key FROM board WHERE run = $2 AND starts_with(key, $1) ORDER BY ALL"
+TASKS = "SELECT task FROM tasks WHERE run = $2 AND starts_with(task, $1) ORDER BY ALL"
+"""What begins with $1; in the run $2."""
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """What may be meant, at most `VALUES_MAX`, and whether there is more."""
+
+    values: list[str]
+    has_more: bool
+
+
+Source = Callable[[Sessions, str, str], Awaitable[list[str]]]
+"""Gives what begins so, in a run ("" for none): one more than `VALUES_MAX` where there is more."""
+
+
+async def complete(
+    sessions: Sessions, ref: str, argument: str, begun: str, known: Mapping[str, str]
+) -> Offered:
+    """What may be meant by an argument that begins so.
+
+    ref: A prompt's name, or an address as it is listed. known: What the other arguments are.
+    Raises BadValue for what is no argument of either.
+    """
+    source = _source(ref, argument)
+    run = known.get("run") or known.get("run_id") or ""
+    asked = {"ref": ref, "argument": argument, "value": begun, "known": dict(known)}
+
+    async def reads() -> Answer:
+        return Answer(await source(sessions, begun, run), replayable=False)
+
+    try:
+        if source is _files:  # which is a step by itself
+            found = await source(sessions, begun, run)
+        else:
+            found = (await in_own_run(sessions, "completion/complete", asked, reads)).result
+    except (NotOffered, RoleRefused):  # it may not even ask
+        found = []
+    return Offered(found[:VALUES_MAX], len(found) > VALUES_MAX)
+
+
+def _source(ref: str, argument: str) -> Source:
+    template = next((each for each in TEMPLATES if each.uri == ref), None)
+    if template is not None:
+        sources = OF_ADDRESSES
+        named = [name for name in sources if any(f"{{{at}{name}}}" in ref for at in ("", "+", "?"))]
+    elif ref in PROMPTS:
+        sources = OF_PROMPTS
+        named = [each.name for each in PROMPTS[ref].arguments]
+    else:
+        return _nothing  # of a prompt on record: its variables may be anything
+    if argument not in named:
+        remedy = f"{nearest(argument, named)}give one of {', '.join(named)}"
+        raise BadValue(ref, f"{argument!r:.80} is none of its arguments", remedy)
+    return sources.get(argument, _nothing)
+
+
+async def _nothing(sessions: Sessions, begun: str, run: str) -> list[str]:
+    del sessions, begun, run
+    return []
+
+
+def _from(statement: str) -> Source:
+    async def source(sessions: Sessions, begun: str, run: str) -> list[str]:
+        given = [begun, run] if "$2" in statement else [begun]
+        try:
+            found = await sessions.record.sql(f"{statement} LIMIT {VALUES_MAX + 1}", *given)
+        except (NotOffered, RoleRefused):
+            return []
+        return [str(value) for (value,) in found.rows]
+
+    return source
+
+
+async def _runs(sessions: Sessions, begun: str, run: str) -> list[str]:
+    mine = [each for each in sessions.runs if each.startswith(begun)]
+    return list(dict.fromkeys([*mine, *await _from(RUNS)(sessions, begun, run)]))
+
+
+async def _keys(sessions: Sessions, begun: str, run: str) -> list[str]:
+    return await _in_run(sessions, run, begun, KEYS, lambda session: session.board.keys())
+
+
+async def _tasks(sessions: Sessions, begun: str, run: str) -> list[str]:
+    async def ids(session: Any) -> list[str]:
+        return [each.id for each in await session.team.tasks()]
+
+    return await _in_run(sessions, run, begun, TASKS, ids)
+
+
+async def _in_run(
+    sessions: Sessions,
+    run: str,
+    begun: str,
+    statement: str,
+    reads: Callable[[Any], Awaitable[list[str]]],
+) -> list[str]:
+    """As the session in that run sees it, where the client is at work there; else by SQL: to be
+    offered something joins no run.
+    """
+    work = sessions.under_way(run, in_run=True)
+    if work is None:
+        return await _from(statement)(sessions, begun, run)
+    async with sessions.at_work(work):
+        found = await reads(work.session)
+    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+
+
+async def _files(sessions: Sessions, begun: str, run: str) -> list[str]:
+    del run
+    work = await sessions.own()
+    async with sessions.at_work(work):
+        found = await work.session.memory.ls()
+    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+
+
+async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
+    if sessions.workspace is None:  # it is not told versions
+        return []
+    return await _from(POINTS)(sessions, begun, run)
+
+
+async def _roles(sessions: Sessions, begun: str, run: str) -> list[str]:
+    del run
+    found: list[str] = await sessions.record.view_roles()
+    if sessions.workspace is not None:
+        mine = (await sessions.own()).session.role
+        permit = await permits.read(sessions.workspace, mine)
+        found = [each for each in found if permit.ask(permits.views(each)).allowed]
+    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+
+
+OF_ADDRESSES: dict[str, Source] = {
+    "run": _runs,
+    "key": _keys,
+    "task": _tasks,
+    "at": _points,
+    "role": _roles,
+    "path": _files,
+    "id": _from(DECISIONS),
+}
+"""Where what is offered comes from, by the names in an address."""
+
+OF_PROMPTS: dict[str, Source] = {
+    "run_id": _runs,
+    "to": _from(MEMBERS),
+    "experiment": _from(EXPERIMENTS),
+    "decision": _from(DECISIONS),
+}
+"""The same, by the names of the arguments of the server's own prompts."""

@@ -1,12 +1,16 @@
-"""The server: the tools over the SDK's low-level server, which speaks both eras of the protocol."""
+"""The record as an MCP server, in both eras of the protocol, over stdio or streamable HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, TypeVar
 
+import httpx2
 import jsonschema
 import mcp_types as types
 import msgspec
@@ -27,23 +31,97 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hansard._version import __version__
 from hansard.agents.errors import RoleRefused
+from hansard.agents.policy.approvals import listed
 from hansard.bus.loggers import logger, unexpected
+from hansard.client.listening import (
+    LOCAL,
+    LOOPBACK,
+    bearer,
+    foreign,
+    listen,
+    refuse,
+)
+from hansard.client.listening import (
+    Address as ListenAddress,
+)
 from hansard.client.protocol.errors import NotOffered
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import check_options
-from hansard.domain.errors import HansardError
-from hansard.service.mcp import completion, prompts, resources
+from hansard.domain.errors import BadValue, HansardError
+from hansard.service.mcp import resources
 from hansard.service.mcp.offers import Answer, Offer, offers, refused
-from hansard.service.mcp.progress import Report, reporting
-from hansard.service.mcp.prompt_updates import PromptUpdates
 from hansard.service.mcp.resources import Address
 from hansard.service.mcp.sessions import Sessions, Work
 from hansard.service.mcp.tools import for_client
-from hansard.service.mcp.updates import WATCHED_MAX, Updates
+from hansard.service.mcp.updates import WATCHED_MAX, PromptUpdates, Updates
+
+# ------------------------------------------------------------ progress
+
+FIRST_S, GROWTH, MOST_S = 1.0, 2, 5.0
+"""After so many seconds the first word comes, each next one after twice as long, and never later
+than the last says: a client that gives up on a silent call commonly waits for a minute.
+"""
+
+Report = Callable[[float, float | None, str], Awaitable[None]]
+"""Is given the seconds since the call began, how many it may take at most, where that was said, and
+what it waits for.
+"""
 
 _log = logger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def reporting(
+    sessions: Sessions, name: str, arguments: Mapping[str, Any], report: Report | None
+) -> AsyncGenerator[None]:
+    """Report while what is inside goes on; without `report` nobody asked."""
+    if report is None:
+        yield
+        return
+    telling = asyncio.create_task(_telling(sessions, name, arguments, report))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        await asyncio.wait([telling])
+
+
+async def _telling(
+    sessions: Sessions, name: str, arguments: Mapping[str, Any], report: Report
+) -> None:
+    began_s, pause_s = time.monotonic(), FIRST_S
+    most = arguments.get("timeout_s")
+    while True:
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * GROWTH, MOST_S)
+        try:
+            what = await _awaited(sessions, name, arguments)
+            passed_s = round(time.monotonic() - began_s, 3)
+            total_s = float(most) if isinstance(most, int | float) and most >= passed_s else None
+            await report(passed_s, total_s, what)
+        except Exception as error:  # noqa: BLE001 -- the call goes on whether or not it is told of
+            _log.debug("no word of a call", call=name, **unexpected(error))
+
+
+async def _awaited(sessions: Sessions, name: str, arguments: Mapping[str, Any]) -> str:
+    """What a call waits for: an answer of a person's, what it names, or its own work."""
+    work = sessions.under_way(arguments.get("run_id"), in_run=True)
+    if work is not None and sessions.workspace is not None:
+        for each in await listed(sessions.workspace, [work.session.run]):
+            asked, name_of = each.approval.asked, each.approval.id
+            if asked.agent == work.session.agent and each.standing is ApprovalStatus.PENDING:
+                return f"{asked.tool} waits for a person: hansard approvals grant {name_of}"
+    for field in ("key", "task"):
+        if name == "team_wait_for" and arguments.get(field) is not None:
+            return f"waiting for {field} {arguments[field]!r:.80}"
+    return "waiting for a task" if name == "team_claim" else f"{name} is under way"
+
 
 T = TypeVar("T")
 
@@ -164,7 +242,7 @@ class _Requests:
         """
         del context, params
         found: list[resources.Template] = []
-        for listing in (resources.listed, resources.files):
+        for listing in (resources.list_traces, resources.list_files):
             with contextlib.suppress(NotOffered, RoleRefused):
                 found += await listing(self._sessions)
         return types.ListResourcesResult(
@@ -215,7 +293,7 @@ class _Requests:
                         for told in each.arguments
                     ],
                 )
-                for each in await self._answered(prompts.listed(self._sessions))
+                for each in await self._answered(resources.list_prompts(self._sessions))
             ]
         )
 
@@ -225,7 +303,7 @@ class _Requests:
         """A prompt's text with what is given."""
         del context
         found = await self._answered(
-            prompts.got(self._sessions, params.name, params.arguments or {})
+            resources.get_prompt(self._sessions, params.name, params.arguments or {})
         )
         said = types.TextContent(type="text", text=found.text)
         meta = None
@@ -246,7 +324,7 @@ class _Requests:
         known = params.context.arguments if params.context is not None else None
         begun = params.argument
         found = await self._answered(
-            completion.complete(self._sessions, ref, begun.name, begun.value, known or {})
+            resources.complete(self._sessions, ref, begun.name, begun.value, known or {})
         )
         total = None if found.has_more else len(found.values)
         told = types.Completion(values=found.values, total=total, has_more=found.has_more)
@@ -543,3 +621,173 @@ def _refused(why: str, work: Work | None) -> types.CallToolResult:
     told = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
     told.meta = _meta(Answer(None, work, replayable=False))
     return told
+
+
+# ------------------------------------------------------------ over HTTP
+#
+# The bearer token of a request decides the agent and the role. Work that an agent began is its own,
+# over any number of connections.
+
+TOKEN_LENGTH_MIN = 16
+"""Shortest token, in characters: one that can be guessed is none."""
+
+SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
+"""Open sessions of the protocol in all, shared out evenly, and of a token; for one more the session
+that was idle longest ends.
+"""
+
+BUSY_MAX = 10
+"""So many more may be open while all of a token's sessions wait for answers; then one gets 503."""
+
+ENDED_MAX = 1_000
+"""Sessions of a token that were ended for others; their clients learn why."""
+
+SESSION = "mcp-session-id"
+"""Header of the transport."""
+
+UNKNOWN = (
+    "no known token: send 'Authorization: Bearer TOKEN', the token of a file of 'hansard "
+    "credentials' that the server was given with --as, or that of its --token-file"
+)
+
+
+class Client(msgspec.Struct, frozen=True):
+    """Who may ask: by which token, and the sessions that are this agent's."""
+
+    token: str
+    sessions: Sessions
+
+
+REVOKED = (
+    "this token may have expired or been revoked: ask the person who gave it for a new one "
+    "(hansard credentials ROLE), and the operator of this server to use that file"
+)
+
+
+class _Session(msgspec.Struct):
+    """A session of the protocol: when it was last used, and its requests without an answer yet."""
+
+    used_s: float
+    open: int = 0
+
+
+class _Served:
+    """Answers the requests of one client, in at most `sessions_max` sessions of the protocol."""
+
+    def __init__(self, sessions: Sessions, app: ASGIApp, sessions_max: int) -> None:
+        self.sessions = sessions
+        self._app = app
+        self._max = sessions_max
+        self._open: dict[str, _Session] = {}
+        self._ended: dict[str, None] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; where it opens a session too many, end the one that is idle longest."""
+        name = Request(scope).headers.get(SESSION, "")
+        if name in self._ended:
+            message = (
+                f"this session has ended: its token had more than {self._max} sessions, and this "
+                "one was idle longest; begin another with initialize"
+            )
+            await refuse(HTTPStatus.NOT_FOUND, message)(scope, receive, send)
+            return
+        session = self._open.get(name)
+        is_post = scope["method"] == "POST"
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                if scope["method"] == "DELETE" or message["status"] == HTTPStatus.NOT_FOUND:
+                    self._open.pop(name, None)
+                begun = Headers(raw=message["headers"]).get(SESSION)
+                if begun and not name:
+                    self._open[begun] = _Session(time.monotonic())
+                    await self._make_room(begun)
+            await send(message)
+
+        if session is not None and is_post:
+            session.used_s, session.open = time.monotonic(), session.open + 1
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            if session is not None and is_post:
+                session.used_s, session.open = time.monotonic(), session.open - 1
+
+    async def _make_room(self, begun: str) -> None:
+        others = [(each.used_s, name) for name, each in self._open.items() if name != begun]
+        idle = [(used_s, name) for used_s, name in others if not self._open[name].open]
+        if len(self._open) <= self._max or not idle:
+            return
+        _, name = min(idle)
+        del self._open[name]
+        self._ended[name] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        _log.warning("a token has too many sessions: the one idle longest ends", most=self._max)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(self._app)) as http:
+            await http.delete(f"http://{LOOPBACK}{PATH}", headers={SESSION: name})
+
+
+class _Door:
+    """Hands each request to the server of its token. One whose token the service refuses meanwhile
+    is answered 401, too, where its answer has not begun.
+    """
+
+    def __init__(self, servers: Mapping[bytes, _Served], hosts: Collection[str]) -> None:
+        self._servers = servers
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Request(scope).headers
+        refusal = foreign(headers, self._hosts)
+        server = self._servers.get(_digest(bearer(headers)))
+        if refusal is None and server is not None and await server.sessions.are_refused():
+            refusal = HTTPStatus.UNAUTHORIZED, REVOKED
+        if refusal is not None or server is None:
+            await refuse(*(refusal or (HTTPStatus.UNAUTHORIZED, UNKNOWN)))(scope, receive, send)
+            return
+        is_refused = False
+
+        async def sent(message: Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start" and server.sessions.refused:
+                is_refused = True
+                await refuse(HTTPStatus.UNAUTHORIZED, REVOKED)(scope, receive, send)
+            if not is_refused:
+                await send(message)
+
+        await server(scope, receive, sent)
+
+
+async def serve_http(
+    clients: Sequence[Client], address: ListenAddress, told: Callable[[str], None]
+) -> None:
+    """Serve until it is cancelled; `told` is called with the URL once it listens.
+
+    Raises BadValue.
+    """
+    for client in clients:
+        if len(client.token) < TOKEN_LENGTH_MIN:
+            fact = f"a token of {len(client.token)} characters"
+            raise BadValue("token", fact, f"give one of {TOKEN_LENGTH_MIN} or more")
+    hosts = {name.lower() for name in (*LOCAL, address.host, *address.hosts)}
+    async with _servers(clients) as servers:
+        await listen(_Door(servers, hosts), address, PATH, told)
+
+
+@contextlib.asynccontextmanager
+async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Served]]:
+    of_each = min(SESSIONS_OF_TOKEN_MAX, max(1, SESSIONS_MAX // max(1, len(clients))))
+    async with contextlib.AsyncExitStack() as stack:
+        yield {
+            _digest(client.token.encode(errors="surrogateescape")): _Served(
+                client.sessions,
+                await stack.enter_async_context(app_of(client.sessions, of_each + BUSY_MAX)),
+                of_each,
+            )
+            for client in clients
+        }
+
+
+def _digest(token: bytes) -> bytes:
+    """A token is looked up by its digest, so that how long that takes tells nothing of it."""
+    return hashlib.sha256(token).digest()

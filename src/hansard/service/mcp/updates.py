@@ -1,10 +1,9 @@
-"""Word of what changed: which addresses a client watches, and when it is to read one again.
+"""Change notifications for watched addresses and for prompts.
 
-A trusted client's record is followed: each commit that concerns a watched address is a cue. A
-restricted client knows no log: its service is asked for the run as its role sees it, now and then,
-and what differs there is a cue. A cue says that an address changed and nothing else, never how
-often: what comes close together is one. Nothing is told of what the client may not read, nor of
-what its own agent only read, else to read again would be the next cue.
+For a trusted client the log is followed: each commit that concerns a watched address is a cue. For
+a restricted client its service is asked now and then for the run as its role sees it, and a
+difference is a cue. A cue says only that an address changed; cues close together are one. Nothing
+is sent about what the client may not read, nor about what its own agent only read.
 """
 
 from __future__ import annotations
@@ -19,15 +18,18 @@ from typing import Any
 import msgspec
 
 from hansard.agents.access import views
+from hansard.agents.errors import RoleRefused
 from hansard.agents.policy import permits
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Kind, Stored
 from hansard.bus.loggers import logger, unexpected
+from hansard.client.protocol.errors import NotOffered
 from hansard.domain.board import VIEWS
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
 from hansard.domain.memory.events import KIND as MEMORY
+from hansard.domain.prompt import KIND, PromptAliased
 from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.view import Line
 from hansard.service.mcp import resources
@@ -340,3 +342,78 @@ class Updates(Watcher):
         role = each.work.session.engine.stream.role
         made = await views.derive(self._sessions.workspace.states, role, each.address.of)
         return _Shown(made.view.events, made.label)
+
+
+# ------------------------------------------------------------ prompts
+
+Seen = dict[str, tuple[Any, ...]]
+"""Of each prompt what a list says of it."""
+
+
+class PromptUpdates(Watcher):
+    """Watches the prompts while a client is to be notified.
+
+    told: Is called when they are to be listed again.
+    """
+
+    kind = Kind(KIND)
+
+    def __init__(self, sessions: Sessions, told: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(sessions)
+        self._told = told
+        self._holders = 0
+        self._seen: Seen = {}
+        self._moved = set[str]()
+
+    async def hold(self) -> None:
+        """Watch from now on, for one more."""
+        async with self._beginning:
+            self._holders += 1
+            if not self._tasks:
+                workspace = self._sessions.workspace
+                after = 0 if workspace is None else await workspace.log.head()
+                self._seen = await self._sight()
+                self._begin(after)
+
+    def release(self) -> None:
+        """Watch no more for one who did."""
+        self._holders -= 1
+        if not self._holders:
+            self._end()
+
+    def _note(self, stored: Stored) -> None:
+        moves = any(each.type == PromptAliased.tag for each in stored.commit.events)
+        if moves and isinstance(stored.stream, WorkspaceStream):
+            self._moved.add(stored.stream.id)
+        self._cue.set()
+
+    async def _asking(self) -> None:
+        while True:
+            await asyncio.sleep(ASKED_S_MAX)
+            await self._tell()
+
+    async def _tell(self) -> int:
+        moved, self._moved = self._moved, set()
+        try:
+            before, self._seen = self._seen, await self._sight()
+        except HansardError as error:  # a client that cannot ask now is not notified
+            self._sessions.note(error)
+            self._moved |= moved
+            self._again()
+            _log.debug("the prompts were not looked at", **unexpected(error))
+            return 0
+        if self._seen == before and not moved & self._seen.keys():
+            return 0
+        await self._told()
+        return 1
+
+    async def _sight(self) -> Seen:
+        """The prompts that the client may see; none where it may see none."""
+        try:
+            await self._sessions.demand(permits.prompts())
+            found = await self._sessions.record.prompts()
+        except (NotOffered, RoleRefused):
+            return {}
+        for each in found:
+            await self._sessions.shown(each.label)
+        return {each.name: (each.version, each.because, each.text) for each in found}

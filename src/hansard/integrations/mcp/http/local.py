@@ -23,10 +23,17 @@ import httpx2
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import INITIALIZE
-from hansard.integrations.mcp.frames import Answer, Frame, Id, Notification, Request
-from hansard.integrations.mcp.http.proxy import ACCEPTED, NOT_ALLOWED, STATELESS_FROM, STATUSES
-from hansard.integrations.mcp.http.server import EVENTS, JSON, SESSION, VERSION
+from hansard.integrations.mcp.frames import INITIALIZE, Answer, Frame, Id, Notification, Request
+from hansard.integrations.mcp.http.server import (
+    ACCEPTED,
+    EVENTS,
+    JSON,
+    NOT_ALLOWED,
+    SESSION,
+    STATELESS_FROM,
+    STATUSES,
+    VERSION,
+)
 from hansard.integrations.mcp.upstream import Replies, Server, ServerGone, ServerNotStarted
 
 _log = logger(__name__)

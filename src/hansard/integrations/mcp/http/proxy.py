@@ -1,9 +1,9 @@
-"""The proxy over streamable HTTP: each request of a client passed on as one of its own, and what is
-a step of it put on record.
+"""The proxy for clients over streamable HTTP.
 
-Several clients have one proxy, and one run: a session of the protocol (`Mcp-Session-Id`) is the
-server's, and passes. An answer waits until it is on record, wherever it comes: as a body, on the
-stream of its own request, or, where that was cut off, on the one that its client goes on with.
+Any number of clients share one proxy and one run. Each request is passed on as one of its own, with
+the protocol's session (`Mcp-Session-Id`), which is the server's. An answer waits until it is on
+record, wherever it arrives: as a body, on the stream of its own request, or, where that was cut
+off, on the stream that its client resumes.
 """
 
 from __future__ import annotations
@@ -11,57 +11,192 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Coroutine
+import hmac
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
+import anyio
 import httpx2
 import msgspec
 from httpx2 import ServerSentEvent
+from sse_starlette import EventSourceResponse
+from sse_starlette import ServerSentEvent as Event
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
-from hansard.domain.errors import HansardError
+from hansard.client.listening import LOCAL, Address, bearer, foreign, listen, refuse
+from hansard.domain.errors import BadValue, HansardError
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.approvals import answered_elsewhere, offers_forms
-from hansard.integrations.mcp.calls import INITIALIZE, Asked, asked, asked_back
-from hansard.integrations.mcp.frames import Answer, BadFrame, Frame, Id, Notification, Request
-from hansard.integrations.mcp.http.reply import Reply
+from hansard.integrations.mcp.frames import (
+    FRAME_BYTES_MAX,
+    INITIALIZE,
+    Answer,
+    Asked,
+    BadFrame,
+    Frame,
+    Id,
+    Notification,
+    Request,
+    asked,
+    asked_back,
+)
+from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.server import (
+    ACCEPTED,
+    BAD_REQUEST,
+    LEGACY_PATHS,
+    LOST,
     METHOD,
+    NOT_ALLOWED,
     SESSION,
+    STATELESS_FROM,
+    STATUSES,
     VERSION,
+    WELL_KNOWN,
     Headers,
     HttpServer,
+    HttpUpstream,
     Refused,
+    ResourceMetadata,
     events,
     is_stream,
     passed_on,
 )
-from hansard.integrations.mcp.proxy import CANCELLED_WAIT_S, LEAVE_WAIT_S
-from hansard.integrations.mcp.recording import Recording, unanswerable
-from hansard.integrations.mcp.upstream import ASKED_MAX, ServerGone
+from hansard.integrations.mcp.recording import (
+    Recording,
+    answered_elsewhere,
+    offers_forms,
+    unanswerable,
+)
+from hansard.integrations.mcp.serving import CANCELLED_WAIT_S, LEAVE_WAIT_S
+from hansard.integrations.mcp.upstream import ASKED_MAX, Login, ServerGone
+
+# ------------------------------------------------------------ replies
+
+EVENTS_MAX = 64
+"""Of a stream whose client does not read; then the server waits, too."""
+
+CLIENT_LEFT = 499
+"""A status that nobody reads."""
+
+CLOSING = 503
+"""Of a request that nothing was said on when the proxy ended."""
+
+
+class Reply:
+    """What goes back on one HTTP request: a body, or a stream of events.
+
+    `head` and `stream` pass on how the server answers, `finish` gives the last frame either way.
+    """
+
+    def __init__(self, *, calls_off: bool) -> None:
+        self.calls_off = calls_off
+        self.left = asyncio.Event()
+        self.last = ""
+        self.work: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._put, self._taken = anyio.create_memory_object_stream[Event](EVENTS_MAX)
+        self._is_stream = False
+        self._status = 200
+        self._headers: list[tuple[str, str]] = [("content-type", "application/json")]
+
+    def head(self, status: int, headers: list[tuple[str, str]]) -> None:
+        """How the server answers."""
+        self._status, self._headers = status, headers
+
+    def stream(self) -> None:
+        """What follows are events."""
+        if self._ready.done():
+            return
+        self._is_stream = True
+        response = EventSourceResponse(self._events(), status_code=self._status)
+        self._with_headers(response)
+        self._ready.set_result(response)
+
+    async def put(self, event: ServerSentEvent) -> None:
+        """An event of the stream; nothing where nobody takes it any more."""
+        told = Event(
+            data=event.data,
+            event=event.event,
+            id=event.id or None,
+            retry=event.retry,
+        )
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._put.send(told)
+
+    async def finish(self, raw: bytes, status: int | None = None) -> None:
+        """The last frame: of a stream an event (of the id that is `last`), else the body; with a
+        status it is the proxy's own.
+        """
+        if self._is_stream:
+            await self.put(ServerSentEvent(data=raw.decode(), id=self.last))
+        elif not self._ready.done():
+            response = Response(raw, status_code=self._status if status is None else status)
+            self._with_headers(response)
+            if status is not None:
+                response.headers["content-type"] = "application/json"
+            self._ready.set_result(response)
+        self.close()
+
+    def close(self) -> None:
+        """There is no more."""
+        self._put.close()
+        if not self._ready.done():
+            self._ready.set_result(Response(status_code=CLOSING))
+
+    def _with_headers(self, response: Response) -> None:
+        own = "content-type" if self._is_stream else ""
+        given = [(name.lower(), value) for name, value in self._headers if name.lower() != own]
+        for name in {name for name, _ in given}.intersection(response.headers):
+            del response.headers[name]
+        for name, value in given:
+            response.headers.append(name, value)
+
+    async def response(self, request: HttpRequest) -> Response:
+        """The response, once it is known what it is."""
+        leaving = asyncio.ensure_future(_left(request))
+        try:
+            either: set[asyncio.Future[Any]] = {self._ready, leaving}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+        if self._ready.done():
+            return self._ready.result()
+        self._gone()
+        return Response(status_code=CLIENT_LEFT)
+
+    async def _events(self) -> AsyncGenerator[Event]:
+        try:
+            async for event in self._taken:
+                yield event
+        finally:
+            self._gone()
+
+    def _gone(self) -> None:
+        """Nobody takes what comes any more."""
+        self.left.set()
+        self._taken.close()
+        if self.calls_off and self.work is not None:
+            self.work.cancel()
+
+
+async def _left(request: HttpRequest) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
 
 _log = logger(__name__)
-
-STATELESS_FROM = "2026-07-28"
-"""From this revision on a client that closes a request's stream calls the request off."""
-
-STATUSES = {
-    frames.METHOD_NOT_FOUND: 404,
-    frames.PARSE_ERROR: 400,
-    frames.INVALID_REQUEST: 400,
-    frames.INVALID_PARAMS: 400,
-    frames.HEADER_MISMATCH: 400,
-    frames.CAPABILITY_MISSING: 400,
-    frames.VERSION_NOT_SUPPORTED: 400,
-}
-"""Of an error that no response of a server carries, since that revision."""
-
-ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
-"""Other statuses."""
 
 REFUSE_S = 5.0
 """Seconds that a server has to take that nobody answers its question."""
@@ -265,7 +400,12 @@ class HttpProxy:
             call.recorded.cancel()
 
     async def _ask(
-        self, server: HttpServer, asked_: Request, call: _Call, source: _Source, frame: Request
+        self,
+        server: HttpServer,
+        asked_: Request,
+        call: _Call,
+        source: _Source,
+        frame: Request,
     ) -> Answer:
         """The server's answer to a client's request, or to one of the proxy's own beside it."""
         if frame is not asked_:
@@ -460,3 +600,126 @@ def _status(raw: bytes, source: _Source) -> int:
     found = frames.read(raw)
     code = found.error.get("code") if isinstance(found, Answer) and found.error else None
     return STATUSES.get(code or 0, 200) if source.is_stateless else 200
+
+
+# ------------------------------------------------------------ the listener
+
+PATH = "/mcp"
+"""Of the endpoint."""
+
+UNKNOWN = "no known token: send 'Authorization: Bearer TOKEN', that of its --token-file"
+
+
+def asked_at(url: str, headers: Mapping[str, str], login: Login | None = None) -> HttpUpstream:
+    """A server at a URL, for a client of pipes. Raises BadValue."""
+    return HttpUpstream(HttpServer(url, headers, login=login))
+
+
+def carried_to(start: Start, name: str) -> HttpServer:
+    """Processes of a server, for clients over HTTP. Its name stands in what they are told."""
+    server = HttpServer("http://localhost/mcp", {}, LocalServers(start), of_many=True)
+    server.shown = repr(name)
+    return server
+
+
+def address(text: str, hosts: Sequence[str], client_token: str | None) -> Address:
+    """Where clients come in. Raises BadValue."""
+    found = Address.of(text, hosts)
+    if found.host not in LOCAL and client_token is None:
+        fact = f"at {found.host} other machines can ask, too"
+        raise BadValue("--http", fact, "give --token-file, whose token clients must send")
+    return found
+
+
+async def serve(
+    where: Address,
+    client_token: str | None,
+    server: HttpServer | None,
+    recording: Callable[[], AbstractAsyncContextManager[Recording]],
+    listens: Callable[[str], None],
+) -> None:
+    """Serve clients over HTTP until this is cancelled, which is how the run ends, too: nothing went
+    wrong. `server` is None where nothing is asked. Raises BadValue.
+    """
+    try:
+        async with recording() as found:
+            proxy = HttpProxy(found, server)
+            metadata = None if server is None else server.metadata
+            app = _endpoint(proxy, metadata, [where.host, *where.hosts], client_token)
+            with contextlib.suppress(asyncio.CancelledError):
+                await listen(app, where, PATH, listens, proxy.close)
+    finally:
+        if server is not None:
+            await server.close()
+
+
+def _endpoint(
+    proxy: HttpProxy, metadata: ResourceMetadata | None, hosts: Sequence[str], token: str | None
+) -> ASGIApp:
+    """The application: frames are posted to it, and streams are opened at it. A request is answered
+    that asks for a name of this machine or of `hosts`, and has the token, if one is asked for.
+    """
+
+    async def describe(request: HttpRequest) -> Response:
+        if metadata is None:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        status, raw = await metadata.read(str(request.url.replace(path=PATH, query="")))
+        return Response(raw, status, media_type="application/json")
+
+    async def legacy(request: HttpRequest) -> Response:
+        raw = await _body(request)
+        if metadata is None or raw is None:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        url = request.url
+        path = f"{url.path}?{url.query}" if url.query else url.path
+        status, body, location = await metadata.legacy(path, request.headers, raw)
+        headers = {"Location": location} if location else {"Cache-Control": "no-store"}
+        return Response(body, status, headers, "application/json")
+
+    async def answer(request: HttpRequest) -> Response:
+        try:
+            raw = await _body(request)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_LEFT)
+        if raw is None:
+            message = f"a body of more than {FRAME_BYTES_MAX:,} bytes: send less"
+            return refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        reply = proxy.post(request, raw) if request.method == "POST" else proxy.other(request)
+        return await reply.response(request)
+
+    routes = [
+        Route(PATH, answer, methods=["GET", "POST", "DELETE"]),
+        Route(WELL_KNOWN + PATH, describe),
+        *(Route(path, legacy, methods=["GET", "POST"]) for path in LEGACY_PATHS),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(_Door, hosts=hosts, token=token)])
+
+
+class _Door:
+    """Refuses requests by another name, from foreign pages, and without the token."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], token: str | None) -> None:
+        self._app = app
+        self._hosts = {*LOCAL, *(host.lower() for host in hosts)}
+        self._token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        headers = HttpRequest(scope).headers
+        refusal = foreign(headers, self._hosts)
+        if refusal is None and self._token is not None:
+            if not hmac.compare_digest(bearer(headers), self._token):
+                refusal = HTTPStatus.UNAUTHORIZED, UNKNOWN
+            kept = [each for each in scope["headers"] if each[0] != b"authorization"]
+            scope = {**scope, "headers": kept}  # the token is not the server's
+        app = self._app if refusal is None else refuse(*refusal)
+        await app(scope, receive, send)
+
+
+async def _body(request: HttpRequest) -> bytes | None:
+    taken = bytearray()
+    async for chunk in request.stream():
+        taken += chunk
+        if len(taken) > FRAME_BYTES_MAX:
+            return None
+    return bytes(taken)

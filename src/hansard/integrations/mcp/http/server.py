@@ -1,27 +1,263 @@
-"""A server at a URL, over MCP's streamable HTTP: what is posted to it, and the streams it answers.
+"""A server at a URL, over MCP's streamable HTTP: its requests, streams and logins.
 
-A request's answer is one JSON body, or an event on a stream (SSE) among what else the server says.
-Written after the transport's description in MCP's revisions 2025-06-18, 2025-11-25, 2026-07-28.
+A request's answer is one JSON body, or an event on a stream (SSE) among others. Written after the
+transport's description in MCP's revisions 2025-06-18, 2025-11-25 and 2026-07-28.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
+import importlib
+import importlib.metadata
+import logging
+import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx2
+import msgspec
 from httpx2 import EventSource, ServerSentEvent
 
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.errors import BadValue
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.calls import INITIALIZE
-from hansard.integrations.mcp.frames import FRAME_BYTES_MAX, Answer, BadFrame, Frame, Request
-from hansard.integrations.mcp.http.authorization import LoginAuth, ResourceMetadata
-from hansard.integrations.mcp.servers import Login
-from hansard.integrations.mcp.upstream import NOTHING, ServerGone
+from hansard.integrations.mcp.frames import (
+    CALL,
+    FRAME_BYTES_MAX,
+    INITIALIZE,
+    LIST_TOOLS,
+    VERSION_KEY,
+    Answer,
+    BadFrame,
+    Frame,
+    Id,
+    Notification,
+    Request,
+)
+from hansard.integrations.mcp.upstream import (
+    NOTHING,
+    Beside,
+    Heard,
+    Login,
+    ServerGone,
+    Unheard,
+    pages,
+)
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+# ------------------------------------------------------------ OAuth
+#
+# Clients accept protected resource metadata (RFC 9728) only for the address that they connect to.
+# The proxy serves the server's metadata with its own address as the resource; the client logs in at
+# the server's authorization server, and its token passes through. The MCP SDK, whose flows these
+# are, is imported once a server asks for authorization: that takes a second.
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+"""Before the path of a resource: where its metadata is (RFC 9728, section 3.1)."""
+
+CHALLENGES = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+"""Statuses of an answer that may ask for authorization."""
+
+METADATA_S = 10.0
+"""Seconds for a server to answer with its metadata."""
+
+LEGACY_PATHS = ("/authorize", "/token", "/register")
+"""Endpoints of a server without any metadata, at its own origin (2025-03-26, "Fallbacks for Servers
+without Metadata Discovery"). A client looks for them at the proxy's.
+"""
+
+OF_A_TOKEN_REQUEST = ("accept", "authorization", "content-type")
+"""Headers that are passed on with a request to one of them."""
+
+_LOCATION = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))', re.IGNORECASE)
+
+
+class Fetch(Protocol):
+    """Requests another address than the server's, in no client's name; a body is posted."""
+
+    async def __call__(
+        self, url: str, headers: Mapping[str, str] = ..., raw: bytes | None = ...
+    ) -> tuple[int, bytes]:
+        """Return the status and the body. Raises NotDone, ServerGone."""
+        ...
+
+
+class ResourceMetadata:
+    """The metadata of a server as a protected resource, for clients of the proxy's address."""
+
+    def __init__(self, url: str, fetch: Fetch) -> None:
+        """`fetch` gives the status and the body of an address. Raises NotDone, ServerGone."""
+        self._url, self._fetch = url, fetch
+        bare = httpx2.URL(url).copy_with(username=None, password=None, query=None, fragment=None)
+        self._origin = str(bare.copy_with(path="/")).rstrip("/")
+        self._location: str | None = None
+        self._is_challenged = False
+        self._has_none = False
+
+    def addressed(
+        self, status: int, headers: list[tuple[str, str]], own: httpx2.URL
+    ) -> list[tuple[str, str]]:
+        """Return headers of an answer; a challenge names the metadata of the own address."""
+        if status not in CHALLENGES:
+            return headers
+        self._is_challenged = self._is_challenged or status == HTTPStatus.UNAUTHORIZED
+        return [
+            (name, self._challenge(value, own) if name.lower() == "www-authenticate" else value)
+            for name, value in headers
+        ]
+
+    def _challenge(self, value: str, own: httpx2.URL) -> str:
+        found = _LOCATION.search(value)
+        if found is None:
+            return value
+        self._location = found[2] or found[3]
+        at = own.copy_with(path=WELL_KNOWN + own.path)
+        return _LOCATION.sub(rf'\1"{at}"', value, count=1)
+
+    async def read(self, own: str) -> tuple[int, bytes]:
+        """Return the status and the body for the proxy's own address.
+
+        A server without metadata that wants authorization is of the revision 2025-03-26: its
+        authorization server is at its own origin.
+        """
+        await asyncio.to_thread(importlib.import_module, "mcp.client.auth")
+        from mcp.client.auth.utils import build_protected_resource_metadata_discovery_urls as urls  # noqa: PLC0415 -- it takes a second
+        from mcp.shared.auth_utils import check_resource_allowed  # noqa: PLC0415 -- see above
+
+        metadata: dict[str, Any] | None = None
+        for url in urls(self._location, self._url):
+            try:
+                async with asyncio.timeout(METADATA_S):
+                    status, raw = await self._fetch(url)
+            except (NotDone, ServerGone, TimeoutError):
+                return HTTPStatus.BAD_GATEWAY, b""
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                return HTTPStatus.BAD_GATEWAY, b""
+            if status == HTTPStatus.OK and (metadata := _object(raw)) is not None:
+                break
+        if metadata is None and not self._is_challenged:
+            return HTTPStatus.NOT_FOUND, b""
+        if metadata is None:
+            self._has_none = True
+            metadata = {"authorization_servers": [self._origin]}
+        resource = metadata.get("resource", self._url)
+        if isinstance(resource, str) and check_resource_allowed(self._url, resource):
+            metadata["resource"] = own  # another one stays, and the client refuses it
+        metadata.pop("signed_metadata", None)
+        return HTTPStatus.OK, msgspec.json.encode(metadata)
+
+    async def legacy(
+        self, path: str, headers: Mapping[str, str], raw: bytes
+    ) -> tuple[int, bytes, str]:
+        """Return the status, the body and the location of the server's own endpoint.
+
+        404 unless the server is known to have no metadata: a client then logs in at the
+        authorization server that the metadata names. `path` has the query.
+        """
+        at = self._origin + path
+        if self._is_challenged and not self._has_none:  # a client of that revision reads none
+            await self.read("")
+        if not self._has_none:
+            return HTTPStatus.NOT_FOUND, b"", ""
+        if path.startswith(LEGACY_PATHS[0]):
+            return HTTPStatus.FOUND, b"", at
+        kept = {name: headers[name] for name in OF_A_TOKEN_REQUEST if name in headers}
+        try:
+            async with asyncio.timeout(METADATA_S):
+                return *await self._fetch(at, kept, raw), ""
+        except (NotDone, ServerGone, TimeoutError):
+            return HTTPStatus.BAD_GATEWAY, b"", ""
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class _Tokens:
+    """Keeps a token in memory, as the SDK's storage."""
+
+    tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        del client_info  # it is given, not registered
+
+
+class LoginAuth(httpx2.Auth):
+    """Authorizes requests with a token of the proxy's own, and gets one when the server asks.
+
+    The SDK's flow holds its lock until the answer to a request begins; here it runs only for a
+    request that was refused, so that a long call holds up no other.
+    """
+
+    def __init__(self, url: str, login: Login) -> None:
+        """Raises BadValue for an issuer that is no address."""
+        from mcp.client.auth import OAuthFlowError  # noqa: PLC0415 -- see the module
+        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider  # noqa: PLC0415 -- see above
+
+        self._lock = asyncio.Lock()
+        self._bearer: str | None = None
+        self._failure = OAuthFlowError
+        logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)  # clients get its errors
+        try:
+            self._provider = ClientCredentialsOAuthProvider(
+                url,
+                _Tokens(),
+                login.client_id,
+                login.secret,
+                scope=login.scope,
+                issuer=login.issuer,
+            )
+        except ValueError as bad:
+            raise BadValue("--issuer", str(bad), "give https://HOST/PATH") from None
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request; once more with a new token where it is refused. Raises NotDone."""
+        used = self._bearer
+        if used is not None:
+            request.headers["authorization"] = used
+        response = yield request
+        if response.status_code not in CHALLENGES:
+            return
+        async with self._lock:
+            if self._bearer == used:
+                flow = self._provider.async_auth_flow(request)
+                try:
+                    await anext(flow)
+                    while (step := await flow.asend(response)) is not request:
+                        response = yield step
+                except StopAsyncIteration:
+                    return  # it is not refused for want of a token
+                except self._failure as error:
+                    raise NotDone(f"the login at {request.url.host} failed: {error}") from error
+                finally:
+                    await flow.aclose()
+                self._bearer = request.headers["authorization"]
+        request.headers["authorization"] = self._bearer or ""
+        yield request
+
 
 _log = logger(__name__)
 
@@ -42,6 +278,23 @@ _LOGIN = (
     ": it needs a login; give its token (--token-env) or credentials for the proxy (--client-id), "
     "or let clients log in through the proxy (--http)"
 )
+
+STATELESS_FROM = "2026-07-28"
+"""From this revision on a client that closes a request's stream calls the request off."""
+
+STATUSES = {
+    frames.METHOD_NOT_FOUND: 404,
+    frames.PARSE_ERROR: 400,
+    frames.INVALID_REQUEST: 400,
+    frames.INVALID_PARAMS: 400,
+    frames.HEADER_MISMATCH: 400,
+    frames.CAPABILITY_MISSING: 400,
+    frames.VERSION_NOT_SUPPORTED: 400,
+}
+"""Of an error that no response of a server carries, since that revision."""
+
+ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
+"""Other statuses."""
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
@@ -240,3 +493,358 @@ def is_stream(answer: httpx2.Response) -> bool:
 def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
     """Headers without those of one connection."""
     return [(name, value) for name, value in headers if name.lower() not in OF_A_CONNECTION]
+
+
+# ------------------------------------------------------------ for a client over stdio
+#
+# Each frame is a POST; what else the server sends comes on the streams of its answers, and on one
+# that is opened for it. Headers (session, version, method, name) are read from a copy of the frame.
+
+SEND_S, CLOSE_S = 5.0, 2.0
+"""Seconds for the server to take what it need not answer, and to be told that its client leaves."""
+
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Which parameter a request's NAME header repeats, by its method."""
+
+INITIALIZED, CANCELLED = "notifications/initialized", "notifications/cancelled"
+
+NO_METHOD = "HTTP 405"
+"""The answer of a server that says nothing unasked."""
+
+LAST_EVENT = "last-event-id"
+"""The header by which a stream is taken up where it broke off."""
+
+RESUMES_MAX = 5
+"""So often in a row a stream is taken up again that tells nothing new."""
+
+RESUME_S, RESUME_S_MAX = 1.0, 30.0
+"""Seconds before that where the server does not say how many, and the most that it may say."""
+
+_PLAIN = re.compile(r"[!-~]([ -~]*[!-~])?")
+
+
+class _Reached(msgspec.Struct):
+    """How far a stream was heard: the id of its newest event, if any has one, and the seconds that
+    its server wants a client to wait before it takes it up again.
+    """
+
+    last: str = ""
+    wait_s: float = RESUME_S
+
+
+class HttpUpstream:
+    """A server at a URL; `ask` and `next` are as those of `Upstream`."""
+
+    def __init__(self, server: HttpServer, heard: Heard | None = None) -> None:
+        self._server = server
+        self._heard = heard or Heard()
+        self._waiting: dict[Id, asyncio.Future[Answer]] = {}
+        self._posts: dict[Id, asyncio.Task[None]] = {}
+        self._beside = Beside(self, self._heard)
+        self._session: str | None = None
+        self._version: str | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._in_headers: dict[str, Any] | None = None  # schemas by their tools
+
+    async def send(self, raw: bytes) -> None:
+        """Pass a frame on; what answers a request is told by `next`. Raises ServerGone."""
+        frame = frames.read(raw)
+        if isinstance(frame, Request):
+            await self._beside.ask(frame)
+            return
+        if isinstance(frame, Notification) and frame.method == CANCELLED and self._is_new():
+            post = self._posts.get(frame.calls_off)
+            if post is not None:  # its stream's end is how the server is told
+                post.cancel()
+            return
+        try:
+            async with asyncio.timeout(SEND_S):
+                await self._post(frame)
+        except TimeoutError:
+            fact = f"{self._server.shown} did not take what it was told within {SEND_S:g} s"
+            raise ServerGone(fact) from None
+        except NotDone as error:
+            raise ServerGone(str(error)) from error
+        if isinstance(frame, Notification) and frame.method == INITIALIZED:
+            self._listening = asyncio.create_task(self._listen())
+
+    async def ask(self, id_: Id, raw: bytes) -> Answer:
+        """Pass a request on, and wait for its answer. Raises ServerGone where it may have been
+        done, and NotDone where it surely was not.
+        """
+        if id_ in self._waiting:
+            raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
+        frame = frames.read(raw)
+        if isinstance(frame, Request) and frame.method == CALL and _said_version(frame):
+            await self._know_headers(frame)
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = waiting
+        post = self._posts[id_] = asyncio.create_task(self._post(frame))
+        try:
+            either: set[asyncio.Future[Any]] = {waiting, post}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                self._greeted(frame, waiting.result())
+                return waiting.result()
+            if post.cancelled():
+                raise ServerGone("the request was called off: nobody knows how far it came")
+            post.result()
+            fact = f"{self._server.shown} ended its answer without one"
+            raise ServerGone(f"{fact}: it may have been done")
+        finally:
+            post.cancel()
+            del self._waiting[id_], self._posts[id_]
+
+    def _greeted(self, frame: Frame, answer: Answer) -> None:
+        """After the handshake of the older eras its version is said in each request; of a list of
+        tools is kept which arguments go in headers.
+        """
+        if isinstance(frame, Request) and frame.method == LIST_TOOLS:
+            self._learn(answer)
+        if isinstance(frame, Request) and frame.method == INITIALIZE:
+            told: Any = answer.result
+            self._version = told.get("protocolVersion") if isinstance(told, dict) else None
+
+    def _learn(self, answer: Answer) -> None:
+        found: Any = answer.result
+        tools = found.get("tools") if isinstance(found, dict) else None
+        known = self._in_headers = self._in_headers or {}
+        for each in tools if isinstance(tools, list) else []:
+            if isinstance(each, dict) and isinstance(each.get("name"), str):
+                known[each["name"]] = each.get("inputSchema")
+
+    def _parameters(self, tool: str, arguments: Any) -> dict[str, str]:
+        """Return the headers that repeat arguments of a call, where its tool declares them."""
+        schema = (self._in_headers or {}).get(tool)
+        if not isinstance(arguments, dict) or "x-mcp-header" not in str(schema):
+            return {}
+        from mcp.shared import inbound  # noqa: PLC0415 -- it takes a second
+
+        if inbound.find_invalid_x_mcp_header(schema) is not None:
+            return {}
+        return inbound.mcp_param_headers(inbound.x_mcp_header_map(schema), arguments)
+
+    async def _know_headers(self, frame: Request) -> None:
+        """Ask what its tools take, where no list of them has passed: a client that is answered from
+        the record has it from there. What is not known goes in no header.
+        """
+        if self._in_headers is not None:
+            return
+        self._in_headers = {}
+        params = {"_meta": frame.params["_meta"]}
+        listing = Request(b"", "hansard-headers", LIST_TOOLS, params)
+        try:
+            async for _ in pages(listing, lambda page: self.ask(page.id, page.raw)):
+                pass  # `ask` keeps what the tools declare
+        except (NotDone, ServerGone) as error:
+            _log.warning("which arguments go in headers is not known", why=str(error))
+
+    async def next(self) -> Frame | None:
+        """What the server says that is no answer `ask` waits for; None once this is closed."""
+        return await self._heard.next()
+
+    async def flushed(self) -> None:
+        """Wait until `next` has given all that was said before."""
+        await self._heard.flushed()
+
+    async def close(self) -> None:
+        """Leave: the session is ended, if there is one, and nothing is listened to any more."""
+        self._beside.close()
+        for task in (self._listening, *self._posts.values()):
+            if task is not None:
+                task.cancel()
+        if self._session is not None:
+            with contextlib.suppress(NotDone, ServerGone, TimeoutError):
+                async with (
+                    asyncio.timeout(CLOSE_S),
+                    self._server.asked("DELETE", self._headers()),
+                ):
+                    pass
+        await self._server.close()
+        self._heard.end()
+
+    def _is_new(self) -> bool:
+        return self._version is None
+
+    def _headers(self, frame: Frame | None = None) -> Headers:
+        told = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON}
+        if self._session is not None:
+            told[SESSION] = self._session
+        said = _said_version(frame)
+        version = said or self._version
+        if version is not None:
+            told[VERSION] = _in_header(version)
+        if said and isinstance(frame, Request):
+            told[METHOD] = _in_header(frame.method)
+            name = frame.params.get(NAMED_BY.get(frame.method, ""))
+            if isinstance(name, str):
+                told[NAME] = _in_header(name)
+            if frame.method == CALL and isinstance(name, str):
+                told |= self._parameters(name, frame.params.get("arguments"))
+        return [*told.items()]
+
+    async def _post(self, frame: Frame) -> None:
+        """Pass a frame on, and take what is answered; a stream that breaks off is taken up again
+        where its events have ids. Raises NotDone, ServerGone.
+        """
+        reached = _Reached()
+        try:
+            await self._posted(frame, reached)
+        except ServerGone:
+            if not reached.last:
+                raise
+        if reached.last and isinstance(frame, Request):
+            await self._resume(reached, frame.id)
+
+    async def _posted(self, frame: Frame, reached: _Reached) -> None:
+        async with self._server.asked("POST", self._headers(frame), frame.raw) as answer:
+            if isinstance(frame, Request) and frame.method == INITIALIZE:
+                self._session = answer.headers.get(SESSION)
+            if is_stream(answer):
+                await self._streamed(answer, reached)
+            elif isinstance(frame, Request):
+                found = await self._server.answer(answer, frame)
+                await self._take(found if found.id is not None else found.under(frame.id))
+            elif answer.status_code >= REFUSED_MIN:
+                raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
+
+    async def _streamed(self, answer: httpx2.Response, reached: _Reached) -> None:
+        async for event, frame in events(answer):
+            if not self._is_new():  # the newer era takes no stream up again
+                reached.last = event.id or reached.last
+            if event.retry is not None:
+                reached.wait_s = min(event.retry / 1000, RESUME_S_MAX)
+            if frame is not None:
+                await self._take(frame)
+
+    async def _resume(self, reached: _Reached, id_: Id) -> None:
+        """Take a request's stream up where it broke off, until the answer has come. Raises
+        ServerGone.
+        """
+        why, tries = "it ended", 0
+        while (waiting := self._waiting.get(id_)) is not None and not waiting.done():
+            if tries == RESUMES_MAX:
+                fact = f"{self._server.shown} broke off, and does not go on after {tries} tries"
+                raise ServerGone(f"{fact} ({why}): it may have been done")
+            await asyncio.sleep(reached.wait_s)
+            before = reached.last
+            try:
+                why = await self._listened(reached)
+            except (NotDone, ServerGone) as error:
+                why = str(error)
+            tries = tries + 1 if reached.last == before else 0
+
+    async def _listened(self, reached: _Reached) -> str:
+        """Open a stream, from where it was heard to, and take what is said; why it is over."""
+        told = dict(self._headers()) | {"accept": EVENTS}
+        if reached.last:
+            told[LAST_EVENT] = reached.last
+        async with self._server.asked("GET", [*told.items()]) as answer:
+            if not is_stream(answer):
+                return f"HTTP {answer.status_code}"
+            await self._streamed(answer, reached)
+            return "it ended"
+
+    async def _take(self, frame: Frame) -> None:
+        """Give a frame to who waits for it. A stream whose client does not read waits, too."""
+        waiting = None
+        if isinstance(frame, Answer) and frame.id is not None:
+            waiting = self._waiting.get(frame.id)
+        if waiting is None:
+            await self._heard.put(frame)
+        elif isinstance(frame, Answer) and not waiting.done():
+            waiting.set_result(frame)
+
+    async def _listen(self) -> None:
+        """Take what the server says unasked; a stream that breaks off is taken up again."""
+        reached, why, tries = _Reached(), "", 0
+        while tries < RESUMES_MAX:
+            before = reached.last
+            try:
+                why = await self._listened(reached)
+            except (NotDone, ServerGone) as error:
+                why = str(error)
+            if why == NO_METHOD:
+                return
+            tries = tries + 1 if reached.last == before else 0
+            await asyncio.sleep(reached.wait_s)
+        _log.warning("what the server says unasked is not heard any more", why=why)
+
+
+def _said_version(frame: Frame | None) -> str | None:
+    """The version that a request of the newer era says."""
+    meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
+    said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    return said if isinstance(said, str) else None
+
+
+def _in_header(value: str) -> str:
+    """A value as a header may have it: as it is, or in Base64, marked."""
+    if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+# ------------------------------------------------------------ single requests
+
+PROTOCOL = "2025-11-25"
+"""What is spoken with it; one that speaks another says so."""
+
+ASK_S = 120.0
+"""Seconds that a server may take for an answer."""
+
+
+class McpError(Exception):
+    """A server answered with an error: nothing more is known of what it did."""
+
+
+async def tools_of(url: str) -> list[dict[str, Any]]:
+    """The tools that a server has, as it lists them. Raises NotDone, ServerGone, McpError."""
+    found: list[dict[str, Any]] = []
+    listing = Request(b"", "tools", LIST_TOOLS)
+    async with asyncio.timeout(ASK_S):
+        upstream = await _greeted(url)
+        try:
+            async for page in pages(listing, lambda page: upstream.ask(page.id, page.raw)):
+                found += _result(page).get("tools", [])
+        finally:
+            await upstream.close()
+    return found
+
+
+async def called(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The result of a tool's call. Raises NotDone where it surely was not made; ServerGone."""
+    try:
+        async with asyncio.timeout(ASK_S):
+            upstream = await _greeted(url)
+    except (ServerGone, McpError, TimeoutError) as error:
+        raise NotDone(f"{url} cannot be asked: {error}") from error
+    try:
+        async with asyncio.timeout(ASK_S):
+            return await _asked(upstream, CALL, {"name": tool, "arguments": arguments})
+    finally:
+        await upstream.close()
+
+
+async def _greeted(url: str) -> HttpUpstream:
+    upstream = HttpUpstream(HttpServer(url, {}), Unheard())
+    try:
+        version = importlib.metadata.version("hansard")
+        who = {"name": "hansard", "version": version}
+        params = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": who}
+        await _asked(upstream, INITIALIZE, params)
+        await upstream.send(frames.notification(INITIALIZED, {}))
+    except BaseException:
+        await upstream.close()
+        raise
+    return upstream
+
+
+async def _asked(upstream: HttpUpstream, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return _result(await upstream.ask(method, frames.request(method, method, params)))
+
+
+def _result(answer: Answer) -> dict[str, Any]:
+    if answer.error is not None:
+        raise McpError(str(answer.error.get("message", answer.error))[:400])
+    return answer.result if isinstance(answer.result, dict) else {}
