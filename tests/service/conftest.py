@@ -2,12 +2,12 @@
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.service.support import ALL, House, Lab
+from tests.service.support import ALL, House, Lab, Served
 
 _numbers = itertools.count(1)
 
@@ -43,3 +43,20 @@ def other(data_dir: Path, tmp_path: Path) -> House:
     made = House(data_dir, f"svc-{os.getpid()}-{next(_numbers)}", tmp_path)
     made.apply(ALL)
     return made
+
+
+@pytest.fixture
+def served(data_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Make workspaces that are served, SQL too, with more roles; all end with the test."""
+    made: list[Served] = []
+
+    def serve(name: str, roles: str = "") -> Served:
+        house = Served(data_dir, f"{name}-{os.getpid()}-{next(_numbers)}", tmp_path)
+        house.apply(ALL + roles)
+        house.begin()
+        made.append(house)
+        return house
+
+    yield serve
+    for house in made:
+        house.end()

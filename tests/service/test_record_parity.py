@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import re
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,7 +20,7 @@ from hansard.domain.values import dump
 from tests.actions.test_cache import cache, entry
 from tests.agents.twins import at_once
 from tests.experience import journeys
-from tests.service.support import ALL, Served
+from tests.service.support import Served
 
 pytestmark = pytest.mark.slow
 
@@ -299,23 +297,6 @@ async def everything(  # noqa: PLR0915 -- a step each
     return found
 
 
-@pytest.fixture
-def served(data_dir: Path, tmp_path: Path) -> Any:
-    """Make workspaces that are served, SQL too; all end with the test."""
-    made: list[Served] = []
-
-    def serve(name: str) -> Served:
-        house = Served(data_dir, f"{name}-{os.getpid()}", tmp_path)
-        house.apply(ALL + SEES)
-        house.begin()
-        made.append(house)
-        return house
-
-    yield serve
-    for house in made:
-        house.end()
-
-
 def events_of(house: Served) -> list[Any]:
     """What is on record of prompts, caches, experiences, memory and of the run in doubt."""
     told: list[Any] = []
@@ -364,7 +345,7 @@ def test_each_operation_is_the_same_through_both_doors(served: Any, client: str)
     """A restricted agent whose role may is told, and leaves on record, what a trusted program does
     that acts by its name.
     """
-    house, other = served(f"parity-{client}"), served(f"trusted-{client}")
+    house, other = served(f"parity-{client}", SEES), served(f"trusted-{client}", SEES)
     told, called = played(house, "restricted", client)
     expected, _ = played(other, "trusted", client)
     pairs = zip(told, expected, strict=True)

@@ -542,7 +542,9 @@ def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: py
     assert "pip install 'hansard[mcp]'" in told.err
 
 
-@pytest.mark.thorough(quick="service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole")
+@pytest.mark.thorough(
+    quick="service/test_record_roles.py::test_prompts_are_read_whole_and_changed_by_kind"
+)
 async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, house: House):
     """Recorded prompts are listed, filled in and recorded; a role that sees none has ours."""
 
@@ -750,7 +752,9 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
         assert shown.messages[0].content.text.startswith("/remember Be brief.")
 
 
-@pytest.mark.thorough(quick="service/test_prompts.py::test_a_role_uses_prompts_that_it_sees_whole")
+@pytest.mark.thorough(
+    quick="service/test_record_roles.py::test_prompts_are_read_whole_and_changed_by_kind"
+)
 async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
     """Each version is by the client's agent; what is no cache is refused with its entry."""
     made = msgspec.json.decode(encode(cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))))
