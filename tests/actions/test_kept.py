@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard import testing
+from hansard.agents import artifacts
 from hansard.agents.actions import store
 from hansard.client.record import Record
 from hansard.domain.actions import kept
@@ -91,13 +92,13 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
     assert record.kept_actions("big").actions == large.actions
     file = tmp_path / "login.json"
     file.write_bytes(encode(cache(entry(0), entry(1))))
-    assert "login is at version 1" in call("actions", "keep", file, "login").out
+    assert "login is at version 1" in call("actions", "import", file, "login").out
     found = record.kept_actions("login")
     assert (found.name, found.version) == ("login", 1)
     for at in (0, 1):
         after = entry(at, xpath="/html[1]/a[1]")
         done = store.heal(record.workspace, "login", 1, after, because="moved", run="r", by="ada")
-        assert record._portal.run(done) == at + 2
+        assert record._portal.run(done).version == at + 2
     healed = record.kept_actions("login")
     assert [each.xpath for each in healed.actions] == ["/html[1]/a[1]"] * 2
     assert [(each.version, each.by, each.why) for each in healed.history] == [
@@ -110,7 +111,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
     assert len(record.sql(unseen).rows) == 2
     assert record.look_at_actions("login", 2, by="eve") == 2
     assert ["version 3" in fact for (fact,) in record.sql(unseen).rows] == [True]
-    assert call("actions", "restore", "login", "--to", 1, "--because", "wrong").code == 0
+    assert call("actions", "revert", "login", "--to", 1, "--because", "wrong").code == 0
     assert record.sql(unseen).rows == []
     assert record.revert_actions("login", 1) == 4  # it is so already
     lines = call("actions", "log", "login", "--json").lines
@@ -123,14 +124,13 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
     assert decode(out.read_bytes()).actions == found.actions
     assert "reverted" in call("actions", "log", "login").out
     assert "2 action caches" in call("actions", "list").out
-    assert "no version 9" in call("actions", "export", "login", "--version", 9).err
+    assert "/a[1]" in call("actions", "script", "login@2").out
+    assert "no version 9" in call("actions", "export", "login@9").err
     assert "was not found" in call("actions", "log", "none").err
-    assert "no actions to do" in call("actions", "run").err
-    assert "both a file and --kept" in call("actions", "run", file, "--kept", "login").err
-    assert "at one version" in call("actions", "run", file, "--version", 2).err
+    assert "reads as a file" in call("actions", "import", file, "login.json").err
     assert [each.cache for each in record.action_caches().caches] == ["big", "login"]
     assert len(record.actions_log("login").versions) == 4
-    with pytest.raises(hansard.NotFound, match="actions keep"):
+    with pytest.raises(hansard.NotFound, match="actions import"):
         record.kept_actions("none")
     with pytest.raises(BadValue, match="one stepIndex"):
         record.keep_actions("bad", cache(entry(0), entry(0)))
@@ -145,10 +145,11 @@ def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_pa
     assert record.keep_actions("form", cache(entry(0), entry(1))) == 2
     file = tmp_path / "told.json"
     file.write_bytes(encode(cache(entry(0), run="told")))
-    assert call("actions", "keep", file, "shell").code == 0
+    assert call("actions", "import", file, "shell").code == 0
 
     def label_of(name: str) -> str:
-        return str(record._portal.run(store.label_of(record.workspace, name)) or "")
+        found = record._portal.run(artifacts.read(record.workspace, kept.ACTIONS, name))
+        return str(found.label or "")
 
     labels = [*map(label_of, ("open", "elsewhere", "form", "shell"))]
     assert labels == ["", "", "secret", "secret"]
@@ -206,6 +207,6 @@ async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
         assert await record.revert_actions("login", 1, because="look again") == 4
         _, told = await again("c")
         assert (told.model_calls, len(questions)) == (2, 4)
-        state, _ = await store.read(record.workspace, "login")
+        state = (await artifacts.read(record.workspace, kept.ACTIONS, "login")).state
         told = [(type(each).__name__, getattr(each, "run", "")) for each in state.versions.values()]
         assert told[1:4] == [*[("ActionsHealed", first)] * 2, ("ActionsReverted", "")]

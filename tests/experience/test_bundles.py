@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import hansard
+from hansard.agents import artifacts
 from hansard.agents.actions import kept_experiences as store
 from hansard.agents.actions.experience_bundles import verify
 from hansard.client.record import Record
@@ -310,7 +311,8 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     with pytest.raises(Refused, match="no version has the digest"):
         record.confirm_experience("theirs", digest="0" * 64)
     assert record.confirm_experience("theirs", digest=row.digest) == 2
-    usable = record._portal.run(store.usable(record.workspace, "theirs"))
+    assert record._portal.run(store.usable(record.workspace, "theirs")) == 2
+    usable = record._portal.run(store.get(record.workspace, "theirs"))
     assert (usable.digest, usable.label) == (row.digest, None)
     other = tmp_path / "other.tar"
     other.write_bytes(written(learnt(description="Another"), keys(tmp_path, "o")[0]))
@@ -485,7 +487,8 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
 
         def state() -> tuple[list[str], int, bool]:
             name = "theirs" if what == "install" else "invite"
-            _, stored = record._portal.run(store.find(record.workspace, name))
+            find = artifacts.find(record.workspace, kept.EXPERIENCES, name)
+            stored = record._portal.run(find).commits
             tags = [event.type for each in stored for event in each.commit.events]
             parts = [each for each in files.iterdir() if each.name.startswith(".hansard")]
             return tags, len(parts), (files / "published.tar").exists()

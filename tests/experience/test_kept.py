@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hansard
+from hansard.agents import artifacts
 from hansard.agents.actions import kept_experiences as store
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
@@ -118,12 +119,12 @@ def test_what_failed_in_a_row_is_quarantined_until_somebody_looked():
     for step, success in enumerate(told):
         kept.demand_usable(state, "x", 1)
         state = kept.fold(state, kept.decide(state, replay(1, step, success=success)))
-    assert state.standing is ExperienceStanding.QUARANTINED
+    assert state.standing_of(1) is ExperienceStanding.QUARANTINED
     with pytest.raises(Refused, match=r"failed 3 times in a row.*confirm it"):
         kept.demand_usable(state, "x", 1)
     [confirmed] = kept.decide(state, msgspec.structs.replace(first, version=0))
     state = kept.fold(state, [confirmed])
-    assert (state.newest, state.standing) == (2, ExperienceStanding.CONFIRMED)
+    assert (state.newest, state.standing_of(2)) == (2, ExperienceStanding.CONFIRMED)
     kept.demand_usable(state, "x", 2)
     [retired] = kept.decide(state, ExperienceRetired(version=0, because="the page is gone"))
     state = kept.fold(state, [retired])
@@ -147,7 +148,9 @@ def replays(record: Record, version: int, *told: tuple[int, bool]) -> None:
         stated = ExperienceReplayed(
             version=version, run="r1", agent="ada", step=step, success=success, checks=9
         )
-        record._portal.run(store.replayed(record.workspace, "invite", stated, by="ada"))
+        record._portal.run(
+            artifacts.change(record.workspace, kept.EXPERIENCES, "invite", stated, by="ada")
+        )
 
 
 def healed(record: Record, learnt: experiences.Experience) -> None:
@@ -243,7 +246,9 @@ def _said_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
     """Plant a doing without checks and one from a bundle; return the audit's findings."""
 
     def tell(name: str, told: ExperienceReplayed) -> None:
-        record._portal.run(store.tell(record.workspace, name, told, by="ada"))
+        record._portal.run(
+            artifacts.change(record.workspace, kept.EXPERIENCES, name, told, by="ada", begins=True)
+        )
 
     tell("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
     record.publish_experience("invite", tmp_path / "invite.tar", license="Apache-2.0")
@@ -320,7 +325,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         await record.retire_experience("plan")
         labels = {}
         for name in ("journey", "plan"):
-            _, stored = await store.read(record.workspace, name)
+            stored = (await artifacts.read(record.workspace, kept.EXPERIENCES, name)).commits
             labels[name] = {str(each.commit.label or "") for each in stored}
         assert labels == {"journey": {""}, "plan": {"secret"}}
         assert (await record.state("first")).agents["host"].label == "secret"
@@ -372,7 +377,8 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
         assert await record.confirm_experience("journey") == 2
         for _ in range(2):
             assert (await journeys.again(record, "journey", "b")).success
-        state, stored = await store.read(record.workspace, "journey")
+        found = await artifacts.read(record.workspace, kept.EXPERIENCES, "journey")
+        state, stored = found.state, found.commits
         assert state.replays == {("b", "host", 2)}
         assert [event.type for each in stored for event in each.commit.events].count(
             "experience.replayed.v1"

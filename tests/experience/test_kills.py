@@ -13,13 +13,14 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.actions import kept_experiences as store
+from hansard.agents import artifacts
 from hansard.agents.actions.experience_folder import write_folder
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Demonstration
+from hansard.domain.experience.kept import EXPERIENCES
 from tests.actions.test_kills import DOUBT, ROOT, RUN_S_MAX, SIGKILLED, Form, browser, form
 from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown
@@ -128,10 +129,10 @@ class Twice(Form):
 def stated(data_dir: Path, workspace: str) -> list[str]:
     """What is on record of the experience, in order; each version is read, whole."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        state, stored = record._portal.run(store.read(record.workspace, "send"))
-        for each in state.versions:
+        found = record._portal.run(artifacts.read(record.workspace, EXPERIENCES, "send"))
+        for each in found.state.versions:
             assert record.kept_experience("send", each).checks
-    return [each.type.split(".")[1] for commit in stored for each in commit.commit.events]
+    return [each.type.split(".")[1] for commit in found.commits for each in commit.commit.events]
 
 
 def all_killed(

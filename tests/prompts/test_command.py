@@ -17,10 +17,11 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     file = tmp_path / "rag.txt"
     file.write_text(TEXT)
     made = call("prompt", "add", "rag", file, "--model", "m-1", "--because", "first", "--json")
-    assert made.lines == [{"prompt": "rag", "version": 1, "added": True}]
-    assert "rag@1 says just that" in call("prompt", "add", "rag", file, "--model", "m-1").out
+    made_first = {"kind": "prompt", "name": "rag", "is_new": True, "version": 1}
+    assert made.lines == [made_first | {"alias": "", "experiment": ""}]
+    assert "rag@1 is equal already" in call("prompt", "add", "rag", file, "--model", "m-1").out
     evolved = call("prompt", "evolve", "rag", "too_verbose", "--json")
-    assert evolved.lines == [{"prompt": "rag", "version": 2, "added": True}]
+    assert evolved.lines == [made_first | {"version": 2, "alias": "", "experiment": ""}]
     assert "stays as it is" in call("prompt", "evolve", "rag@2", "too_verbose").out
     assert call("prompt", "alias", "rag@1", "production").out == (
         "production of rag names version 1\n"
@@ -35,7 +36,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     assert refused.code == 2
     assert "say because= (--because) why it is moved" in refused.err
     [moved] = call("prompt", "promote", "rag@2", "--because", "shorter", "--json").lines
-    assert (moved["version"], moved["moved"], moved["experiment"]) == (2, True, "")
+    assert (moved["version"], moved["is_new"], moved["experiment"]) == (2, True, "")
     assert call("prompt", "retire", "rag@1", "--because", "old").out == "rag@1 is retired\n"
     [listed] = call("prompt", "list", "--json").lines
     assert (listed["versions"], listed["retired"], listed["aliases"]) == (2, 1, {"production": 2})

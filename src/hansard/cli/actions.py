@@ -17,24 +17,30 @@ from hansard.cli.common import Because, By, Json, Run, noun, work
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
+from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import kept_actions
-from hansard.inspect.acknowledgements import ActionsKept
 from hansard.inspect.action_scripts import ScriptFormat
 from hansard.inspect.find import find_run
 from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 
 app = noun()
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of actions.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|FILE",
+        help="NAME or NAME@VERSION of a cache in the record; a .json file or a path with a slash.",
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")]
 Param = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="A slot's value; may be given several times."),
 ]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the record keeps it by.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The cache's name in the record.")]
 
 LIST = (
     Column("cache", whole=True),
@@ -102,17 +108,8 @@ async def show(
 
 @app.command()
 @work
-async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A file of actions, or --kept.")
-    ] = None,
-    kept: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The cache that the record keeps by a name."),
-    ] = None,
-    version: Annotated[
-        int | None, typer.Option(min=1, help="Of --kept: which version; the newest.")
-    ] = None,
+async def run(
+    which: Which,
     param: Param = None,
     secret: Annotated[
         list[str] | None,
@@ -132,23 +129,18 @@ async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parame
     debug: Annotated[bool, typer.Option("--attempts", help="Tell every look (--json).")] = False,
     json: Json = False,
 ) -> int:
-    """Replay a file's actions in Chromium as a new run.
+    """Replay actions in Chromium as a new run.
 
     No model is asked.
     """
     import hansard
-    from hansard.client.browser.replay import Once, opened
+    from hansard.client.browser.replay import Once
     from hansard.integrations.browser import chromium
 
     allowed: Once = "refuse" if once == "refuse" else "allow"
     if once not in ("refuse", "allow"):
         allowed = _entries(once)
-    if (file is None) is (kept is None):
-        fact = "both a file and --kept" if file else "no actions to do"
-        raise BadValue("hansard actions run", fact, "give a FILE, or --kept NAME")
-    if version is not None and kept is None:
-        raise BadValue("--version", "a file is at one version", "give it with --kept NAME")
-    given = opened(file)[0] if file is not None else None
+    name, version = _reference(which)
     secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
     found = settings()
     async with (
@@ -158,7 +150,7 @@ async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parame
     ):
         session.browser(page)
         told = await session.run_actions(
-            given or await record.kept_actions(str(kept), version),
+            which if _is_file(which) else await record.kept_actions(name, version),
             params=pairs(param, "--param"),
             max_xpath_retries=max_xpath_retries,
             once=allowed,
@@ -171,7 +163,7 @@ async def run(  # noqa: PLR0913, PLR0917 -- the command's options are its parame
 @app.command()
 @work
 async def script(
-    file: File,
+    which: Which,
     form: Annotated[
         ScriptFormat, typer.Option("--format", help="What it is written for.")
     ] = ScriptFormat.PLAYWRIGHT_PY,
@@ -180,12 +172,11 @@ async def script(
     ] = "",
     output: Output = None,
 ) -> None:
-    """Write a program that does a file's actions without Hansard."""
+    """Write a program that does the actions without Hansard."""
     from hansard.bus.file_lock import write_whole
-    from hansard.client.browser.replay import opened
     from hansard.inspect.action_scripts import script as written
 
-    cache, _ = opened(file)
+    cache, _ = await _read(which)
     data = written(cache, form, module)
     if output is not None:
         write_whole(output, data)
@@ -196,38 +187,52 @@ async def script(
 @app.command()
 @work
 async def revert(
-    file: File,
+    which: Which,
     to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
-    by: By = OS_USER,
     because: Because = "",
+    by: By = OS_USER,
+    json: Json = False,
 ) -> None:
-    """Restore an earlier version of a file as its next version."""
+    """Restore an earlier version as the next version."""
+    from hansard.agents.actions import store
+    from hansard.agents.artifacts import ArtifactChange
     from hansard.client.browser.replay import opened, saved
     from hansard.domain.actions.cache import reverted
+    from hansard.domain.actions.kept import KIND
 
-    cache, path = opened(file)
-    at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    made = reverted(cache, to, at=at, by=by, why=because or f"as at version {to}")
-    saved(made, path or file)
-    shown.hint(f"{file} is at version {made.version}: what it was at version {to}")
+    if _is_file(which):
+        cache, path = opened(which)
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        made = reverted(cache, to, at=at, by=by, why=because or f"as at version {to}")
+        saved(made, path or Path(which))
+        done = ArtifactChange(kind=KIND, name=which, version=made.version, is_new=True)
+    else:
+        async with reading() as workspace:
+            done = await store.revert(workspace, which, to, because=because, by=by)
+    shown.show(done, f"{which} is at version {done.version}, equal to version {to}", json=json)
 
 
-@app.command()
+@app.command("import")
 @work
-async def keep(
-    file: File, name: Name, because: Because = "", by: By = OS_USER, json: Json = False
+async def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of actions.")],
+    name: Name,
+    because: Because = "",
+    by: By = OS_USER,
+    json: Json = False,
 ) -> None:
     """Save a file of actions in the record as a new version."""
+    from hansard.agents import artifacts
     from hansard.agents.actions import store
-    from hansard.agents.actions import store as versions
     from hansard.client.browser.replay import opened
 
+    if _is_file(name):
+        raise BadValue("NAME", f"{name!r:.80} reads as a file", "leave out slashes and .json")
     cache, _ = opened(file)
     async with beginning() as workspace:
-        label = await versions.label_of_runs(workspace, [cache.run])
-        version = await store.save(workspace, name, cache, because=because, by=by, label=label)
-    said = f"{name} is at version {version}"
-    shown.show(ActionsKept(cache=name, version=version), said, json=json)
+        label = await artifacts.label_of_runs(workspace, [cache.run])
+        done = await store.save(workspace, name, cache, because=because, by=by, label=label)
+    shown.show(done, f"{name} is at version {done.version}", json=json)
 
 
 @app.command("list")
@@ -251,40 +256,21 @@ async def log(name: Name, json: Json = False) -> None:
 @app.command()
 @work
 async def export(
-    name: Name,
-    version: Annotated[int | None, typer.Option(help="Which one; the newest.")] = None,
+    which: Annotated[
+        str, typer.Argument(metavar="NAME", help="NAME or NAME@VERSION of a cache in the record.")
+    ],
     output: Output = None,
     json: Json = False,
 ) -> None:
-    """Print a version of a saved action cache as a file."""
-    from hansard.agents.actions import store
+    """Print a saved action cache as a file."""
     from hansard.client.browser.replay import saved
     from hansard.domain.actions.cache import encode
 
-    async with reading() as workspace:
-        cache = msgspec.structs.replace(await store.get(workspace, name, version), name="")
+    cache = msgspec.structs.replace((await _read(which))[0], name="")
     if output is not None:
         saved(cache, output)
     else:
         shown.show(cache, lambda found: [Bytes(encode(found))], json=json)
-
-
-@app.command()
-@work
-async def restore(
-    name: Name,
-    to: Annotated[int, typer.Option(metavar="VERSION", help="The version to go back to.")],
-    because: Because = "",
-    by: By = OS_USER,
-    json: Json = False,
-) -> None:
-    """Restore an earlier version of a saved cache as its next."""
-    from hansard.agents.actions import store
-
-    async with reading() as workspace:
-        version = await store.revert(workspace, name, to, because=because, by=by)
-    said = f"{name} is at version {version}: what it was at version {to}"
-    shown.show(ActionsKept(cache=name, version=version), said, json=json)
 
 
 @app.command("look-at")
@@ -300,9 +286,28 @@ async def look_at(
     from hansard.agents.actions import store
 
     async with reading() as workspace:
-        number = await store.look_at(workspace, name, version, because=because, by=by)
-    said = f"{name} was looked at up to version {number}"
-    shown.show(ActionsKept(cache=name, version=number), said, json=json)
+        done = await store.look_at(workspace, name, version, because=because, by=by)
+    shown.show(done, f"{name} is reviewed up to version {done.version}", json=json)
+
+
+def _is_file(which: str) -> bool:
+    return which.endswith(".json") or "/" in which or os.sep in which
+
+
+async def _read(which: str) -> tuple[ActionCache, Path | None]:
+    """Read a cache of the record, or a file and its path. Raises NotFound, BadValue, Refused."""
+    from hansard.agents.actions import store
+    from hansard.client.browser.replay import opened
+
+    if _is_file(which):
+        return opened(which)
+    async with reading() as workspace:
+        return await store.get(workspace, *_reference(which)), None
+
+
+def _reference(which: str) -> tuple[str, int | None]:
+    name, _, version = which.rpartition("@")
+    return (name, int(version)) if name and version.isdecimal() else (which, None)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

@@ -28,7 +28,6 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN
 from hansard.inspect import kept_experiences as inspected
-from hansard.inspect.acknowledgements import ExperienceRetiredNow
 from hansard.inspect.find import find_run
 from hansard.inspect.kept_experiences import (
     ExperienceDiff,
@@ -114,7 +113,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
     """
     from hansard.agents.actions import kept_experiences as kept
     from hansard.agents.actions.experience_folder import write_folder
-    from hansard.agents.actions.store import label_of_runs
+    from hansard.agents.artifacts import label_of_runs
     from hansard.inspect.experience import learned
 
     texts = pairs(task, "--task")
@@ -135,14 +134,14 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
             params={found[each]: given for each, given in values.items()},
         )
         label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
-        version = await kept.keep(workspace, experience, because=because, by=by, label=label)
-        made = (await kept.get(workspace, name, version)).experience
+        done = await kept.keep(workspace, experience, because=because, by=by, label=label)
+        made = (await kept.get(workspace, name, done.version)).experience
     if output is not None:
         write_folder(made, output)
     shown.show(made, _said, json=json)
     shown.hint(
-        f"{name} is at version {version}: `hansard experience confirm {name}` once its checks are "
-        "right"
+        f"{name} is at version {done.version}: `hansard experience confirm {name}` once its checks "
+        "are right"
     )
 
 
@@ -259,10 +258,10 @@ async def confirm(
         shown.show(folders.confirm(Path(which), check or ()), _said, json=json)
         return
     async with beginning() as workspace:
-        version = await kept.confirm(
+        done = await kept.confirm(
             workspace, which, check or (), digest=digest, because=because, by=by
         )
-        found = await kept.get(workspace, which, version)
+        found = await kept.get(workspace, which, done.version)
     shown.show(found.experience, _said, json=json)
 
 
@@ -273,9 +272,8 @@ async def retire(name: Name, because: Because = "", by: By = OS_USER, json: Json
     from hansard.agents.actions import kept_experiences as kept
 
     async with beginning() as workspace:
-        new = await kept.retire(workspace, name, because=because, by=by)
-    said = f"{name} is retired" if new else f"{name} was retired already"
-    shown.show(ExperienceRetiredNow(experience=name, retired=new), said, json=json)
+        done = await kept.retire(workspace, name, because=because, by=by)
+    shown.show(done, f"{name} is retired{'' if done.is_new else ' already'}", json=json)
 
 
 @app.command()

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from hansard.agents import artifacts
+from hansard.agents.artifacts import ArtifactChange
 from hansard.agents.prompts import importing, store
 from hansard.agents.prompts import store as evolving
 from hansard.agents.prompts.store import Draft, Move
@@ -38,13 +40,7 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.inspect import prompts as inspected
-from hansard.inspect.acknowledgements import (
-    PromptAdded,
-    PromptEnded,
-    PromptMoved,
-    PromptSaid,
-    PromptsImported,
-)
+from hansard.inspect.acknowledgements import PromptsImported
 from hansard.inspect.prompts import (
     ALPHA,
     ListedPrompt,
@@ -237,12 +233,9 @@ async def add(
         because=because,
     )
     async with beginning() as workspace:
-        last = await workspace.log.last(store.stream_of(name))
-        version = await store.add(workspace, name, draft, by=by)
-        now = await workspace.log.last(store.stream_of(name))
-    is_new = now is not None and (last is None or now.position != last.position)
-    said = f"{name}@{version}" + ("" if is_new else " says just that")
-    output.show(PromptAdded(prompt=name, version=version, added=is_new), said, json=json)
+        added = await store.add(workspace, name, draft, by=by)
+    text = f"{name}@{added.version}" + ("" if added.is_new else " is equal already")
+    output.show(added, text, json=json)
 
 
 def _text(file: Path) -> str:
@@ -295,17 +288,16 @@ async def alias(
         alias=name,
         take_away=remove,
         because=because,
-        expected=expected if expected is not None else store.STANDS,
+        expected=expected if expected is not None else store.CURRENT,
     )
     async with reading() as workspace:
-        is_new = await store.move(workspace, reference, move, by=by)
-        prompt, _ = prompts.split(reference)
-        state, _ = await store.read(workspace, prompt)
-    version = state.aliases.get(name)
-    names = f"version {version}" if version is not None else "no version"
-    said = f"{name} of {prompt} names {names}" + ("" if is_new else " already")
-    told = PromptMoved(prompt=prompt, alias=name, version=version, moved=is_new)
-    output.show(told, said, json=json)
+        moved = await store.move(workspace, reference, move, by=by)
+    output.show(moved, _named(moved), json=json)
+
+
+def _named(moved: ArtifactChange) -> str:
+    names = f"version {moved.version}" if moved.version else "no version"
+    return f"{moved.alias} of {moved.name} names {names}" + ("" if moved.is_new else " already")
 
 
 @app.command()
@@ -322,10 +314,8 @@ async def feedback(
 ) -> None:
     """Record feedback on a version."""
     async with reading() as workspace:
-        version = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
-    name, _ = prompts.split(reference)
-    told = PromptSaid(prompt=name, version=version, text=text, rating=rating)
-    output.show(told, f"said of {name}@{version}", json=json)
+        given = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
+    output.show(given, f"feedback on {given.name}@{given.version}", json=json)
 
 
 @app.command()
@@ -349,8 +339,8 @@ async def evolve(
         made = await evolving.added(workspace, before, after, told, because=because, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} stays as it is"
-    answer = PromptAdded(prompt=made.name, version=made.version, added=is_new)
-    output.show(answer, words, json=json)
+    added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
+    output.show(added, words, json=json)
 
 
 def _rule(feedback: str) -> str:
@@ -365,11 +355,9 @@ async def retire(
 ) -> None:
     """Retire a version; it can still be read."""
     async with reading() as workspace:
-        is_new = await store.retire(workspace, reference, because=because, by=by)
-        found = await store.get(workspace, reference)
-    said = f"{found.reference} is retired" + ("" if is_new else " already")
-    told = PromptEnded(prompt=found.name, version=found.version, retired=is_new)
-    output.show(told, said, json=json)
+        retired = await store.retire(workspace, reference, because=because, by=by)
+    already = "" if retired.is_new else " already"
+    output.show(retired, f"{retired.name}@{retired.version} is retired{already}", json=json)
 
 
 @app.command()
@@ -413,20 +401,19 @@ async def promote_(
 
     async with reading() as workspace:
         before = await store.get(workspace, reference)
-        state, _ = await store.read(workspace, before.name)
+        state = (await artifacts.read(workspace, prompts.PROMPTS, before.name)).state
         wanted = Promotion(reference, alias, experiment, because, by)
         found = await promote(workspace, read, wanted)
-    is_new = state.aliases.get(alias) != before.version
-    told = PromptMoved(
-        prompt=before.name,
-        alias=alias,
+    moved = ArtifactChange(
+        kind=prompts.KIND,
+        name=before.name,
         version=before.version,
-        moved=is_new,
+        is_new=state.aliases.get(alias) != before.version,
+        alias=alias,
         experiment=found.experiment if found is not None else "",
     )
     why = f": {found.metric} is better in experiment {found.experiment}" if found else ""
-    said = f"{alias} of {before.name} names version {before.version}"
-    output.show(told, said + (why if is_new else " already"), json=json)
+    output.show(moved, _named(moved) + why, json=json)
 
 
 @app.command()

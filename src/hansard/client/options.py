@@ -11,6 +11,7 @@ from typing import Any, Self, TypedDict
 
 import msgspec
 
+from hansard.agents import artifacts
 from hansard.agents.errors import AgentError
 from hansard.agents.opening import Options
 from hansard.agents.policy.gate import AskFirst, Budget, CallRule, GateRule
@@ -66,7 +67,7 @@ async def promote(workspace: Workspace, read: Read, wanted: Promotion) -> Prompt
         raise BadValue("because", fact, "give one of both: a reason, or whose verdict counts")
     prompts.check_alias(wanted.alias)
     found = await store.get(workspace, wanted.reference)
-    state, _ = await store.read(workspace, found.name)
+    state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
     prompts.demand_usable(state, found.version)
     if state.aliases.get(wanted.alias) == found.version:
         return None

@@ -33,8 +33,8 @@ from hansard.agents.actions.experience_bundles import (
     install,
     publish,
 )
-from hansard.agents.actions.store import label_of_runs
 from hansard.agents.annotations.conversations import Conversation, conversation
+from hansard.agents.artifacts import label_of_runs
 from hansard.agents.callables import is_coroutine_function
 from hansard.agents.errors import ToolError
 from hansard.agents.experiments import plans as experiments
@@ -676,7 +676,8 @@ class AsyncRecord(OnLoop):
         check_names("record.keep_experience", names, self.workspace.redaction)
         label = await label_of_runs(self.workspace, (*experience.sources, *experience.failed))
         keep = kept_experiences.keep
-        return await keep(self.workspace, experience, because=because, by=by, label=label)
+        kept = await keep(self.workspace, experience, because=because, by=by, label=label)
+        return kept.version
 
     async def kept_experience(self, name: str, version: int | None = None) -> Experience:
         """An experience that the record keeps, the newest version if none is named. Nothing of it
@@ -766,14 +767,10 @@ class AsyncRecord(OnLoop):
             BadValue: No proposed check has that name, or no digest is named where it must be.
             Refused: No version has that digest.
         """
-        return await kept_experiences.confirm(
-            self.workspace,
-            name,
-            list(checks),
-            digest=digest,
-            because=because,
-            by=by,
+        confirmed = await kept_experiences.confirm(
+            self.workspace, name, list(checks), digest=digest, because=because, by=by
         )
+        return confirmed.version
 
     async def publish_experience(
         self,
@@ -851,7 +848,7 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such experience.
         """
         retire = kept_experiences.retire
-        return await retire(self.workspace, name, because=because, by=by)
+        return (await retire(self.workspace, name, because=because, by=by)).is_new
 
     async def keep_actions(
         self, name: str, cache: ActionCache, *, because: str = "", by: str = OS_USER
@@ -872,7 +869,8 @@ class AsyncRecord(OnLoop):
         """
         label = await label_of_runs(self.workspace, [checked(cache).run])
         keep = kept_caches.save
-        return await keep(self.workspace, name, cache, because=because, by=by, label=label)
+        kept = await keep(self.workspace, name, cache, because=because, by=by, label=label)
+        return kept.version
 
     async def kept_actions(self, name: str, version: int | None = None) -> ActionCache:
         """An action cache that the record keeps, the newest version if none is named. Replayed with
@@ -917,7 +915,7 @@ class AsyncRecord(OnLoop):
             Refused: There is no such version.
         """
         revert = kept_caches.revert
-        return await revert(self.workspace, name, to, because=because, by=by)
+        return (await revert(self.workspace, name, to, because=because, by=by)).version
 
     async def look_at_actions(
         self, name: str, version: int | None = None, *, because: str = "", by: str = OS_USER
@@ -936,7 +934,7 @@ class AsyncRecord(OnLoop):
             Refused: There is no such version.
         """
         look_at = kept_caches.look_at
-        return await look_at(self.workspace, name, version, because=because, by=by)
+        return (await look_at(self.workspace, name, version, because=because, by=by)).version
 
     async def snapshots(
         self, run: str, *, agent: str | None = None, at: object = None
@@ -1265,7 +1263,7 @@ class AsyncRecord(OnLoop):
             Refused: There is no such parent.
         """
         draft = drafted(text, options)
-        return await prompts.add(self.workspace, name, draft, by=by)
+        return (await prompts.add(self.workspace, name, draft, by=by)).version
 
     async def alias_prompt(
         self,
@@ -1292,7 +1290,7 @@ class AsyncRecord(OnLoop):
             BadName: It is no alias, or no reference.
         """
         move = moving(alias, options)
-        return await prompts.move(self.workspace, reference, move, by=by)
+        return (await prompts.move(self.workspace, reference, move, by=by)).is_new
 
     async def give_feedback(
         self,
@@ -1317,9 +1315,10 @@ class AsyncRecord(OnLoop):
             Refused: There is no such version.
             BadValue: The rating is no such number, or neither text nor rating is given.
         """
-        return await prompts.feed_back(
+        given = await prompts.feed_back(
             self.workspace, reference, text, rating=rating, run=run, by=by
         )
+        return given.version
 
     async def retire_prompt(self, reference: str, *, because: str = "", by: str = OS_USER) -> bool:
         """Have a version not be used any more: it can be read, and no alias may name it. False
@@ -1335,7 +1334,8 @@ class AsyncRecord(OnLoop):
             NotFound: There is no such prompt.
             BadValue: No version is named.
         """
-        return await prompts.retire(self.workspace, reference, because=because, by=by)
+        retire = prompts.retire
+        return (await retire(self.workspace, reference, because=because, by=by)).is_new
 
     async def invalidate(
         self, *, tool: str = "", run: str = "", key: str = "", because: str = "", by: str = OS_USER

@@ -35,14 +35,15 @@ from uuid import UUID
 
 import msgspec
 
+from hansard.agents import artifacts
 from hansard.agents.access.views import View
 from hansard.agents.actions import kept_experiences, store
-from hansard.agents.actions.store import label_of_runs
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
+from hansard.agents.artifacts import ArtifactChange, label_of_runs
 from hansard.agents.board.transaction import TransactedFlows
 from hansard.agents.board.twins import AsyncBoard, Board
 from hansard.agents.callables import is_async_generator_function
@@ -85,7 +86,7 @@ from hansard.client.options import SessionOptions
 from hansard.client.tracebacks import explain
 from hansard.domain import ids
 from hansard.domain.actions.cache import ActionCache, CachedAction
-from hansard.domain.actions.kept import ActionsHealed
+from hansard.domain.actions.kept import ACTIONS, ActionsHealed
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import NOTHING, Brief, by_name
 from hansard.domain.conversation import Bound
@@ -93,6 +94,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import CheckFunction
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import (
+    EXPERIENCES,
     ExperienceDistilled,
     ExperienceHealed,
     ExperienceReplayed,
@@ -478,8 +480,8 @@ class _Replaying(_Session):
             await self._flow(self.engine.outcomes.demand(states(ActionsHealed.tag)))
         if read.name:
             with contextlib.suppress(NotFound):  # of another record's nothing is known
-                label = await self._io(store.label_of, self.engine.workspace, read.name)
-                self.engine.ledger.shown(label)
+                found = await self._io(artifacts.read, self.engine.workspace, ACTIONS, read.name)
+                self.engine.ledger.shown(found.label)
         asked = replay.Asked(
             params=by_name("params", params),
             max_xpath_retries=max_xpath_retries,
@@ -605,9 +607,9 @@ class _Replaying(_Session):
 
         async def opens(**_: Any) -> int:
             if isinstance(given, str):
-                number = (await self._io(kept_experiences.usable, workspace, given)).version
+                number = await self._io(kept_experiences.usable, workspace, given)
             else:
-                number = await self._io(kept_experiences.demand_usable, workspace, given)
+                number = await self._io(kept_experiences.number_of, workspace, given, usable=True)
             stated = [ExperienceReplayed.tag, *also] if number else []
             for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
                 await self._flow(self.engine.outcomes.demand(states(tag)))
@@ -640,10 +642,8 @@ class _Replaying(_Session):
             error=recordable(told["error"], self.engine.settings.scrub),
         )
         label = ledger.label.stored
-        tell = kept_experiences.replayed
-        await self._io(
-            tell, self.engine.workspace, learnt.name, stated, by=ledger.actor, label=label
-        )
+        given = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
+        await self._io(artifacts.change, *given, by=ledger.actor, label=label)
 
     async def _tell_healed(self, version: int, moved: Experience, node: str, because: str) -> int:
         """Put on record that a node's element was found elsewhere: the number of the experience's
@@ -667,7 +667,7 @@ class _Replaying(_Session):
     async def _heals(self, name: str, version: int, after: CachedAction, because: str) -> int:
         """Put on record that an entry of a cache that is kept was found elsewhere."""
         ledger = self.engine.ledger
-        number: int = await self._io(
+        made: ArtifactChange = await self._io(
             store.heal,
             self.engine.workspace,
             name,
@@ -678,7 +678,7 @@ class _Replaying(_Session):
             by=ledger.actor,
             label=ledger.label.stored,
         )
-        return number
+        return made.version
 
 
 class _InPlace:

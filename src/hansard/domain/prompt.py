@@ -1,4 +1,4 @@
-"""A prompt: its versions, which of them its aliases name, what was said of them. It outlives runs.
+"""A prompt: its versions, the aliases that name them, and feedback. It outlives runs.
 
 A version is a text with the model and the parameters that it is meant for. It never changes: what
 is changed is a new version with a parent, a merge has two. An alias (`production`) is moved from
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, assert_never
 
 import msgspec
 
-from hansard.domain import ids, values
-from hansard.domain.choices import Brief, nearest, shortened
+from hansard.domain import artifact, ids, values
+from hansard.domain.artifact import VERSIONS_MAX, ArtifactKind, ArtifactState
+from hansard.domain.choices import nearest, shortened
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.label import Label
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL, PromptUse
 
 KIND = "prompt"
@@ -34,9 +34,6 @@ TEXT_BYTES_MAX = 64 * 1024
 
 PARENTS_MAX = 2
 """Of a version: a merge has two."""
-
-VERSIONS_MAX = 10_000
-"""Of a prompt: all of them are read to tell what one is."""
 
 _VARIABLE = re.compile(r"\{\{[A-Za-z_]\w*\}\}|\{(?P<name>[A-Za-z_]\w*)\}", re.ASCII)
 
@@ -134,8 +131,8 @@ class PromptConflict(HansardError):
         self, alias: str, expected: int | None, found: int | None, wanted: int | None
     ) -> None:
         super().__init__(
-            f"alias {alias!r} names {_named(found)}, not {_named(expected)} as when it was looked "
-            f"at, and was to name {_named(wanted)}: look at what stands, then say it again"
+            f"alias {alias!r} names {_named(found)}, not {_named(expected)} as expected; it "
+            f"was to name {_named(wanted)}: another writer moved it; read it again, then retry"
         )
         self.alias = alias
         self.expected = expected
@@ -143,61 +140,47 @@ class PromptConflict(HansardError):
         self.wanted = wanted
 
 
-class PromptState(Brief, msgspec.Struct):
+class PromptState(ArtifactState[PromptVersionAdded]):
     """A prompt at a `version` of its stream.
 
     Attributes:
-        versions: By number.
         aliases: The version that each names.
         retired: Why, by version.
         moves: What the aliases named in turn, the oldest first.
-        feedback: What was said, the oldest first.
+        feedback: The feedback on its versions, the oldest first.
     """
 
-    version: int = 0
-    versions: dict[int, PromptVersionAdded] = {}
     aliases: dict[str, int] = {}
     retired: dict[int, str] = {}
-    moves: tuple[PromptAliased, ...] = ()
-    feedback: tuple[PromptFeedbackGiven, ...] = ()
+    moves: list[PromptAliased] = []
+    feedback: list[PromptFeedbackGiven] = []
 
-
-def initial() -> PromptState:
-    """The state before the first event."""
-    return PromptState()
-
-
-def fold(state: PromptState, events: Iterable[Event]) -> PromptState:
-    """The state after more events; the given one is left as it is."""
-    versions, aliases, retired = dict(state.versions), dict(state.aliases), dict(state.retired)
-    moves, feedback = list(state.moves), list(state.feedback)
-    count = state.version
-    for each in events:
-        count += 1
-        match each:
+    def evolve(self, event: Event) -> None:
+        """Apply one event in place."""
+        match event:
             case PromptVersionAdded():
-                versions[each.version] = each
+                self.versions[event.version] = event
             case PromptAliased():
-                moves.append(each)
-                if each.version is None:
-                    aliases.pop(each.alias, None)
+                self.moves.append(event)
+                if event.version is None:
+                    self.aliases.pop(event.alias, None)
                 else:
-                    aliases[each.alias] = each.version
+                    self.aliases[event.alias] = event.version
             case PromptFeedbackGiven():
-                feedback.append(each)
+                self.feedback.append(event)
             case PromptRetired():
-                retired[each.version] = each.because
-            case Quarantined():
-                continue
+                self.retired[event.version] = event.because
             case _:
-                message = f"{each.tag} is not an event of a prompt"
-                raise Refused(message)
-    return PromptState(count, versions, aliases, retired, tuple(moves), tuple(feedback))
+                super().evolve(event)
+
+
+initial = PromptState
+fold = artifact.fold
 
 
 def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
-    """The events that stating one leads to; none where it is so already. A version gets its number
-    and its digest here, and a parent where it has none: the newest one.
+    """Return the events that stating one leads to; none where it is so already. A version gets its
+    number and its digest here, and a parent where it has none: the newest one.
 
     Raises Refused, PromptConflict, BadValue, BadName.
     """
@@ -207,7 +190,7 @@ def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
         case PromptAliased():
             return _aliased(state, event)
         case PromptFeedbackGiven():
-            demand(state, event.version)
+            state.demand(event.version)
             values.demand_text(event.text, "feedback")
             rating = event.rating
             if rating is not None and not 0 <= rating <= 1:
@@ -216,12 +199,12 @@ def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
                 raise BadValue("feedback", "neither a text nor a rating", "give one of them")
             return (event,)
         case PromptRetired():
-            demand(state, event.version)
+            state.demand(event.version)
             named = sorted(a for a, version in state.aliases.items() if version == event.version)
             if named:
                 message = (
-                    f"version {event.version} is what alias {named[0]!r} names: move the alias to "
-                    "another version, or take it away, before this one is retired"
+                    f"alias {named[0]!r} names version {event.version}: move the alias to another "
+                    "version, or remove it, before you retire this one"
                 )
                 raise Refused(message)
             return () if event.version in state.retired else (event,)
@@ -229,34 +212,38 @@ def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:
             assert_never(event)
 
 
-def made_before(state: PromptState, event: PromptVersionAdded) -> int | None:
-    """The version that adding one comes to where it changes nothing: one that is equal, where no
-    parents are named; else a parent that is, or an equal one of the same parents. None where it is
-    new.
+def equal_version(state: PromptState, event: PromptVersionAdded) -> int | None:
+    """Return the version that adding one leads to where it changes nothing: one that is equal,
+    where no parents are named; else a parent that is, or an equal one of the same parents. None
+    where it is new.
     """
     parents = event.parents
-    told = digest_of(event.text, event.model, event.parameters)
+    digest = digest_of(event.text, event.model, event.parameters)
     for number, each in state.versions.items():
-        if each.digest == told and (not parents or number in parents or each.parents == parents):
+        if each.digest == digest and (not parents or number in parents or each.parents == parents):
             return number
     return None
+
+
+def version_of(state: PromptState, event: PromptEvent) -> int:
+    """Return the version that an event is about, in the state after it; 0 for a removed alias."""
+    if isinstance(event, PromptVersionAdded):
+        return equal_version(state, event) or state.newest
+    return event.version or 0
 
 
 def _added(state: PromptState, event: PromptVersionAdded) -> Sequence[PromptEvent]:
     _check_version(event)
     for parent in event.parents:
-        demand(state, parent)
-    if made_before(state, event) is not None:
+        state.demand(parent)
+    if equal_version(state, event) is not None:
         return ()
-    if len(state.versions) >= VERSIONS_MAX:
-        message = f"it has {VERSIONS_MAX:,} versions, the most there may be: begin another prompt"
-        raise Refused(message)
     return (
         msgspec.structs.replace(
             event,
-            version=newest(state) + 1,
+            version=state.next_number(),
             digest=digest_of(event.text, event.model, event.parameters),
-            parents=_parents(state, event),
+            parents=event.parents or ((state.newest,) if state.versions else ()),
         ),
     )
 
@@ -264,18 +251,14 @@ def _added(state: PromptState, event: PromptVersionAdded) -> Sequence[PromptEven
 def _aliased(state: PromptState, event: PromptAliased) -> Sequence[PromptEvent]:
     check_alias(event.alias)
     values.demand_text(event.because, "because")
-    stands = state.aliases.get(event.alias)
+    found = state.aliases.get(event.alias)
     if event.version is not None:
         demand_usable(state, event.version)
-    if stands == event.version:
+    if found == event.version:
         return ()
-    if stands != event.before:
-        raise PromptConflict(event.alias, event.before, stands, event.version)
+    if found != event.before:
+        raise PromptConflict(event.alias, event.before, found, event.version)
     return (event,)
-
-
-def _parents(state: PromptState, event: PromptVersionAdded) -> tuple[int, ...]:
-    return event.parents or ((newest(state),) if state.versions else ())
 
 
 def _check_version(event: PromptVersionAdded) -> None:
@@ -311,6 +294,17 @@ def check_name(name: object) -> str:
     if "@" in found or found != found.strip():
         raise BadName(KIND, found[:80], "leave out '@' and spaces at its ends")
     return found
+
+
+PROMPTS = ArtifactKind(
+    kind=KIND,
+    noun="prompt",
+    remedy="see 'hansard prompt list'",
+    initial=PromptState,
+    decide=decide,
+    check_name=check_name,
+    version_of=version_of,
+)
 
 
 def check_alias(alias: object) -> str:
@@ -357,7 +351,7 @@ def resolve(state: PromptState, which: str) -> int:
             raise Refused(message)
         return max(usable)
     if _is_number(which):
-        demand(state, int(which))
+        state.demand(int(which))
         return int(which)
     if which not in state.aliases:
         known = shortened(sorted(state.aliases)) if state.aliases else "none"
@@ -371,23 +365,9 @@ def _is_number(which: str) -> bool:
     return which.isascii() and which.isdecimal() and len(which) <= len(str(VERSIONS_MAX)) + 1
 
 
-def newest(state: PromptState) -> int:
-    """The number of the newest version; 0 where there is none."""
-    return max(state.versions, default=0)
-
-
-def demand(state: PromptState, version: int) -> PromptVersionAdded:
-    """A version. Raises Refused where there is none."""
-    if version not in state.versions:
-        has = f"its newest is {newest(state)}" if state.versions else "it has none: add one"
-        message = f"there is no version {version}: {has}"
-        raise Refused(message)
-    return state.versions[version]
-
-
 def demand_usable(state: PromptState, version: int) -> PromptVersionAdded:
     """A version that is not retired. Raises Refused."""
-    found = demand(state, version)
+    found = state.demand(version)
     if version in state.retired:
         why = f" ({state.retired[version]})" if state.retired[version] else ""
         message = f"version {version} is retired{why}: take another one"

@@ -163,64 +163,6 @@ class Revoked(msgspec.Struct, kw_only=True):
     revoked: bool
 
 
-class PromptAdded(msgspec.Struct, kw_only=True):
-    """A version of a prompt, and whether it is new."""
-
-    prompt: str
-    version: int
-    added: bool
-
-
-class PromptMoved(msgspec.Struct, kw_only=True):
-    """What an alias of a prompt names, None for nothing, whether that is new, and by whose verdict
-    it was moved.
-    """
-
-    prompt: str
-    alias: str
-    version: int | None
-    moved: bool
-    experiment: str = ""
-
-
-class PromptSaid(msgspec.Struct, kw_only=True):
-    """The version of a prompt that something was said of."""
-
-    prompt: str
-    version: int
-    text: str
-    rating: float | None
-
-
-class PromptEnded(msgspec.Struct, kw_only=True):
-    """A version of a prompt that is retired, and whether that is new."""
-
-    prompt: str
-    version: int
-    retired: bool
-
-
-class ActionsKept(msgspec.Struct, kw_only=True):
-    """An action cache that is kept, and the version that it is at, or was looked at."""
-
-    cache: str
-    version: int
-
-
-class ExperienceKept(msgspec.Struct, kw_only=True):
-    """An experience that is kept, and its newest version."""
-
-    experience: str
-    version: int
-
-
-class ExperienceRetiredNow(msgspec.Struct, kw_only=True):
-    """An experience that is not to be used any more, and whether that is new."""
-
-    experience: str
-    retired: bool
-
-
 class Invalidated(msgspec.Struct, kw_only=True):
     """Answers that are stale now: of a tool, a run or a key; the others are empty."""
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import msgspec
 
-from hansard.bus.errors import NotFound
-from hansard.domain.actions.kept import REMEDY
+from hansard.agents import artifacts
+from hansard.domain.actions.kept import ACTIONS
 from hansard.inspect.answer import Listed
 from hansard.projections.reader import Reader
 
@@ -107,5 +107,5 @@ def log(reader: Reader, name: str) -> ActionsLog:
     """The versions of a cache. Raises NotFound."""
     found = msgspec.convert(reader.rows(_LOG, [name]), list[KeptVersion])
     if not found:
-        raise NotFound(f"action cache {name!r:.80}", REMEDY)
+        raise artifacts.missing(ACTIONS, name)
     return ActionsLog(position=reader.position, versions=found)

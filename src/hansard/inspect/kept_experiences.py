@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hansard.agents import artifacts
 from hansard.agents.actions.kept_experiences import KeptVersion
-from hansard.bus.errors import NotFound
 from hansard.domain.actions.slots import SLOT
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
-from hansard.domain.experience.kept import REMEDY, ExperienceStanding
+from hansard.domain.experience.kept import EXPERIENCES, ExperienceStanding
 from hansard.domain.experience.wording import Wording, tokens
 from hansard.domain.ids import host_in
 from hansard.inspect.answer import Answer, Listed
@@ -381,7 +381,7 @@ def log(reader: Reader, name: str) -> ExperienceLog:
     rows = [dict(each) for each in reader.rows(_LOG, [name])]
     found = msgspec.convert(rows, list[ExperienceChange])
     if not found:
-        raise NotFound(f"experience {name!r:.80}", REMEDY)
+        raise artifacts.missing(EXPERIENCES, name)
     return ExperienceLog(position=reader.position, changes=found)
 
 

@@ -9,17 +9,15 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents import artifacts
 from hansard.agents.prompts import store
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.workspace import Workspace
-from hansard.bus.errors import NotFound
 from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptState
 from hansard.inspect.answer import Answer
 from hansard.projections.reader import Reader
-
-REMEDY = "see 'hansard prompt list'"
 
 ALPHA = 0.05
 """One less the confidence of an interval, where nobody says it."""
@@ -278,7 +276,7 @@ def log(reader: Reader, name: str) -> PromptLog:
     prompts.check_name(name)
     rows = reader.rows(_LOG, [name])
     if not rows:
-        raise NotFound(f"prompt {name!r:.80}", REMEDY)
+        raise artifacts.missing(prompts.PROMPTS, name)
     means: dict[int, dict[str, float]] = {}
     runs: dict[int, int] = {}
     for row in reader.rows(_MEANS, [name]):
@@ -348,7 +346,7 @@ def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> Pro
         prompts.check_name(name)
     rows = reader.rows(_REPORT, [name, alpha])
     if name is not None and not rows:
-        raise NotFound(f"prompt {name!r:.80}", REMEDY)
+        raise artifacts.missing(prompts.PROMPTS, name)
     return PromptReport(
         rows=[PromptMeasure(**row) for row in rows], alpha=alpha, position=reader.position
     )
@@ -357,13 +355,13 @@ def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> Pro
 async def show(workspace: Workspace, reference: str) -> ShownPrompt:
     """A version, and how its prompt stands. Raises NotFound, Refused, BadName."""
     found = await store.get(workspace, reference)
-    state, _ = await store.read(workspace, found.name)
+    state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
     said = [each for each in state.feedback if each.version == found.version]
     return ShownPrompt(
         prompt=found,
         variables=found.variables,
         aliases=dict(sorted(state.aliases.items())),
-        newest=prompts.newest(state),
+        newest=state.newest,
         feedback=[{"text": each.text, "rating": each.rating, "run": each.run} for each in said],
     )
 

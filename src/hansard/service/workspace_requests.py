@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from hansard.agents import opening, runs
+from hansard.agents import artifacts, opening, runs
 from hansard.agents.access import roles, views
 from hansard.agents.access.authenticator import Authenticator, Principal
 from hansard.agents.access.carried import Carried
@@ -102,15 +102,16 @@ from hansard.client.reports import (
 )
 from hansard.client.sql_answer import SqlAnswer
 from hansard.domain import choices, ids
-from hansard.domain import prompt as prompts
-from hansard.domain.actions import kept
 from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions.kept import ACTIONS
+from hansard.domain.artifact import ArtifactKind
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.experience.kept import REMEDY as EXPERIENCE_REMEDY
+from hansard.domain.experience.kept import EXPERIENCES
 from hansard.domain.ids import RunStream
-from hansard.domain.label import Label, join
+from hansard.domain.label import join
 from hansard.domain.label import parse as label_of
+from hansard.domain.prompt import PROMPTS, split
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
@@ -399,7 +400,7 @@ class WorkspaceRequests:
 
     async def prompt(self, asker: Asker, asked: RecordPrompt) -> Prompt:
         """A version of a prompt, on record as shown."""
-        await self._demand_shown(asker, asked.reference)
+        await self._demand_shown(asker, PROMPTS, split(asked.reference)[0])
         return await store.get(asker.workspace, asked.reference)
 
     async def prompts(self, asker: Asker, asked: RecordPrompts) -> list[Prompt]:
@@ -417,7 +418,7 @@ class WorkspaceRequests:
 
     async def add_prompt(self, asker: Asker, asked: RecordAddPrompt) -> int:
         """Add a version."""
-        await self._demand_shown(asker, asked.name)
+        await self._demand_shown(asker, PROMPTS, asked.name, begins=True)
         draft = Draft(
             text=asked.text,
             model=asked.model,
@@ -428,36 +429,39 @@ class WorkspaceRequests:
             feedback_applied=asked.feedback_applied,
             because=asked.because,
         )
-        return await store.add(asker.workspace, asked.name, draft, by=asker.who.actor)
+        return (await store.add(asker.workspace, asked.name, draft, by=asker.who.actor)).version
 
     async def alias_prompt(self, asker: Asker, asked: RecordAliasPrompt) -> bool:
         """Have an alias name a version."""
-        await self._demand_shown(asker, asked.reference)
+        await self._demand_shown(asker, PROMPTS, split(asked.reference)[0])
         move = Move(
             alias=asked.alias,
             take_away=asked.take_away,
-            expected=store.STANDS if asked.expected is None else asked.expected or None,
+            expected=store.CURRENT if asked.expected is None else asked.expected or None,
             because=asked.because,
         )
-        return await store.move(asker.workspace, asked.reference, move, by=asker.who.actor)
+        moved = await store.move(asker.workspace, asked.reference, move, by=asker.who.actor)
+        return moved.is_new
 
     async def give_feedback(self, asker: Asker, asked: RecordGiveFeedback) -> int:
         """Say something of a version."""
-        await self._demand_shown(asker, asked.reference)
-        return await store.feed_back(
+        await self._demand_shown(asker, PROMPTS, split(asked.reference)[0])
+        given = await store.feed_back(
             asker.workspace,
             asked.reference,
             asked.text,
             rating=asked.rating,
             by=asker.who.actor,
         )
+        return given.version
 
     async def retire_prompt(self, asker: Asker, asked: RecordRetirePrompt) -> bool:
         """Have a version not be used any more."""
-        await self._demand_shown(asker, asked.reference)
-        return await store.retire(
+        await self._demand_shown(asker, PROMPTS, split(asked.reference)[0])
+        retired = await store.retire(
             asker.workspace, asked.reference, because=asked.because, by=asker.who.actor
         )
+        return retired.is_new
 
     async def invalidate(self, asker: Asker, asked: RecordInvalidate) -> None:
         """Declare answers stale."""
@@ -502,7 +506,7 @@ class WorkspaceRequests:
 
     async def kept_experience(self, asker: Asker, asked: RecordKeptExperience) -> KeptVersion:
         """A version of an experience, on record as shown."""
-        await self._demand_experience(asker, asked.name)
+        await self._demand_shown(asker, EXPERIENCES, asked.name)
         return await kept_experiences.get(asker.workspace, asked.name, asked.version)
 
     async def experience_log(self, asker: Asker, asked: RecordExperienceLog) -> ExperienceLog:
@@ -514,8 +518,8 @@ class WorkspaceRequests:
 
     async def confirm_experience(self, asker: Asker, asked: RecordConfirmExperience) -> int:
         """Confirm the check functions of an experience."""
-        await self._demand_experience(asker, asked.name)
-        return await kept_experiences.confirm(
+        await self._demand_shown(asker, EXPERIENCES, asked.name)
+        confirmed = await kept_experiences.confirm(
             asker.workspace,
             asked.name,
             asked.checks,
@@ -523,25 +527,19 @@ class WorkspaceRequests:
             because=asked.because,
             by=asker.who.actor,
         )
+        return confirmed.version
 
     async def retire_experience(self, asker: Asker, asked: RecordRetireExperience) -> bool:
         """Have an experience not be used any more."""
-        await self._demand_experience(asker, asked.name)
-        return await kept_experiences.retire(
+        await self._demand_shown(asker, EXPERIENCES, asked.name)
+        retired = await kept_experiences.retire(
             asker.workspace, asked.name, because=asked.because, by=asker.who.actor
         )
-
-    async def _demand_experience(self, asker: Asker, name: str) -> None:
-        """Have it on record that an experience is shown. Raises NotFound where there is none, or
-        where it is above the role's clearance.
-        """
-        _, stored = await kept_experiences.read(asker.workspace, name)
-        if not await self._is_shown(asker, kept_experiences.label_of(stored)):
-            raise NotFound(f"experience {name!r:.80}", EXPERIENCE_REMEDY)
+        return retired.is_new
 
     async def promote(self, asker: Asker, asked: RecordPromote) -> PromptEvidence | None:
         """Move an alias, by what the role's own database says of an experiment."""
-        await self._demand_shown(asker, asked.reference)
+        await self._demand_shown(asker, PROMPTS, split(asked.reference)[0])
 
         async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
             said = (asked.reference, asked.experiment or "")
@@ -554,37 +552,31 @@ class WorkspaceRequests:
         move = Promotion(*given, by=asker.who.actor)
         return await promoted(asker.workspace, read, move)
 
-    async def _demand_shown(self, asker: Asker, reference: str) -> None:
-        """Have it on record that a prompt is shown, where there is one: what is said of it goes by
-        how it stands. One that is above the role's clearance is none to it. Raises NotFound.
+    async def _demand_shown(
+        self, asker: Asker, kind: ArtifactKind[Any], name: str, *, begins: bool = False
+    ) -> None:
+        """Put on record that an artifact is shown. Raises NotFound where there is none, unless it
+        `begins` now, and where it is above the role's clearance.
         """
-        name, _ = prompts.split(reference)
-        try:
-            _, label = await store.read(asker.workspace, name)
-        except NotFound:
+        found = await artifacts.find(asker.workspace, kind, name)
+        if begins and not found.commits:
             return
-        if not await self._is_shown(asker, label):
-            raise NotFound(f"prompt {name!r:.80}", store.REMEDY)
-
-    async def _is_shown(self, asker: Asker, label: Label | None) -> bool:
-        """Whether the role is cleared for what has a label: then it is on record as shown."""
         permit = await permits.read(asker.workspace, asker.who.role, restricted=True)
-        if permit.rules is None or not cleared(permit.rules, label):
-            return False
-        await asker.carried.shown(label)
-        return True
+        if not found.commits or permit.rules is None or not cleared(permit.rules, found.label):
+            raise artifacts.missing(kind, name)
+        await asker.carried.shown(found.label)
 
     async def keep_actions(self, asker: Asker, asked: RecordKeepActions) -> int:
         """Keep an action cache. Raises NotFound for the name of one above the role's clearance."""
-        if await asker.workspace.log.last(kept_caches.stream_of(asked.name)) is not None:
-            await self._demand_cache(asker, asked.name)
-        return await kept_caches.save(
+        await self._demand_shown(asker, ACTIONS, asked.name, begins=True)
+        kept = await kept_caches.save(
             asker.workspace, asked.name, asked.cache, because=asked.because, by=asker.who.actor
         )
+        return kept.version
 
     async def kept_actions(self, asker: Asker, asked: RecordKeptActions) -> ActionCache:
         """A version of an action cache, on record as shown."""
-        await self._demand_cache(asker, asked.name)
+        await self._demand_shown(asker, ACTIONS, asked.name)
         return await kept_caches.get(asker.workspace, asked.name, asked.version)
 
     async def action_caches(self, asker: Asker, asked: RecordActionCaches) -> KeptCaches:
@@ -599,25 +591,19 @@ class WorkspaceRequests:
 
     async def revert_actions(self, asker: Asker, asked: RecordRevertActions) -> int:
         """Have an earlier version be the next one."""
-        await self._demand_cache(asker, asked.name)
-        return await kept_caches.revert(
+        await self._demand_shown(asker, ACTIONS, asked.name)
+        reverted = await kept_caches.revert(
             asker.workspace, asked.name, asked.to, because=asked.because, by=asker.who.actor
         )
+        return reverted.version
 
     async def look_at_actions(self, asker: Asker, asked: RecordLookAtActions) -> int:
         """State that versions were looked at."""
-        await self._demand_cache(asker, asked.name)
-        return await kept_caches.look_at(
+        await self._demand_shown(asker, ACTIONS, asked.name)
+        looked = await kept_caches.look_at(
             asker.workspace, asked.name, asked.version, because=asked.because, by=asker.who.actor
         )
-
-    async def _demand_cache(self, asker: Asker, name: str) -> None:
-        """Have it on record that a cache is shown. Raises NotFound where there is none, or where it
-        is above the role's clearance.
-        """
-        label = await kept_caches.label_of(asker.workspace, name)
-        if not await self._is_shown(asker, label):
-            raise NotFound(f"action cache {name!r:.80}", kept.REMEDY)
+        return looked.version
 
     async def memory_entry(self, asker: Asker, asked: RecordMemoryEntry) -> MemoryEntry:
         """A file of a space, on record as shown."""

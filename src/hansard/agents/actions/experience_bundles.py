@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents import artifacts
 from hansard.agents.actions import kept_experiences as kept_store
 from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.memory.search.extras import imported
@@ -19,7 +20,7 @@ from hansard.domain.events import Actor
 from hansard.domain.experience import bundle as bundles
 from hansard.domain.experience import kept
 from hansard.domain.experience.bundle import BUNDLE_BYTES_MAX, Bundle, FileFact, Signature
-from hansard.domain.experience.kept import ExperienceInstalled, ExperiencePublished
+from hansard.domain.experience.kept import EXPERIENCES, ExperienceInstalled, ExperiencePublished
 from hansard.domain.label import Label
 
 KEY_BYTES_MAX = 64 * 1024
@@ -112,7 +113,7 @@ async def publish(
         ExtraMissing: There is a key, and the extra `experience` is not installed.
     """
     found = await kept_store.at(workspace, name, asked.point)
-    state, _ = await kept_store.read(workspace, name)
+    state = (await artifacts.read(workspace, EXPERIENCES, name)).state
     _demand_open(state, found)
     license_ = asked.license.strip()
     if not 0 < len(license_) <= LICENSE_CHARACTERS_MAX:
@@ -134,14 +135,14 @@ async def publish(
         license=told.license,
         because=workspace.text(asked.because),
     )
-    await kept_store.tell(workspace, name, stated, by)
+    await artifacts.change(workspace, EXPERIENCES, name, stated, by=by)
     write_whole(path, raw)
     return PublishedBundle(
         file=str(path), bundle=_verified(made), constants=bundles.constants(made.experience)
     )
 
 
-def _demand_open(state: kept.KeptExperienceState, found: KeptVersion) -> None:
+def _demand_open(state: kept.ExperienceState, found: KeptVersion) -> None:
     """Raise Refused for what is not to be shown to others, or used."""
     if found.label is not None:
         message = (
@@ -274,8 +275,11 @@ async def install(
         license=told.license,
         because=workspace.text(asked.because),
     )
-    version = await kept_store.tell(workspace, name, stated, by, Label(untrusted=True))
-    return InstalledBundle(name=name, version=version, bundle=_verified(found))
+    untrusted = Label(untrusted=True)
+    done = await artifacts.change(
+        workspace, EXPERIENCES, name, stated, by=by, label=untrusted, begins=True
+    )
+    return InstalledBundle(name=name, version=done.version, bundle=_verified(found))
 
 
 # ------------------------------------------------------------ files and keys

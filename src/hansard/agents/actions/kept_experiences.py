@@ -7,12 +7,10 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.actions import store
+from hansard.agents import artifacts
+from hansard.agents.artifacts import Artifact, ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive_all
-from hansard.bus.errors import NotFound
-from hansard.bus.log import Stored
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
@@ -20,18 +18,14 @@ from hansard.domain.experience import experience as experiences
 from hansard.domain.experience import kept
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import (
-    KIND,
-    REMEDY,
+    EXPERIENCES,
     ExperienceConfirmed,
     ExperienceDistilled,
-    ExperienceEvent,
     ExperienceHealed,
-    ExperienceReplayed,
     ExperienceRetired,
     ExperienceStanding,
-    KeptExperienceState,
+    ExperienceState,
 )
-from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.redaction import holds_secret
 
@@ -64,95 +58,52 @@ class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
         return made
 
 
-def stream_of(name: object) -> WorkspaceStream:
-    """The stream of an experience. Raises BadName, BadValue."""
-    return WorkspaceStream(KIND, kept.check_name(name))
-
-
-def folded(stored: Sequence[Stored]) -> KeptExperienceState:
-    """An experience's state after its commits."""
-    return kept.fold(kept.initial(), revive_all(each.commit for each in stored))
-
-
-async def find(workspace: Workspace, name: str) -> tuple[KeptExperienceState, list[Stored]]:
-    """An experience's state, and its commits: none where it is not kept. Raises BadName."""
-    stored = await workspace.log.read(stream_of(name))
-    return folded(stored), stored
-
-
-async def read(workspace: Workspace, name: str) -> tuple[KeptExperienceState, list[Stored]]:
-    """An experience's state, and its commits. Raises NotFound, BadName, BadValue."""
-    state, stored = await find(workspace, name)
-    if not stored:
-        raise NotFound(f"experience {name!r:.80}", REMEDY)
-    return state, stored
-
-
 async def get(workspace: Workspace, name: str, version: int | None = None) -> KeptVersion:
-    """A version, the newest if none is named. Raises NotFound (no such experience, or its bytes
-    were erased), Refused (no such version), BadName, BadValue, Corrupt.
+    """Return a version, the newest if none is named. Raises NotFound (no such experience, or its
+    bytes were erased), Refused (no such version), BadName, BadValue, Corrupt.
     """
-    state, stored = await read(workspace, name)
-    return await _version(workspace, name, state, stored, version)
+    return await _version(
+        workspace, name, await artifacts.read(workspace, EXPERIENCES, name), version
+    )
 
 
 async def at(workspace: Workspace, name: str, point: str = "") -> KeptVersion:
-    """A version by its number (`3`) or its digest's beginning; the newest for an empty one. Raises
-    what `get` raises.
+    """Return a version by its number (`3`) or its digest's beginning; the newest for an empty one.
+    Raises what `get` raises.
     """
-    if not point.isdecimal():
-        state, stored = await read(workspace, name)
-        number = kept.at_digest(state, point) if point else state.newest
-        return await _version(workspace, name, state, stored, number)
-    return await get(workspace, name, int(point[:9]))
+    found = await artifacts.read(workspace, EXPERIENCES, name)
+    if point.isdecimal():
+        number = int(point[:9])
+    else:
+        number = kept.at_digest(found.state, point) if point else found.state.newest
+    return await _version(workspace, name, found, number)
 
 
-async def usable(workspace: Workspace, name: str, version: int | None = None) -> KeptVersion:
-    """A version by which something may be done. Raises what `get` raises, and Refused where it is
-    retired, quarantined or not trusted.
+async def usable(workspace: Workspace, name: str) -> int:
+    """Return the newest version. Raises NotFound, and Refused where it is retired, quarantined or
+    not trusted.
     """
-    state, stored = await read(workspace, name)
-    number = state.newest if version is None else version
-    kept.demand(state, number)
-    kept.demand_usable(state, name, number)
-    return await _version(workspace, name, state, stored, number)
+    state = (await artifacts.read(workspace, EXPERIENCES, name)).state
+    kept.demand_usable(state, name, state.newest)
+    return state.newest
 
 
 async def _version(
-    workspace: Workspace,
-    name: str,
-    state: KeptExperienceState,
-    stored: Sequence[Stored],
-    version: int | None,
+    workspace: Workspace, name: str, found: Artifact[ExperienceState], version: int | None
 ) -> KeptVersion:
-    number = state.newest if version is None else version
-    told = kept.demand(state, number)
-    content = await store.fetched(workspace, told.content)
-    if not isinstance(content, dict) or kept.digest_of(content) != told.digest:
+    number = found.state.newest if version is None else version
+    event = found.state.demand(number)
+    content = await artifacts.fetched(workspace, event.content)
+    if not isinstance(content, dict) or kept.digest_of(content) != event.digest:
         raise Corrupt(f"version {number} of experience {name!r}", "it is not its digest's")
     return KeptVersion(
         name=name,
         version=number,
-        digest=told.digest,
+        digest=event.digest,
         content=content,
-        standing=state.standing_of(number),
-        label=_labels(stored).get(number),
+        standing=found.state.standing_of(number),
+        label=found.by_version()[number].commit.label,
     )
-
-
-def label_of(stored: Sequence[Stored]) -> Label | None:
-    """The label of what an experience's commits rest on; None for public and trusted."""
-    return join(*(each.commit.label for each in stored)).stored
-
-
-def _labels(stored: Sequence[Stored]) -> dict[int, Label | None]:
-    """The label of each version: that of its commit."""
-    return {
-        event.version: each.commit.label
-        for each in stored
-        for event in revive_all([each.commit])
-        if isinstance(event, kept.ExperienceVersion)
-    }
 
 
 async def keep(
@@ -162,20 +113,22 @@ async def keep(
     because: str = "",
     by: str | Actor,
     label: Label | None = None,
-) -> int:
-    """Make what runs taught the next version of the experience of that name: its number, or that of
-    the newest, where that is equal, or only heals of it and a person's word on it have come since.
+) -> ArtifactChange:
+    """Make what runs taught the next version of the experience of that name; the newest stays where
+    it is equal, or only heals and confirmations of it have followed.
 
     Raises BadName, BadValue, Refused, Conflict after 50 lost races.
     """
-    told = ExperienceDistilled(
+    event = ExperienceDistilled(
         version=0,
         **await content(workspace, experience),
         sources=experience.sources,
         failed=experience.failed,
         because=workspace.text(because),
     )
-    return await tell(workspace, experience.name, told, by, label)
+    return await artifacts.change(
+        workspace, EXPERIENCES, experience.name, event, by=by, label=label, begins=True
+    )
 
 
 async def content(workspace: Workspace, experience: Experience) -> dict[str, Any]:
@@ -211,41 +164,39 @@ async def confirm(
     digest: str = "",
     because: str = "",
     by: str | Actor,
-) -> int:
-    """Confirm the check functions of a version, the newest if no digest is named: the number of the
-    version that has them, and may act.
+) -> ArtifactChange:
+    """Confirm the check functions of a version, the newest if no digest is named: the next version
+    has them, and may act.
 
     Of what runs taught they are those that are proposed, or of these the ones that are named. What
-    came in a bundle, and its heals, stand as they are, and are named by their digest.
+    came in a bundle, and its heals, stay as they are, and are named by their digest.
 
     Raises NotFound, Refused, BadValue, Conflict.
     """
-    state, stored = await read(workspace, name)
-    number = kept.at_digest(state, digest) if digest else state.newest
-    told = kept.demand(state, number)
-    if number in state.untrusted and not digest:
+    found = await artifacts.read(workspace, EXPERIENCES, name)
+    number = kept.at_digest(found.state, digest) if digest else found.state.newest
+    event, foreign = found.state.demand(number), number in found.state.untrusted
+    if foreign and not digest:
         fact = f"version {number} came in a bundle"
-        least = told.digest[: kept.DIGEST_CHARACTERS_MIN]
+        least = event.digest[: kept.DIGEST_CHARACTERS_MIN]
         raise BadValue("digest", fact, f"name what you looked at: {least} (--digest)")
-    found = await _version(workspace, name, state, stored, number)
-    asks = told.about.checks == 0 or isinstance(told, ExperienceDistilled)
-    if checks and not asks and number in state.untrusted:
-        fact = f"version {number} has {counted(told.about.checks, 'check function')} already"
+    version = await _version(workspace, name, found, number)
+    chooses = event.about.checks == 0 or isinstance(event, ExperienceDistilled)
+    if checks and not chooses and foreign:
+        fact = f"version {number} has {counted(event.about.checks, 'check function')} already"
         raise BadValue("checks", fact, "confirm it whole")
-    if asks or checks:
-        made = await content(workspace, found.experience.confirmed(*checks))
+    if chooses or checks:
+        made = await content(workspace, version.experience.confirmed(*checks))
     else:
-        raw = await packed(workspace, found.content)
-        made = {"digest": told.digest, "content": raw, "about": told.about}
-    stated = ExperienceConfirmed(version=0, **made, parent=number, because=workspace.text(because))
-    return await tell(workspace, name, stated, by, _vouched(found.label, number, state))
-
-
-def _vouched(label: Label | None, number: int, state: KeptExperienceState) -> Label | None:
-    """The label of what a person confirms: who confirms a bundle's digest vouches for it."""
-    if label is None or number not in state.untrusted:
-        return label
-    return Label(label.confidentiality).stored
+        raw = await packed(workspace, version.content)
+        made = {"digest": event.digest, "content": raw, "about": event.about}
+    label = version.label
+    if label is not None and foreign:  # a person who confirms a bundle's digest vouches for it
+        label = Label(label.confidentiality).stored
+    confirmed = ExperienceConfirmed(
+        version=0, **made, parent=number, because=workspace.text(because)
+    )
+    return await artifacts.change(workspace, EXPERIENCES, name, confirmed, by=by, label=label)
 
 
 async def heal(
@@ -258,11 +209,11 @@ async def heal(
     run: str,
     by: str | Actor,
     label: Label | None = None,
-) -> int:
-    """Make an experience in which a node's element is another the next version: its number, or that
-    of the newest where `before` is not the newest any more. Raises Refused, Conflict.
+) -> ArtifactChange:
+    """Make an experience in which a node's element is another the next version; the newest stays
+    where `before` is not the newest any more. Raises Refused, Conflict.
     """
-    told = ExperienceHealed(
+    event = ExperienceHealed(
         version=0,
         **await content(workspace, experience),
         parent=before.version,
@@ -270,67 +221,26 @@ async def heal(
         run=run,
         because=because,
     )
-    return await tell(workspace, before.name, told, by, join(label, before.label).stored)
-
-
-async def replayed(
-    workspace: Workspace,
-    name: str,
-    told: ExperienceReplayed,
-    *,
-    by: str | Actor,
-    label: Label | None = None,
-) -> None:
-    """State what came of a replay; the same step is stated once. Raises Refused, Conflict."""
-    await tell(workspace, name, told, by, label)
+    label = join(label, before.label).stored
+    return await artifacts.change(workspace, EXPERIENCES, before.name, event, by=by, label=label)
 
 
 async def retire(
-    workspace: Workspace,
-    name: str,
-    *,
-    because: str = "",
-    by: str | Actor,
-) -> bool:
-    """State that it is not to be used any more, until a version is confirmed again; whether that is
-    new. Raises NotFound, Conflict.
+    workspace: Workspace, name: str, *, because: str = "", by: str | Actor
+) -> ArtifactChange:
+    """Retire an experience until a version is confirmed again. Raises NotFound, Conflict."""
+    label = (await artifacts.read(workspace, EXPERIENCES, name)).label
+    event = ExperienceRetired(version=0, because=workspace.text(because))
+    return await artifacts.change(workspace, EXPERIENCES, name, event, by=by, label=label)
+
+
+async def number_of(workspace: Workspace, experience: Experience, *, usable: bool = False) -> int:
+    """Return which version an experience is of the one that the record keeps by its name; 0 for
+    none. Raises Refused where it must be `usable`, and is retired, quarantined or not trusted.
     """
-    before, stored = await read(workspace, name)
-    told = ExperienceRetired(version=0, because=workspace.text(because))
-    await tell(workspace, name, told, by, label_of(stored))
-    return before.retired is None
-
-
-async def tell(
-    workspace: Workspace,
-    name: str,
-    told: ExperienceEvent,
-    by: str | Actor,
-    label: Label | None = None,
-) -> int:
-    """State an event; the number of the newest version then. Raises Refused, BadName, Conflict."""
-    return await store.tell(workspace, stream_of(name), kept, told, by, label)
-
-
-async def demand_usable(workspace: Workspace, experience: Experience) -> int:
-    """Which version an experience is of the one that the record keeps by its name; 0 for none.
-
-    Raises Refused where that is retired, quarantined or not trusted.
-    """
-    state, _ = await find(workspace, experience.name)
-    number = _number_in(state, experience)
-    if number:
-        kept.demand_usable(state, experience.name, number)
-    return number
-
-
-async def number_of(workspace: Workspace, experience: Experience) -> int:
-    """Which version an experience is of the one that the record keeps by its name; 0 for none."""
-    state, _ = await find(workspace, experience.name)
-    return _number_in(state, experience)
-
-
-def _number_in(state: KeptExperienceState, experience: Experience) -> int:
+    state = (await artifacts.find(workspace, EXPERIENCES, experience.name)).state
     digest = kept.digest_of(kept.content_of(experience))
     same = [number for number, each in state.versions.items() if each.digest == digest]
+    if same and usable:
+        kept.demand_usable(state, experience.name, max(same))
     return max(same, default=0)

@@ -24,11 +24,13 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.prompts.store import Draft, Move, add, move, read, stream_of
+from hansard.agents import artifacts
+from hansard.agents.prompts.store import Draft, Move, add, move
 from hansard.agents.workspace import Workspace
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import shortened
 from hansard.domain.errors import BadValue
+from hansard.domain.prompt import PROMPTS
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 """Of a file: far more than the most versions of a prompt take in practice."""
@@ -444,11 +446,11 @@ async def import_source(
         made = await _import_prompt(workspace, prompt, candidates, by)
         best = made.versions.get(source.best) if source.best is not None else None
         if best is not None:
-            state, _ = await read(workspace, prompt)
-            if BEST not in state.aliases:
+            aliases = (await artifacts.read(workspace, PROMPTS, prompt)).state.aliases
+            if BEST not in aliases:
                 because = f"the best candidate of its source, {source.best}"
                 await move(workspace, f"{prompt}@{best}", Move(alias=BEST, because=because), by=by)
-            elif state.aliases[BEST] != best:
+            elif aliases[BEST] != best:
                 best = None
         found.append(msgspec.structs.replace(made, best=best))
     return found
@@ -457,18 +459,18 @@ async def import_source(
 async def _import_prompt(
     workspace: Workspace, name: str, candidates: Sequence[Candidate], by: str
 ) -> Lineage:
-    before = await workspace.log.last(stream_of(name))
-    count = before.commit.last_version if before is not None else 0
     versions: dict[int, int] = {}
+    added = 0
     for each in candidates:
         parents = tuple(dict.fromkeys(versions[parent] for parent in each.parents))
         draft = msgspec.structs.replace(each.draft, parents=parents)
-        versions[each.number] = await add(workspace, name, draft, by=by)
-    after = await workspace.log.last(stream_of(name))
+        done = await add(workspace, name, draft, by=by)
+        versions[each.number] = done.version
+        added += done.is_new
     return Lineage(
         prompt=name,
         versions=versions,
-        added=(after.commit.last_version if after is not None else 0) - count,
+        added=added,
         edges=sum(len(each.parents) for each in candidates),
         merges=sum(len(each.parents) > 1 for each in candidates),
     )

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents import artifacts
+from hansard.agents.artifacts import Artifact, ArtifactChange
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive_all
 from hansard.bus.errors import NotFound
-from hansard.bus.log import Stored, UpTo
+from hansard.bus.log import Stored
 from hansard.domain import prompt as prompts
 from hansard.domain import values
 from hansard.domain.choices import Brief, nearest
@@ -19,11 +20,11 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream
-from hansard.domain.label import LOWEST, Label, join
+from hansard.domain.label import Label
 from hansard.domain.prompt import (
     KIND,
+    PROMPTS,
     PromptAliased,
-    PromptEvent,
     PromptFeedbackGiven,
     PromptRetired,
     PromptState,
@@ -33,10 +34,8 @@ from hansard.domain.prompt import (
 from hansard.domain.steps import PromptUse
 from hansard.domain.values import Scrub, recordable
 
-REMEDY = "see 'hansard prompt list'"
-
-STANDS = -1
-"""Of an alias: it is expected to name what it names when it is looked at."""
+CURRENT = -1
+"""Of an alias: it is expected to name what it names at the first read."""
 
 
 class Prompt(Brief, msgspec.Struct, frozen=True, kw_only=True):
@@ -118,69 +117,40 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- reading
 
 
-def stream_of(name: str) -> WorkspaceStream:
-    """A prompt's stream. Raises BadName."""
-    return WorkspaceStream(KIND, prompts.check_name(name))
-
-
-def folded(stored: Iterable[Stored]) -> PromptState:
-    """A prompt as its commits leave it."""
-    return prompts.fold(prompts.initial(), revive_all(item.commit for item in stored))
-
-
-async def read(
-    workspace: Workspace, name: str, up_to: UpTo = None
-) -> tuple[PromptState, Label | None]:
-    """A prompt at a point, and the label of what its commits rest on. Raises BadName, NotFound,
-    UnknownEvent.
-    """
-    stored = await workspace.log.read(stream_of(name), up_to=up_to)
-    if not stored:
-        raise NotFound(f"prompt {name!r:.80}", REMEDY)
-    label = join(*(each.commit.label for each in stored))
-    return folded(stored), None if label == LOWEST else label
-
-
 async def get(workspace: Workspace, reference: str) -> Prompt:
-    """The version that `rag@production`, `rag@3` or `rag` names. Raises BadName, NotFound, and
-    Refused where there is no such version or alias.
+    """Return the version that `rag@production`, `rag@3` or `rag` names. Raises BadName, NotFound,
+    and Refused where there is no such version or alias.
     """
     name, which = prompts.split(reference)
-    state, label = await read(workspace, name)
+    found = await artifacts.read(workspace, PROMPTS, name)
     try:
-        version = prompts.resolve(state, which)
+        version = prompts.resolve(found.state, which)
     except Refused as error:
         message = f"{KIND} {name!r}: {error}"
         raise Refused(message) from error
-    alias = which if which in state.aliases else ""
-    return of_version(state, name, version, alias, label)
+    return of_version(found, name, version, which if which in found.state.aliases else "")
 
 
 async def newest(workspace: Workspace) -> list[Prompt]:
-    """Of each prompt the newest version that may be used, by the prompts' names; none of one all of
-    whose versions are retired. Raises UnknownEvent.
+    """Return the newest version of each prompt that is not retired, by name; none of a prompt whose
+    versions are all retired. Raises UnknownEvent.
     """
     by_name: dict[str, list[Stored]] = {}
     for stored in await workspace.log.read_kind(KIND):
         if isinstance(stored.stream, WorkspaceStream):
             by_name.setdefault(stored.stream.id, []).append(stored)
-    found: list[Prompt] = []
+    made: list[Prompt] = []
     for name, commits in sorted(by_name.items()):
-        state = folded(commits)
-        usable = [number for number in state.versions if number not in state.retired]
-        label = join(*(each.commit.label for each in commits))
+        found = artifacts.folded(PROMPTS, commits)
+        usable = found.state.versions.keys() - found.state.retired
         if usable:
-            found.append(
-                of_version(state, name, max(usable), label=None if label == LOWEST else label)
-            )
-    return found
+            made.append(of_version(found, name, max(usable)))
+    return made
 
 
-def of_version(
-    state: PromptState, name: str, version: int, alias: str = "", label: Label | None = None
-) -> Prompt:
-    """A version as its prompt stands."""
-    found = state.versions[version]
+def of_version(artifact: Artifact[PromptState], name: str, version: int, alias: str = "") -> Prompt:
+    """Return a version of a prompt."""
+    found = artifact.state.versions[version]
     return Prompt(
         name=name,
         version=version,
@@ -191,8 +161,8 @@ def of_version(
         parents=found.parents,
         feedback_applied=found.feedback_applied,
         because=found.because,
-        retired=state.retired.get(version),
-        label=label,
+        retired=artifact.state.retired.get(version),
+        label=artifact.label,
     )
 
 
@@ -214,23 +184,13 @@ async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None
 # ---------------------------------------------------------------- writing
 
 
-async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor) -> int:
-    """Add a version: its number, or that of the one which says the same already.
+async def add(workspace: Workspace, name: str, draft: Draft, *, by: str | Actor) -> ArtifactChange:
+    """Add a version, or return the one which is equal already.
 
     Raises BadName, BadValue, Refused (no such parent), Conflict after 50 lost races.
     """
     event = drafted(draft, workspace.redaction)
-    came_to: list[int] = []
-
-    def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
-        state = folded(stored)
-        told = prompts.decide(state, event)
-        before = prompts.made_before(state, event)
-        came_to[:] = [before if before is not None else prompts.newest(state) + 1]
-        return told
-
-    await workspace.tell_lasting(stream_of(name), by, next_events)
-    return came_to[0]
+    return await artifacts.change(workspace, PROMPTS, name, event, by=by, begins=True)
 
 
 def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
@@ -263,49 +223,48 @@ def drafted(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an alias is to be moved. What it is `expected` to name is, if not said, what it names
-    when it is looked at first. `experiment` is the one whose verdict moves it.
+    """Where an alias is to be moved.
+
+    Attributes:
+        alias: Which alias.
+        take_away: Whether it is removed.
+        expected: The version that it must name before; by default the one of the first read.
+        because: Why.
+        experiment: The experiment whose verdict moves it.
     """
 
     alias: str
     take_away: bool = False
-    expected: int | None = STANDS
+    expected: int | None = CURRENT
     because: str = ""
     experiment: str = ""
 
 
 async def move(
-    workspace: Workspace,
-    reference: str,
-    wanted: Move,
-    *,
-    by: str | Actor,
-) -> bool:
-    """Have an alias name a version; False where it does already. Who loses a race for it is told
-    what the winner had it name.
+    workspace: Workspace, reference: str, move: Move, *, by: str | Actor
+) -> ArtifactChange:
+    """Have an alias name a version. A writer that loses the race for it gets PromptConflict.
 
     Raises PromptConflict, NotFound, Refused (retired, or no such version), BadName.
     """
     name, which = prompts.split(reference)
-    prompts.check_alias(wanted.alias)
-    before: list[int | None] = [] if wanted.expected == STANDS else [wanted.expected]
-    reason = workspace.text(wanted.because)
-    await read(workspace, name)
+    prompts.check_alias(move.alias)
+    because = workspace.text(move.because)
+    expected = [] if move.expected == CURRENT else [move.expected]
 
-    def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
-        state = folded(stored)
-        if not before:
-            before.append(state.aliases.get(wanted.alias))
-        told = PromptAliased(
-            alias=wanted.alias,
-            version=None if wanted.take_away else prompts.resolve(state, which),
-            before=before[0],
-            because=reason,
-            experiment=wanted.experiment,
+    def moved(state: PromptState) -> PromptAliased:
+        if not expected:
+            expected.append(state.aliases.get(move.alias))
+        return PromptAliased(
+            alias=move.alias,
+            version=None if move.take_away else prompts.resolve(state, which),
+            before=expected[0],
+            because=because,
+            experiment=move.experiment,
         )
-        return prompts.decide(state, told)
 
-    return await workspace.tell_lasting(stream_of(name), by, next_events)
+    found = await artifacts.change(workspace, PROMPTS, name, moved, by=by)
+    return msgspec.structs.replace(found, alias=move.alias, experiment=move.experiment)
 
 
 async def feed_back(
@@ -316,58 +275,41 @@ async def feed_back(
     rating: float | None = None,
     run: str = "",
     by: str | Actor,
-) -> int:
-    """Put on record what somebody said of a version: its number. Raises NotFound (no such prompt or
-    run), Refused, BadValue, BadName.
+) -> ArtifactChange:
+    """Record feedback on a version. Raises NotFound (no such prompt or run),
+    Refused, BadValue, BadName.
     """
-    name, which = prompts.split(reference)
-    if rating is not None and (type(rating) is bool or not isinstance(rating, int | float)):
-        raise BadValue("rating", f"{rating!r:.80}", "give a number from 0 to 1")
+    if rating is not None:
+        if type(rating) is bool or not isinstance(rating, int | float):
+            raise BadValue("rating", f"{rating!r:.80}", "give a number from 0 to 1")
+        rating = float(rating)
     if run and await workspace.log.last(RunStream(run)) is None:
         raise NotFound(f"run {run!r:.80}", "give the id of the run that it was said of, or none")
-    said = workspace.text(text)
-    state, _ = await read(workspace, name)
-    version = _resolved(state, name, which)
+    name, which = prompts.split(reference)
+    text = workspace.text(text)
 
-    def next_events(stored: list[Stored]) -> Sequence[PromptEvent]:
-        told = PromptFeedbackGiven(
-            version=version,
-            text=said,
-            rating=float(rating) if rating is not None else None,
-            run=run,
-        )
-        return prompts.decide(folded(stored), told)
+    def given(state: PromptState) -> PromptFeedbackGiven:
+        version = prompts.resolve(state, which)
+        return PromptFeedbackGiven(version=version, text=text, rating=rating, run=run)
 
-    await workspace.tell_lasting(stream_of(name), by, next_events)
-    return version
+    return await artifacts.change(workspace, PROMPTS, name, given, by=by)
 
 
 async def retire(
-    workspace: Workspace,
-    reference: str,
-    *,
-    because: str = "",
-    by: str | Actor,
-) -> bool:
-    """Have a version not be used any more; False where it is retired. Raises NotFound, Refused (an
-    alias names it), BadName, BadValue (no version is named).
+    workspace: Workspace, reference: str, *, because: str = "", by: str | Actor
+) -> ArtifactChange:
+    """Retire a version. Raises NotFound, Refused (an alias names it), BadName, BadValue (no version
+    is named).
     """
     name, which = prompts.split(reference)
     if not which:
         raise BadValue("version", "none is named", f"say which: {name}@3")
-    state, _ = await read(workspace, name)
-    told = PromptRetired(version=_resolved(state, name, which), because=workspace.text(because))
-    return await workspace.tell_lasting(
-        stream_of(name), by, lambda stored: prompts.decide(folded(stored), told)
-    )
+    because = workspace.text(because)
 
+    def retired(state: PromptState) -> PromptRetired:
+        return PromptRetired(version=prompts.resolve(state, which), because=because)
 
-def _resolved(state: PromptState, name: str, which: str) -> int:
-    try:
-        return prompts.resolve(state, which)
-    except Refused as error:
-        message = f"{KIND} {name!r}: {error}"
-        raise Refused(message) from error
+    return await artifacts.change(workspace, PROMPTS, name, retired, by=by)
 
 
 # A version made of what was said of the one before: by a rule of ours, a function, or a model.
@@ -474,5 +416,5 @@ async def added(
         feedback_applied=tuple(feedback),
         because=because,
     )
-    version = await add(workspace, before.name, draft, by=by)
-    return await get(workspace, f"{before.name}@{version}")
+    change = await add(workspace, before.name, draft, by=by)
+    return await get(workspace, f"{before.name}@{change.version}")

@@ -302,7 +302,7 @@ class _OfRole(Lacking):
             reference=reference,
             alias=alias,
             because=self._text(move.because),
-            expected=None if move.expected == stored.STANDS else move.expected or 0,
+            expected=None if move.expected == stored.CURRENT else move.expected or 0,
             take_away=move.take_away,
         )
 

@@ -9,31 +9,24 @@ in a row is quarantined until there is another version.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
 from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.domain import ids
+from hansard.domain import artifact, ids
 from hansard.domain.actions import cache as caches
-from hansard.domain.choices import Brief
+from hansard.domain.artifact import ArtifactKind, ArtifactState
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.experience import Experience
 from hansard.domain.fingerprint import canonical
-from hansard.domain.quarantined import Quarantined
 
 KIND = "experience"
 """The kind of its stream; its id is the experience's name."""
-
-REMEDY = "`hansard experience list` lists them; `hansard experience distil NAME RUN...` makes one"
-"""What to do where there is no such experience."""
-
-VERSIONS_MAX = 10_000
-"""Of an experience: all of them are read to tell what one is."""
 
 FAILURES_MAX = 3
 """Replays of the newest version that fail in a row until it is quarantined."""
@@ -259,39 +252,27 @@ class ExperienceStanding(StrEnum):
     RETIRED = "retired"
 
 
-class KeptExperienceState(Brief, msgspec.Struct):
-    """An experience that is kept, at a `version` of its stream.
+class ExperienceState(ArtifactState[ExperienceVersion]):
+    """An experience at a `version` of its stream.
 
     Attributes:
-        version: A count of events.
-        versions: By number.
-        untrusted: Those that came in a bundle, and heals of them.
+        untrusted: Versions that came in a bundle, and heals of them.
         failures: Replays of the newest version that failed, in a row.
         retired: Why it is not to be used; None where it may be.
         replays: Run, agent and step of each.
         published: Bundles, by digest.
     """
 
-    version: int = 0
-    versions: dict[int, ExperienceVersion] = {}
+    remedy = "distil one"
+
     untrusted: set[int] = set()
     failures: int = 0
     retired: str | None = None
     replays: set[tuple[str, str, int]] = set()
     published: set[str] = set()
 
-    @property
-    def newest(self) -> int:
-        """The number of the newest version; 0 where there is none."""
-        return len(self.versions)
-
-    @property
-    def standing(self) -> ExperienceStanding:
-        """What its newest version may be used for."""
-        return self.standing_of(self.newest)
-
     def standing_of(self, version: int) -> ExperienceStanding:
-        """What a version may be used for."""
+        """Return what a version may be used for."""
         if self.retired is not None:
             return ExperienceStanding.RETIRED
         if version == self.newest and self.failures >= FAILURES_MAX:
@@ -301,65 +282,40 @@ class KeptExperienceState(Brief, msgspec.Struct):
         checks = self.versions[version].about.checks if version in self.versions else 0
         return ExperienceStanding.CONFIRMED if checks else ExperienceStanding.GUIDES
 
-
-def initial() -> KeptExperienceState:
-    """The state before the first event."""
-    return KeptExperienceState()
-
-
-def fold(state: KeptExperienceState, events: Iterable[Event]) -> KeptExperienceState:
-    """The state after more events; the given one is left as it is."""
-    made = KeptExperienceState(
-        state.version,
-        dict(state.versions),
-        set(state.untrusted),
-        state.failures,
-        state.retired,
-        set(state.replays),
-        set(state.published),
-    )
-    for each in events:
-        made.version += 1
-        match each:
-            case ExperienceDistilled() | ExperienceConfirmed():
-                _next(made, each)
-                if isinstance(each, ExperienceConfirmed):
-                    made.retired = None
-            case ExperienceHealed() | ExperienceInstalled():
-                _next(made, each)
-                if isinstance(each, ExperienceInstalled) or each.parent in made.untrusted:
-                    made.untrusted.add(each.version)
+    def evolve(self, event: Event) -> None:
+        """Apply one event in place."""
+        match event:
+            case (
+                ExperienceDistilled()
+                | ExperienceConfirmed()
+                | ExperienceHealed()
+                | ExperienceInstalled()
+            ):
+                self.versions[event.version] = event
+                self.failures = 0
+                if isinstance(event, ExperienceConfirmed):
+                    self.retired = None
+                elif isinstance(event, ExperienceInstalled) or (
+                    isinstance(event, ExperienceHealed) and event.parent in self.untrusted
+                ):
+                    self.untrusted.add(event.version)
             case ExperienceReplayed():
-                made.replays.add((each.run, each.agent, each.step))
-                if each.version == made.newest:
-                    made.failures = 0 if each.success else made.failures + 1
+                self.replays.add((event.run, event.agent, event.step))
+                if event.version == self.newest:
+                    self.failures = 0 if event.success else self.failures + 1
             case ExperiencePublished():
-                made.published.add(each.bundle)
+                self.published.add(event.bundle)
             case ExperienceRetired():
-                made.retired = each.because
-            case Quarantined():
-                continue
+                self.retired = event.because
             case _:
-                message = f"{each.tag} is not an event of an experience"
-                raise Refused(message)
-    return made
+                super().evolve(event)
 
 
-def _next(made: KeptExperienceState, told: ExperienceVersion) -> None:
-    made.versions[told.version] = told
-    made.failures = 0
+initial = ExperienceState
+fold = artifact.fold
 
 
-def demand(state: KeptExperienceState, version: int) -> ExperienceVersion:
-    """A version. Raises Refused where there is none."""
-    if version not in state.versions:
-        has = f"its newest is {state.newest}" if state.versions else "it has none: distil one"
-        message = f"there is no version {version}: {has}"
-        raise Refused(message)
-    return state.versions[version]
-
-
-def at_digest(state: KeptExperienceState, digest: str) -> int:
+def at_digest(state: ExperienceState, digest: str) -> int:
     """The newest version with a digest, or its beginning. Raises BadValue for one that is too short
     to tell, Refused where there is none.
     """
@@ -373,7 +329,7 @@ def at_digest(state: KeptExperienceState, digest: str) -> int:
     return max(found)
 
 
-def demand_usable(state: KeptExperienceState, name: str, version: int) -> None:
+def demand_usable(state: ExperienceState, name: str, version: int) -> None:
     """Raise Refused where nothing may be done by a version: the remedy says what a person does."""
     confirm = f"look at it (`hansard experience show {name}`), and confirm it"
     if state.retired is not None:
@@ -395,68 +351,61 @@ def demand_usable(state: KeptExperienceState, name: str, version: int) -> None:
         raise Refused(message)
 
 
-def decide(state: KeptExperienceState, event: ExperienceEvent) -> Sequence[ExperienceEvent]:
-    """The events that stating one leads to; none where it is so already. A version gets its number
-    here. A heal of a version that is not the newest any more is none: somebody else's word stands.
+def decide(state: ExperienceState, event: ExperienceEvent) -> Sequence[ExperienceEvent]:
+    """Return the events that stating one leads to; none where it is so already. A version gets its
+    number here. A heal of a version that is not the newest any more is dropped: a later change
+    takes precedence.
 
     Raises Refused.
     """
-    number = state.newest + 1
     match event:
-        case ExperienceDistilled() | ExperienceConfirmed() | ExperienceHealed():
-            _demand_room(state)
-            return _decided(state, event, number)
-        case ExperienceInstalled():
-            _demand_room(state)
-            if any(each.digest == event.digest for each in state.versions.values()):
+        case ExperienceDistilled() | ExperienceInstalled():
+            number = state.next_number()
+            if _has(state, event):
                 return ()
-            _demand_same_key(state, event)
             return (msgspec.structs.replace(event, version=number, parent=state.newest),)
+        case ExperienceConfirmed() | ExperienceHealed():
+            number = state.next_number()
+            state.demand(event.parent)
+            return () if _has(state, event) else (msgspec.structs.replace(event, version=number),)
         case ExperienceReplayed():
-            demand(state, event.version)
+            state.demand(event.version)
             return () if (event.run, event.agent, event.step) in state.replays else (event,)
         case ExperiencePublished():
-            demand(state, event.version)
+            state.demand(event.version)
             return () if event.bundle in state.published else (event,)
         case ExperienceRetired():
-            demand(state, state.newest)
-            return (
-                ()
-                if state.retired is not None
-                else (msgspec.structs.replace(event, version=state.newest),)
-            )
+            state.demand(state.newest)
+            if state.retired is not None:
+                return ()
+            return (msgspec.structs.replace(event, version=state.newest),)
         case _:
             assert_never(event)
 
 
-def _decided(
-    state: KeptExperienceState,
-    event: ExperienceDistilled | ExperienceConfirmed | ExperienceHealed,
-    number: int,
-) -> Sequence[ExperienceEvent]:
+def _has(state: ExperienceState, event: ExperienceVersion) -> bool:
+    """Return whether a version would change nothing, or comes too late."""
     newest = state.versions.get(state.newest)
     same = newest is not None and newest.digest == event.digest
     match event:
         case ExperienceDistilled():
-            if same or _taught(state) == event.digest:
-                return ()
-            return (msgspec.structs.replace(event, version=number, parent=state.newest),)
+            return same or _taught(state) == event.digest
         case ExperienceConfirmed():
-            demand(state, event.parent)
-            usable = state.standing is ExperienceStanding.CONFIRMED
-            if same and usable and isinstance(newest, ExperienceConfirmed):
-                return ()
-            return (msgspec.structs.replace(event, version=number),)
+            confirmed = isinstance(newest, ExperienceConfirmed)
+            usable = state.standing_of(state.newest) is ExperienceStanding.CONFIRMED
+            return same and confirmed and usable
         case ExperienceHealed():
-            demand(state, event.parent)
-            if event.parent != state.newest or same:
-                return ()
-            return (msgspec.structs.replace(event, version=number),)
+            return same or event.parent != state.newest
+        case ExperienceInstalled():
+            if any(each.digest == event.digest for each in state.versions.values()):
+                return True
+            _demand_same_key(state, event)
+            return False
         case _:
             assert_never(event)
 
 
-def _taught(state: KeptExperienceState) -> str:
+def _taught(state: ExperienceState) -> str:
     """The digest of the version that the newest rests on: heals of it, and a person's word on it,
     teach nothing new. Empty where there is none.
     """
@@ -466,7 +415,7 @@ def _taught(state: KeptExperienceState) -> str:
     return each.digest if isinstance(each, ExperienceDistilled) else ""
 
 
-def _demand_same_key(state: KeptExperienceState, event: ExperienceInstalled) -> None:
+def _demand_same_key(state: ExperienceState, event: ExperienceInstalled) -> None:
     """Raise Refused where the name is taken: a bundle follows on bundles of its own key alone."""
     for each in state.versions.values():
         match each:
@@ -480,17 +429,22 @@ def _demand_same_key(state: KeptExperienceState, event: ExperienceInstalled) -> 
         raise Refused(message)
 
 
-def _demand_room(state: KeptExperienceState) -> None:
-    if state.newest >= VERSIONS_MAX:
-        message = f"it has {VERSIONS_MAX:,} versions, the most there may be: begin another"
-        raise Refused(message)
-
-
 def check_name(name: object) -> str:
-    """An experience's name, checked. Raises BadName, BadValue."""
+    """Return an experience's name, checked. Raises BadName, BadValue."""
     checked = ids.name("experience", name)
     experiences.demand_name(checked)
     return checked
+
+
+EXPERIENCES = ArtifactKind(
+    kind=KIND,
+    noun="experience",
+    remedy="`hansard experience list` lists them; `hansard experience distil NAME RUN...` makes "
+    "one",
+    initial=ExperienceState,
+    decide=decide,
+    check_name=check_name,
+)
 
 
 def content_of(experience: Experience) -> dict[str, str]:

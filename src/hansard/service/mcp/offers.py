@@ -16,8 +16,9 @@ from typing import Any, Literal, Union, get_type_hints
 
 import msgspec
 
-from hansard.agents.actions import kept_experiences
+from hansard.agents import artifacts
 from hansard.agents.actions import store as kept_caches
+from hansard.agents.artifacts import ArtifactChange
 from hansard.agents.errors import RoleRefused
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.policy import permits
@@ -29,9 +30,9 @@ from hansard.client.operations import Claim, Function, Kind, Operation, Raised, 
 from hansard.client.protocol import shapes, wire
 from hansard.client.protocol.errors import NotOffered
 from hansard.domain.actions.cache import decode, encode
-from hansard.domain.actions.kept import ActionsLookedAt, ActionsReverted, ActionsSaved
+from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
 from hansard.domain.errors import BadValue, CallerError, HansardError
-from hansard.domain.experience.kept import content_of
+from hansard.domain.experience.kept import EXPERIENCES, content_of
 from hansard.domain.memory.paths import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
@@ -787,14 +788,15 @@ async def _demand_cache(sessions: Sessions, name: str) -> None:
     """Have a cache count as shown; a restricted client's service does that itself."""
     await sessions.demand(permits.actions())
     if sessions.workspace is not None:
-        await sessions.shown(await kept_caches.label_of(sessions.workspace, name))
+        found = await artifacts.read(sessions.workspace, ACTIONS, name)
+        await sessions.shown(found.label)
 
 
 async def _state(
     sessions: Sessions,
     tag: str,
     by_record: Callable[..., Awaitable[int]],
-    by_session: Callable[..., Awaitable[int]],
+    by_session: Callable[..., Awaitable[ArtifactChange]],
     *told: object,
     because: str,
 ) -> Answer:
@@ -808,14 +810,11 @@ async def _state(
     else:
         session = (await sessions.own()).session
         engine = session.engine
-        version = await by_session(
-            sessions.workspace,
-            *told,
-            because=because,
-            by=session.agent,
-            label=engine.ledger.label.stored,
-            scrub=engine.settings.scrub,
+        label = engine.ledger.label.stored
+        changed = await by_session(
+            engine.workspace, *told, because=because, by=session.agent, label=label
         )
+        version = changed.version
     return Answer({"version": version}, replayable=False)
 
 
@@ -863,8 +862,8 @@ async def _demand_all_experiences(sessions: Sessions) -> None:
 async def _experience(sessions: Sessions, asked: ReadExperience) -> Answer:
     await _demand_all_experiences(sessions)
     if sessions.workspace is not None:
-        _, stored = await kept_experiences.read(sessions.workspace, asked.name)
-        await sessions.shown(kept_experiences.label_of(stored))
+        shown = await artifacts.read(sessions.workspace, EXPERIENCES, asked.name)
+        await sessions.shown(shown.label)
     found = await sessions.record.kept_experience(asked.name, asked.version)
     told = {"name": found.name, "version": found.version, "files": content_of(found)}
     return Answer(told, replayable=False)

@@ -1,0 +1,151 @@
+"""Prompts, action caches and experiences in the log: one way to read them and to append to them.
+
+On the bus's loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.codec import revive_all
+from hansard.bus.commits import drive_fetch
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Stored, UpTo
+from hansard.domain.artifact import ArtifactKind, ArtifactState, fold
+from hansard.domain.errors import BadName
+from hansard.domain.events import Actor, Event
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import Label, join, parse
+from hansard.domain.payload import references
+
+S = TypeVar("S", bound=ArtifactState[Any])
+
+
+class Artifact(msgspec.Struct, Generic[S], frozen=True):
+    """An artifact as its commits leave it."""
+
+    state: S
+    commits: Sequence[Stored]
+
+    @property
+    def label(self) -> Label | None:
+        """The label of all that its commits rest on; None for public and trusted."""
+        return join(*(each.commit.label for each in self.commits)).stored
+
+    def by_version(self) -> dict[int, Stored]:
+        """Return the commit that added each version."""
+        return {
+            number: each
+            for each in self.commits
+            for event in revive_all([each.commit])
+            if event == self.state.versions.get(number := getattr(event, "version", 0))
+        }
+
+
+class ArtifactChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Acknowledges a change of an artifact.
+
+    Attributes:
+        kind: `prompt`, `actions` or `experience`.
+        name: The artifact's name.
+        is_new: Whether anything was recorded; else it was so already.
+        version: The version that was added, or that the change is about; 0 where an alias was
+            removed.
+        alias: The alias that names the version; empty for other changes.
+        experiment: The experiment by whose verdict the alias was moved; empty where by none.
+    """
+
+    kind: str
+    name: str
+    is_new: bool
+    version: int = 0
+    alias: str = ""
+    experiment: str = ""
+
+
+def folded(kind: ArtifactKind[S], commits: Sequence[Stored]) -> Artifact[S]:
+    """Return an artifact as its commits leave it."""
+    state = fold(kind.initial(), revive_all(each.commit for each in commits))
+    return Artifact(state, commits)
+
+
+def stream_of(kind: ArtifactKind[Any], name: object) -> WorkspaceStream:
+    """Return the stream of an artifact. Raises BadName, BadValue."""
+    return WorkspaceStream(kind.kind, kind.check_name(name))
+
+
+def missing(kind: ArtifactKind[Any], name: str) -> NotFound:
+    """Return the error for a name that the record does not have."""
+    return NotFound(f"{kind.noun} {name!r:.80}", kind.remedy)
+
+
+async def read(
+    workspace: Workspace, kind: ArtifactKind[S], name: str, up_to: UpTo = None
+) -> Artifact[S]:
+    """Read an artifact at a point. Raises NotFound, BadName, BadValue, UnknownEvent."""
+    found = await find(workspace, kind, name, up_to)
+    if not found.commits:
+        raise missing(kind, name)
+    return found
+
+
+async def find(
+    workspace: Workspace, kind: ArtifactKind[S], name: str, up_to: UpTo = None
+) -> Artifact[S]:
+    """Read an artifact as `read` does; one without commits where there is none of that name."""
+    return folded(kind, await workspace.log.read(stream_of(kind, name), up_to=up_to))
+
+
+async def change(
+    workspace: Workspace,
+    kind: ArtifactKind[S],
+    name: str,
+    event: Event | Callable[[S], Event],
+    *,
+    by: str | Actor,
+    label: Label | None = None,
+    begins: bool = False,
+) -> ArtifactChange:
+    """Append what an event leads to, which may be a function of the state.
+
+    Raises NotFound where there is no such artifact, unless it may begin now; Refused, BadName,
+    BadValue, and Conflict after 50 lost races.
+    """
+    version = 0
+
+    def decided(commits: list[Stored]) -> Sequence[Event]:
+        nonlocal version
+        if not (commits or begins):
+            raise missing(kind, name)
+        before = folded(kind, commits).state
+        stated = event if isinstance(event, Event) else event(before)
+        made = kind.decide(before, stated)
+        version = kind.version_of(fold(before, made), stated)
+        return made
+
+    is_new = await workspace.tell_lasting(stream_of(kind, name), by, decided, label)
+    return ArtifactChange(kind=kind.kind, name=name, version=version, is_new=is_new)
+
+
+async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
+    """Return a value of an event, with what is kept outside it. Raises NotFound, Corrupt."""
+    return await drive_fetch(references.unpack(raw), workspace.blobs.get)
+
+
+async def label_of_runs(workspace: Workspace, runs: Iterable[str]) -> Label | None:
+    """Return the label of what was learned from runs: the join of all that their agents were shown.
+
+    Runs of other records count as public and trusted. Ignores roles: a caller that is restricted
+    must not learn from it which runs there are.
+    """
+    labels: list[Label] = []
+    for run in dict.fromkeys(each for each in runs if each):
+        with contextlib.suppress(BadName, NotFound):
+            found = await workspace.states.run(run)
+            labels += [parse(agent.label) for agent in found.agents.values()]
+    return join(*labels).stored

@@ -1,0 +1,104 @@
+"""Named artifacts in numbered versions: what prompts, action caches and experiences share.
+
+An artifact outlives runs, and has one stream. A version never changes; a change is a new version.
+Each kind adds what else may be stated of a version: an alias, feedback, a review, a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from hansard.domain.choices import Brief
+from hansard.domain.errors import Refused
+from hansard.domain.events import Event
+from hansard.domain.quarantined import Quarantined
+
+VERSIONS_MAX = 10_000
+"""Versions of an artifact: all of them are read to fold its state."""
+
+V = TypeVar("V", bound=Event)
+
+
+class ArtifactState(Brief, msgspec.Struct, Generic[V]):
+    """An artifact at a `version` of its stream.
+
+    Attributes:
+        version: A count of events.
+        versions: By number.
+    """
+
+    remedy: ClassVar[str] = "add one"
+
+    version: int = 0
+    versions: dict[int, V] = {}
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest version; 0 where there is none."""
+        return next(reversed(self.versions), 0)
+
+    def evolve(self, event: Any) -> None:
+        """Apply one event in place. Raises Refused for an event of another kind."""
+        message = f"{event.tag} is not an event of a {type(self).__name__}"
+        raise Refused(message)
+
+    def demand(self, version: int) -> V:
+        """Return a version. Raises Refused where there is none."""
+        if version not in self.versions:
+            has = f"its newest is {self.newest}" if self.versions else f"it has none: {self.remedy}"
+            message = f"there is no version {version}: {has}"
+            raise Refused(message)
+        return self.versions[version]
+
+    def next_number(self) -> int:
+        """Return the number of the next version. Raises Refused where there is no room for one."""
+        if len(self.versions) >= VERSIONS_MAX:
+            message = f"it has {VERSIONS_MAX:,} versions, the most there may be: begin another"
+            raise Refused(message)
+        return self.newest + 1
+
+
+S = TypeVar("S", bound=ArtifactState[Any])
+
+
+def fold(state: S, events: Iterable[Event]) -> S:
+    """Return the state after more events; the given one is left as it is."""
+    fields = {name: copy(getattr(state, name)) for name in state.__struct_fields__}
+    made = type(state)(**fields)
+    for each in events:
+        made.version += 1
+        if not isinstance(each, Quarantined):
+            made.evolve(each)
+    return made
+
+
+def version_of(state: ArtifactState[Any], event: Any) -> int:
+    """Return the version that an event names, or the newest where it names none yet."""
+    number: int = event.version or state.newest
+    return number
+
+
+class ArtifactKind(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """A kind of artifact: its rules, and its words.
+
+    Attributes:
+        kind: The kind of its streams; the id of a stream is the artifact's name.
+        noun: The word for one in messages.
+        remedy: What to do where there is none of a name.
+        initial: The state before the first event.
+        decide: The events that stating one leads to; none where it is so already. Numbers versions.
+        check_name: Return a name, checked. Raises BadName, BadValue.
+        version_of: The version that an event is about, in the state after it.
+    """
+
+    kind: str
+    noun: str
+    remedy: str
+    initial: Callable[[], S]
+    decide: Callable[[S, Any], Sequence[Event]]
+    check_name: Callable[[object], str]
+    version_of: Callable[[S, Any], int] = version_of
