@@ -189,7 +189,7 @@ def test_an_experience_is_a_folder_that_reads_back_equal():
             lambda raw: raw.replace(b'"name"', b'"functions": [{}], "name"', 1),
             "functions",
         ),
-        ("checks.json", lambda raw: raw.replace(b'"flow"', b'"eval"'), "cannot be read"),
+        ("checks.json", lambda raw: raw.replace(b'"flow"', b'"eval"'), "Invalid value 'eval'"),
         ("checks.json", lambda raw: raw.replace(b'"node": "n1"', b'"node": "n99"'), "no node"),
         ("actions.json", lambda raw: raw.replace(b'"invite"', b'"other"'), "the task has invite"),
         ("experience.json", lambda raw: raw.replace(b"experience.v1", b"experience.v2"), "format"),

@@ -301,12 +301,19 @@ async def publish(
 
     Secrets and personal values in it are refused.
     """
-    from hansard.agents.actions.experience_bundles import Publishing
     from hansard.agents.actions.experience_bundles import publish as published
 
-    asked = Publishing(license=license_, key=key, point=point, because=because)
     async with beginning() as workspace:
-        told = await published(workspace, name, output or Path(f"{name}{SUFFIX}"), asked, by=by)
+        told = await published(
+            workspace,
+            name,
+            output or Path(f"{name}{SUFFIX}"),
+            terms=license_,
+            key=key,
+            point=point,
+            because=because,
+            by=by,
+        )
     shown.show(told, _published, json=json)
 
 
@@ -339,12 +346,10 @@ async def install(
 
     Nothing is done by it until a person confirms its digest.
     """
-    from hansard.agents.actions.experience_bundles import Installing
     from hansard.agents.actions.experience_bundles import install as installed
 
-    asked = Installing(name=name, key=key, because=because)
     async with beginning() as workspace:
-        told = await installed(workspace, file, asked, by=by)
+        told = await installed(workspace, file, name=name, key=key, because=because, by=by)
     shown.show(told, _installed, json=json)
 
 

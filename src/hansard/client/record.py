@@ -27,9 +27,7 @@ from hansard.agents.actions import kept_experiences
 from hansard.agents.actions import store as kept_caches
 from hansard.agents.actions.experience_bundles import (
     InstalledBundle,
-    Installing,
     PublishedBundle,
-    Publishing,
     install,
     publish,
 )
@@ -800,13 +798,16 @@ class AsyncRecord(OnLoop):
             BadValue: It holds what looks like a secret or a personal value, the file is there and
                 is another, or the key is none.
         """
-        asked = Publishing(
-            license=license,
+        return await publish(
+            self.workspace,
+            name,
+            Path(path),
+            terms=license,
             key=Path(key) if key is not None else None,
             point="" if version is None else str(version),
             because=because,
+            by=by,
         )
-        return await publish(self.workspace, name, Path(path), asked, by=by)
 
     async def install_experience(
         self,
@@ -832,8 +833,9 @@ class AsyncRecord(OnLoop):
             Refused: The name is taken by what did not come in bundles of the same key.
         """
         given = Path(key) if key is not None else None
-        asked = Installing(name=name, key=given, because=because)
-        return await install(self.workspace, Path(path), asked, by=by)
+        return await install(
+            self.workspace, Path(path), name=name, key=given, because=because, by=by
+        )
 
     async def retire_experience(self, name: str, *, because: str = "", by: str = OS_USER) -> bool:
         """State that an experience is not to be used any more, until a version is confirmed again;

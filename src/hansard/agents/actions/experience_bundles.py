@@ -77,28 +77,15 @@ class PublishedBundle(msgspec.Struct, frozen=True, kw_only=True):
     constants: list[str]
 
 
-class Publishing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a version is to be published.
-
-    Attributes:
-        license: Under which terms: an SPDX expression, or words.
-        key: A file with a private Ed25519 key in PEM; None for no signature.
-        point: The version's number, or its digest; empty for the newest.
-        because: Why.
-    """
-
-    license: str
-    key: Path | None = None
-    point: str = ""
-    because: str = ""
-
-
 async def publish(
     workspace: Workspace,
     name: str,
     path: Path,
-    asked: Publishing,
     *,
+    terms: str,
+    key: Path | None = None,
+    point: str = "",
+    because: str = "",
     by: str | Actor,
 ) -> PublishedBundle:
     """Write a version, the newest if none is named, as one file for others, signed if there is a
@@ -112,15 +99,15 @@ async def publish(
             another; the key is none.
         ExtraMissing: There is a key, and the extra `experience` is not installed.
     """
-    found = await kept_store.at(workspace, name, asked.point)
+    found = await kept_store.at(workspace, name, point)
     state = (await artifacts.read(workspace, EXPERIENCES, name)).state
     _demand_open(state, found)
-    license_ = asked.license.strip()
-    if not 0 < len(license_) <= LICENSE_CHARACTERS_MAX:
-        raise BadValue("license", f"{license_!r:.80}", "give an SPDX expression: Apache-2.0")
-    signer = _private(asked.key) if asked.key is not None else None
+    terms = terms.strip()
+    if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
+        raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
+    signer = _private(key) if key is not None else None
     named = signer.public_key().public_bytes_raw().hex() if signer is not None else ""
-    told = bundles.manifest(found.version, found.content, license_, named)
+    told = bundles.manifest(found.version, found.content, terms, named)
     bundles.demand_clean(told, found.content)
     signature = None
     if signer is not None:
@@ -133,7 +120,7 @@ async def publish(
         bundle=made.sha256,
         key=named,
         license=told.license,
-        because=workspace.text(asked.because),
+        because=workspace.text(because),
     )
     await artifacts.change(workspace, EXPERIENCES, name, stated, by=by)
     write_whole(path, raw)
@@ -218,20 +205,6 @@ def _demand_signed(found: Bundle, signature: Signature, where: str) -> None:
         raise BadValue(where, fact, remedy) from None
 
 
-class Installing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a bundle is to be installed.
-
-    Attributes:
-        name: What the record is to keep it by; empty for its own name.
-        key: A file with a public key (PEM) that must have signed it; None for any, or none.
-        because: Why.
-    """
-
-    name: str = ""
-    key: Path | None = None
-    because: str = ""
-
-
 class InstalledBundle(msgspec.Struct, frozen=True, kw_only=True):
     """A bundle that is kept, untrusted.
 
@@ -249,8 +222,10 @@ class InstalledBundle(msgspec.Struct, frozen=True, kw_only=True):
 async def install(
     workspace: Workspace,
     path: Path,
-    asked: Installing,
     *,
+    name: str = "",
+    key: Path | None = None,
+    because: str = "",
     by: str | Actor,
 ) -> InstalledBundle:
     """Keep a bundle as what nobody trusts yet, until a person confirms its digest. The same again
@@ -261,9 +236,9 @@ async def install(
         Refused: The name is taken by what did not come in bundles of the same key.
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
-    found = _opened(path, asked.key)
+    found = _opened(path, key)
     told = found.manifest
-    name = asked.name or told.name
+    name = name or told.name
     stated = ExperienceInstalled(
         version=0,
         digest=told.digest,
@@ -273,7 +248,7 @@ async def install(
         sources=told.sources,
         key=told.key,
         license=told.license,
-        because=workspace.text(asked.because),
+        because=workspace.text(because),
     )
     untrusted = Label(untrusted=True)
     done = await artifacts.change(

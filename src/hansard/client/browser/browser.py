@@ -26,7 +26,14 @@ from hansard.client.browser.elements import (
     asked_for,
     frame_of,
 )
-from hansard.domain.actions.cache import METHODS, ActionCheck, ElementTargets, PageMark
+from hansard.domain.actions import cache as caches
+from hansard.domain.actions.cache import (
+    METHODS,
+    ActionCheck,
+    CachedAction,
+    ElementTargets,
+    PageMark,
+)
 from hansard.domain.actions.locators import ElementLocator
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, HansardError
@@ -291,6 +298,25 @@ class AsyncBrowser:
             raise ActionFailed(act.message)
         return act
 
+    async def repeat(
+        self, entry: CachedAction, at: str, changes: str, checks: Sequence[ActionCheck]
+    ) -> PageAction:
+        """Do to an element what an entry of a cache says. Raises as `act`."""
+        return await self.done(
+            {
+                "instruction": entry.instruction or "",
+                "method": entry.method,
+                "arguments": [_argument(each) for each in entry.arguments],
+                "at": at,
+                "targets": None,
+                "frame": entry.frame_index or 0,
+                "changes": changes,
+                "checks": _plains(checks),
+                "mark": _plain(entry.page),
+            },
+            entry.effects,
+        )
+
     async def extract(
         self, instruction: str, *, at: str, attribute: str = "", frame: int = 0
     ) -> str:
@@ -355,6 +381,12 @@ class AsyncBrowser:
         """A text without the secrets that were filled in on this page."""
         told: str = self._secrets.without(text)
         return told
+
+    async def go(self, entry: CachedAction) -> str:
+        """Open the address of an entry, or turn to a page; the address that it led to."""
+        if entry.action_type == caches.GOTO:
+            return await self.goto(str(entry.arguments[0]))
+        return await self.turn(entry.action_type)
 
     async def turn(self, action: str) -> str:
         """`refreshPage`, `pageBack` or `pageForward`; the address that it led to."""
@@ -758,6 +790,14 @@ def _found(found: Found, attempts: list[ElementAttempt]) -> dict[str, Any]:
         "targets": msgspec.to_builtins(found.targets),
         "attempts": _plains(attempts),
     }
+
+
+def _argument(argument: caches.Argument) -> str | Secret:
+    if isinstance(argument, str):
+        return argument
+    if set(argument) != {"$secret"}:
+        raise BadValue("arguments", f"{argument!r:.80}", "give texts, or {'$secret': name}")
+    return Secret(argument["$secret"])
 
 
 def _plains(every: Iterable[Any]) -> list[Any]:

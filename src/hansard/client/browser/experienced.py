@@ -32,8 +32,7 @@ from hansard.client.browser.browser import (
     pure,
 )
 from hansard.client.browser.elements import PageGone
-from hansard.client.browser.replay import Once, result_of
-from hansard.domain import values
+from hansard.client.browser.replay import Once, called, demand_there, result_of
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets
 from hansard.domain.actions.locators import locators, normalized
@@ -52,7 +51,6 @@ from hansard.domain.experience.checks import (
     kind,
     told_apart,
 )
-from hansard.domain.experience.distil import JSON
 from hansard.domain.experience.experience import Experience, plan
 from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
@@ -284,7 +282,9 @@ class ExperienceReplay:
         heal: Heal | None = None,
         version: int = 0,
     ) -> None:
-        _demand_there(experience, browser, doing.tools)
+        owner = f"experience {experience.name!r}"
+        nodes = ((owner, each.action) for each in experience.procedure.nodes)
+        demand_there(nodes, browser, doing.tools)
         demand_guarded(experience, doing.once)
         self._session = session
         self._page = browser
@@ -307,7 +307,7 @@ class ExperienceReplay:
 
     @property
     def _browser(self) -> AsyncBrowser:
-        assert self._page is not None  # noqa: S101 -- `_demand_there` saw to it
+        assert self._page is not None  # noqa: S101 -- `demand_there` saw to it
         return self._page
 
     async def run(self) -> Experienced:
@@ -585,35 +585,17 @@ class ExperienceReplay:
     async def _act(self, name: str, action: CachedAction, found: dict[str, Any]) -> _Did:
         """Do it."""
         if action.action_type == caches.TOOL:
-            await _called(self._doing.tools[action.method or ""], action.action_params)
+            await called(self._doing.tools[action.method or ""], action.action_params)
             return _Did(None, "")
-        browser = self._browser
+        if action.action_type in caches.OF_PAGE:
+            return _Did(None, await self._browser.go(action))
         posts = any(
             isinstance(each, PostconditionCheck) and each.node == name
             for each in self._guard.checks
         )
         held = [ActionCheck(kind="filled", value="")] if posts else []
-        if action.action_type == caches.GOTO:
-            return _Did(None, await browser.goto(str(action.arguments[0])))
-        if action.action_type in (caches.RELOAD, caches.BACK, caches.FORWARD):
-            return _Did(None, await browser.turn(action.action_type))
-        act = await browser.done(
-            {
-                "instruction": action.instruction or "",
-                "method": action.method,
-                "arguments": [
-                    each if isinstance(each, str) else Secret(each["$secret"])
-                    for each in action.arguments
-                ],
-                "at": found["selector"],
-                "targets": None,
-                "frame": action.frame_index or 0,
-                "changes": action.changed,
-                "checks": [msgspec.to_builtins(each) for each in (*action.checks, *held)],
-                "mark": msgspec.to_builtins(action.page) if action.page else None,
-            },
-            action.effects,
-        )
+        checks = [*action.checks, *held]
+        act = await self._browser.repeat(action, found["selector"], action.changed, checks)
         return _Did(act, act.url)
 
     async def _asked(
@@ -695,38 +677,6 @@ async def answered(check: CheckFunction, step: CheckedStep, within_s: float = CH
     else:
         await asyncio.wait([asyncio.wrap_future(answer)], timeout=within_s)
     return answer.result() if answer.done() else f"it gave no answer within {within_s:g} s"
-
-
-async def _called(tool: Callable[..., Any], given: Mapping[str, Any] | None) -> Any:
-    """Call a tool with the arguments of a node; a slot that is no text is its JSON."""
-    arguments: dict[str, Any] = {}
-    for name, each in (given or {}).items():
-        if isinstance(each, dict) and set(each) == {JSON}:
-            try:
-                arguments[name] = msgspec.json.decode(each[JSON])
-            except msgspec.DecodeError as error:
-                fact = f"{each[JSON]!r:.80} is no JSON"
-                raise BadValue(f"argument {name!r}", fact, "give the value's JSON") from error
-        elif isinstance(each, dict) and set(each) == {"$secret"}:
-            arguments[name] = Secret(each["$secret"])
-        else:
-            arguments[name] = values.revive(each)
-    return await result_of(tool(**arguments))
-
-
-def _demand_there(
-    experience: Experience, browser: AsyncBrowser | None, tools: Mapping[str, Callable[..., Any]]
-) -> None:
-    """Raise BadValue where there is no page, or a tool that it calls is not given."""
-    for node in experience.procedure.nodes:
-        if node.action.action_type == caches.TOOL:
-            if node.action.method not in tools:
-                tool = f"{node.action.method!r:.80}"
-                fact = f"experience {experience.name!r} calls {tool}, which is not given"
-                raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
-        elif browser is None:
-            fact = f"experience {experience.name!r} is of a page, and there is none"
-            raise BadValue("browser", fact, "call session.browser(page) before")
 
 
 def _until(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from hansard.domain.actions.cache import ActionCache, CachedAction
 from hansard.domain.actions.locators import locators, normalized
 from hansard.domain.actions.slots import filled, templated
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.experience.distil import JSON
 from hansard.domain.values import Secret
 
 Once = Literal["refuse", "allow"] | Collection[int]
@@ -175,7 +176,11 @@ class Replay:
         """Do all of it, as one composite step whose calls are its own."""
         demand_once(self._cache, self._asked.once)
         entries = filled(self._cache, self._asked.params)
-        self._demand(entries)
+        demand_there(
+            ((f"entry {each.step_index}", each) for each in entries),
+            self._browser,
+            self._asked.tools,
+        )
         begun = time.perf_counter()
         identity = {"run": self._cache.run, "actions": len(entries)}
 
@@ -203,17 +208,6 @@ class Replay:
         told = await self._session.call(pure("browser.entries", entries, identity), (), identity)
         actions = msgspec.convert(told, list[CachedAction])
         return filled(msgspec.structs.replace(self._cache, actions=actions), self._asked.params)
-
-    def _demand(self, entries: list[CachedAction]) -> None:
-        """Raise BadValue for what cannot be done, before anything is."""
-        for entry in entries:
-            if entry.action_type == caches.TOOL:
-                if entry.method not in self._asked.tools:
-                    fact = f"entry {entry.step_index} calls {entry.method!r}, which is not given"
-                    raise BadValue("tools", fact, f"give tools={{{entry.method!r}: ...}}")
-            elif self._browser is None:
-                fact = f"entry {entry.step_index} is of a page, and there is none"
-                raise BadValue("browser", fact, "call session.browser(page) before")
 
     async def _all(self, entries: list[CachedAction]) -> dict[str, Any]:
         error = ""
@@ -284,17 +278,12 @@ class Replay:
     async def _entry(self, entry: CachedAction) -> ReplayedAction:
         index = entry.step_index
         if entry.action_type == caches.TOOL:
-            arguments = values.revive(entry.action_params)
-            value = await result_of(self._asked.tools[entry.method or ""](**arguments))
+            value = await called(self._asked.tools[entry.method or ""], entry.action_params)
             return ReplayedAction(step_index=index, success=True, message="done", value=value)
         browser = self._browser
-        assert browser is not None  # noqa: S101 -- `_demand` saw to it
-        if entry.action_type == caches.GOTO:
-            [url, *_] = entry.arguments
-            led = await browser.goto(str(url))
-            return ReplayedAction(step_index=index, success=True, message=led)
-        if entry.action_type in (caches.RELOAD, caches.BACK, caches.FORWARD):
-            led = await browser.turn(entry.action_type)
+        assert browser is not None  # noqa: S101 -- `demand_there` saw to it
+        if entry.action_type in caches.OF_PAGE:
+            led = await browser.go(entry)
             return ReplayedAction(step_index=index, success=True, message=led)
         return await self._of_element(browser, entry)
 
@@ -332,20 +321,8 @@ class Replay:
                 attempts=shown,
             )
         healed = moved is not None or told["strategy"] == "model"
-        act = await browser.done(
-            {
-                "instruction": entry.instruction or "",
-                "method": entry.method,
-                "arguments": [_value(each) for each in entry.arguments],
-                "at": told["selector"],
-                "targets": None,
-                "frame": frame,
-                "changes": "" if healed else entry.changed or ("nothing" if entry.page else ""),
-                "checks": [msgspec.to_builtins(each) for each in entry.checks],
-                "mark": msgspec.to_builtins(entry.page) if entry.page else None,
-            },
-            entry.effects,
-        )
+        changes = "" if healed else entry.changed or ("nothing" if entry.page else "")
+        act = await browser.repeat(entry, told["selector"], changes, entry.checks)
         if healed:
             await self._heal(entry, act, attempts)
         return ReplayedAction(
@@ -418,9 +395,37 @@ def _place(entry: CachedAction) -> bytes:
     return msgspec.json.encode((entry.frame_index, entry.xpath, entry.targets))
 
 
-def _value(argument: caches.Argument) -> str | Secret:
-    if isinstance(argument, str):
-        return argument
-    if set(argument) != {"$secret"}:
-        raise BadValue("arguments", f"{argument!r:.80}", "give texts, or {'$secret': name}")
-    return Secret(argument["$secret"])
+def demand_there(
+    actions: Iterable[tuple[str, CachedAction]],
+    browser: AsyncBrowser | None,
+    tools: Mapping[str, Callable[..., Any]],
+) -> None:
+    """Raise BadValue where an action, named by what it is of, has no page, or its tool is not
+    given.
+    """
+    for owner, action in actions:
+        if action.action_type == caches.TOOL:
+            if action.method not in tools:
+                tool = f"{action.method!r:.80}"
+                fact = f"{owner} calls {tool}, which is not given"
+                raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
+        elif browser is None:
+            fact = f"{owner} is of a page, and there is none"
+            raise BadValue("browser", fact, "call session.browser(page) before")
+
+
+async def called(tool: Callable[..., Any], arguments: Mapping[str, Any] | None) -> Any:
+    """Call a tool with recorded arguments; a slot that is no text is its JSON. Raises BadValue."""
+    revived: dict[str, Any] = {}
+    for name, each in (arguments or {}).items():
+        if isinstance(each, dict) and set(each) == {JSON}:
+            try:
+                revived[name] = msgspec.json.decode(each[JSON])
+            except msgspec.DecodeError as error:
+                fact = f"{each[JSON]!r:.80} is no JSON"
+                raise BadValue(f"argument {name!r}", fact, "give the value's JSON") from error
+        elif isinstance(each, dict) and set(each) == {"$secret"}:
+            revived[name] = Secret(each["$secret"])
+        else:
+            revived[name] = values.revive(each)
+    return await result_of(tool(**revived))

@@ -7,12 +7,14 @@ HyperAgent (`steps`, `actionParams`) are read, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue
+
+T = TypeVar("T")
 
 FORMAT = "hansard.actions.v1"
 FILE_BYTES_MAX = 16 * 1024 * 1024
@@ -25,7 +27,8 @@ FUNCTIONS_MAX = 16
 
 ACT, GOTO, EXTRACT, TOOL = "actElement", "goToUrl", "extract", "tool"
 RELOAD, BACK, FORWARD = "refreshPage", "pageBack", "pageForward"
-TYPES = (ACT, GOTO, EXTRACT, TOOL, RELOAD, BACK, FORWARD)
+OF_PAGE = (GOTO, RELOAD, BACK, FORWARD)
+TYPES = (ACT, EXTRACT, TOOL, *OF_PAGE)
 """The types of actions that are replayed."""
 
 _NOTHING_TO_REPLAY = ("complete", "thinking", "wait", "extract", "analyzePdf")
@@ -237,28 +240,34 @@ def encode(cache: ActionCache) -> bytes:
 
 
 def decode(raw: bytes, where: str = "the action cache") -> ActionCache:
-    """A file, checked. Raises BadValue, with the entry and the remedy."""
-    if len(raw) > FILE_BYTES_MAX:
-        fact = f"{len(raw):,} bytes, more than {FILE_BYTES_MAX:,}"
-        raise BadValue(where, fact, "give the file that `hansard actions show` wrote")
+    """Read a file, checked. Raises BadValue, with the entry and the remedy."""
+    remedy = "give the whole file; `hansard actions show` writes it"
+    read = loaded(raw, where, FILE_BYTES_MAX, remedy)
+    if isinstance(read, dict) and "steps" in read and "actions" not in read:
+        read = _of_hyperagent(read, where)
+    return checked(formed(read, ActionCache, FORMAT, where), where)
+
+
+def loaded(raw: bytes, where: str, bytes_max: int, remedy: str) -> Any:
+    """Read JSON from outside. Raises BadValue."""
+    if len(raw) > bytes_max:
+        raise BadValue(where, f"{len(raw):,} bytes, more than {bytes_max:,}", remedy)
     try:
-        told = msgspec.json.decode(raw)
+        return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        fact = f"it is no JSON, or cut: {error}"
-        raise BadValue(
-            where, fact, "give the whole file; `hansard actions show` writes it"
-        ) from None
-    if isinstance(told, dict) and "steps" in told and "actions" not in told:
-        told = _of_hyperagent(told, where)
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
-        found = told.get("format") if isinstance(told, dict) else type(told).__name__
-        fact = f"its format is {found!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "write it again with this version's `hansard actions show`")
+        raise BadValue(where, f"it is no JSON, or cut: {error}", remedy) from None
+
+
+def formed(read: Any, kind: type[T], form: str, where: str) -> T:
+    """Return what a file holds, which names its format. Raises BadValue."""
+    found = read.get("format") if isinstance(read, dict) else type(read).__name__
+    if found != form:
+        fact = f"its format is {found!r:.80}, not {form!r}"
+        raise BadValue(where, fact, "write it again with this version")
     try:
-        cache = msgspec.convert(told, ActionCache)
+        return msgspec.convert(read, kind)
     except msgspec.ValidationError as error:
-        raise BadValue(where, str(error), "write it again with `hansard actions show`") from None
-    return checked(cache, where)
+        raise BadValue(where, str(error), "write it again with this version") from None
 
 
 def checked(cache: ActionCache, where: str = "the action cache") -> ActionCache:

@@ -442,18 +442,10 @@ def encode(checks: Sequence[Check]) -> bytes:
 
 
 def decode(raw: bytes, procedure: Procedure, where: str = "checks.json") -> tuple[Check, ...]:
-    """A file, checked; one with an unknown kind of check is refused whole. Raises BadValue."""
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadValue(where, f"{len(raw):,} bytes, more than {FILE_BYTES_MAX:,}", "give fewer")
-    try:
-        file = msgspec.json.decode(raw, type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        remedy = f"give a file of format {FORMAT!r}, as `hansard experience` writes it"
-        raise BadValue(where, f"it cannot be read: {error}", remedy) from None
-    if file.format != FORMAT:
-        fact = f"its format is {file.format!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "write it again with this version")
-    return checked(file.checks, procedure, where)
+    """Read a file, checked; one with an unknown kind of check is refused whole. Raises BadValue."""
+    remedy = f"give a file of format {FORMAT!r}, as `hansard experience` writes it"
+    read = caches.loaded(raw, where, FILE_BYTES_MAX, remedy)
+    return checked(caches.formed(read, _File, FORMAT, where).checks, procedure, where)
 
 
 def _texts_in(given: object) -> Iterator[str]:

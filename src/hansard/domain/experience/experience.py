@@ -174,15 +174,8 @@ def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience
     missing = [name for name in (ABOUT, ACTIONS, GRAPH, CHECKS) if name not in told]
     if missing:
         raise BadValue(where, f"there is no {missing[0]}", "give the whole folder")
-    try:
-        about = msgspec.json.decode(told[ABOUT])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        fact = f"{ABOUT} is no JSON, or cut: {error}"
-        raise BadValue(where, fact, "give the whole folder") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        found = about.get("format") if isinstance(about, dict) else type(about).__name__
-        fact = f"its format is {found!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "distil it again with this version")
+    about = caches.loaded(told[ABOUT], where, caches.FILE_BYTES_MAX, "give the whole folder")
+    caches.formed(about, dict, FORMAT, where)
     procedure = procedures.decode(told[GRAPH], f"{where}, {GRAPH}")
     parts = {
         "script": msgspec.to_builtins(caches.decode(told[ACTIONS], f"{where}, {ACTIONS}")),
@@ -192,10 +185,7 @@ def read(told: Mapping[str, bytes], where: str = "the experience") -> Experience
             for each in checking.decode(told[CHECKS], procedure, f"{where}, {CHECKS}")
         ],
     }
-    try:
-        experience = msgspec.convert(about | parts, Experience)
-    except msgspec.ValidationError as error:
-        raise BadValue(f"{where}, {ABOUT}", str(error), "distil it again") from None
+    experience = caches.formed(about | parts, Experience, FORMAT, f"{where}, {ABOUT}")
     _demand_one(experience, where)
     return experience
 

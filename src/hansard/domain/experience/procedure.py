@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import msgspec
 
@@ -140,21 +139,9 @@ def encode(procedure: Procedure) -> bytes:
 
 
 def decode(raw: bytes, where: str = "graph.json") -> Procedure:
-    """A file, checked. Raises BadValue."""
-    if len(raw) > FILE_BYTES_MAX:
-        raise BadValue(where, f"{len(raw):,} bytes, more than {FILE_BYTES_MAX:,}", "distil again")
-    try:
-        told: Any = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadValue(where, f"it is no JSON, or cut: {error}", "distil again") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
-        found = told.get("format") if isinstance(told, dict) else type(told).__name__
-        fact = f"its format is {found!r:.80}, not {FORMAT!r}"
-        raise BadValue(where, fact, "distil it again with this version")
-    try:
-        return checked(msgspec.convert(told, Procedure), where)
-    except msgspec.ValidationError as error:
-        raise BadValue(where, str(error), "distil it again with this version") from None
+    """Read a file, checked. Raises BadValue."""
+    read = caches.loaded(raw, where, FILE_BYTES_MAX, "distil it again, from fewer runs")
+    return checked(caches.formed(read, Procedure, FORMAT, where), where)
 
 
 def checked(procedure: Procedure, where: str = "graph.json") -> Procedure:
