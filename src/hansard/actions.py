@@ -42,8 +42,8 @@ from hansard.domain.experience.experience import Experience, Lesson
 from hansard.domain.experience.kept import ExperienceStanding
 from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
 from hansard.domain.experience.wording import Wording
+from hansard.inspect.actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
 from hansard.inspect.experience import LearnedFrom, LearnedRun, LearnedStep
-from hansard.inspect.kept_actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
 from hansard.inspect.kept_experiences import (
     ExperienceChange,
     ExperienceHit,

@@ -13,11 +13,14 @@ from hansard.domain.actions.cache import (
     ActionsEnd,
     CachedAction,
     ElementTargets,
+    compared,
     decode,
     encode,
+    filled,
+    templated,
+    with_slots,
 )
 from hansard.domain.actions.locators import contradicts, locators, normalized, variants
-from hansard.domain.actions.slots import compared, filled, templated, with_slots
 from hansard.domain.errors import BadValue, Refused
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

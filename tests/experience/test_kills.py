@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard.agents import artifacts
-from hansard.agents.actions.experience_folder import write_folder
+from hansard.agents.actions.kept_experiences import write_folder
 from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil

@@ -18,8 +18,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.domain.actions.cache import ActionCache
-from hansard.domain.actions.slots import with_slots
+from hansard.domain.actions.cache import ActionCache, with_slots
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences

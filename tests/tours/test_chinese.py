@@ -14,8 +14,8 @@ from hansard.domain.actions.cache import (
     ActionsEnd,
     CachedAction,
     ElementTargets,
+    with_slots,
 )
-from hansard.domain.actions.slots import with_slots
 from hansard.domain.experience.wording import kinds, wording
 
 pytestmark = pytest.mark.slow

@@ -20,10 +20,10 @@ from hansard.client.browser.replay import Replayed
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.inspect import kept_actions
+from hansard.inspect import actions
 from hansard.inspect.action_scripts import ScriptFormat
+from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.find import find_run
-from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 
 app = noun()
 
@@ -85,8 +85,7 @@ async def show(
     What it did to pages and by tools, and succeeded with.
     """
     from hansard.client.browser.replay import saved
-    from hansard.domain.actions.cache import encode
-    from hansard.domain.actions.slots import compared, with_slots
+    from hansard.domain.actions.cache import compared, encode, with_slots
     from hansard.inspect.actions import action_cache
     from hansard.inspect.payloads import Payloads
 
@@ -240,7 +239,7 @@ async def import_(
 async def list_(json: Json = False) -> None:
     """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
-        found = kept_actions.caches(reader)
+        found = actions.caches(reader)
     shown.show(found, _listed, json=json)
 
 
@@ -249,7 +248,7 @@ async def list_(json: Json = False) -> None:
 async def log(name: Name, json: Json = False) -> None:
     """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
-        found = kept_actions.log(reader, name)
+        found = actions.log(reader, name)
     shown.show(found, _logged, json=json)
 
 

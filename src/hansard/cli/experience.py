@@ -15,7 +15,7 @@ from hansard.agents.actions.experience_bundles import (
     PublishedBundle,
     VerifiedBundle,
 )
-from hansard.agents.actions.experience_folder import is_name
+from hansard.agents.actions.kept_experiences import is_name
 from hansard.bus.os_user import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import pairs
@@ -112,7 +112,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
     The runs do one kind of task; no model is asked.
     """
     from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.experience_folder import write_folder
+    from hansard.agents.actions.kept_experiences import write_folder
     from hansard.agents.artifacts import label_of_runs
     from hansard.inspect.experience import learned
 
@@ -157,7 +157,7 @@ async def show(
 ) -> None:
     """Print an experience: task, plan, checks and record."""
     from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.experience_folder import read_folder, write_folder
+    from hansard.agents.actions.kept_experiences import read_folder, write_folder
 
     if not is_name(which):
         if point:
@@ -182,7 +182,7 @@ async def diff(
 ) -> None:
     """Print how the files of two versions differ."""
     from hansard.agents.actions import kept_experiences as kept
-    from hansard.agents.actions.experience_folder import read_folder
+    from hansard.agents.actions.kept_experiences import read_folder
     from hansard.domain.experience.kept import content_of
 
     told = []
@@ -251,11 +251,11 @@ async def confirm(
 
     The confirmed version is its next version.
     """
-    from hansard.agents.actions import experience_folder as folders
     from hansard.agents.actions import kept_experiences as kept
+    from hansard.agents.actions.kept_experiences import confirm_folder
 
     if not is_name(which):
-        shown.show(folders.confirm(Path(which), check or ()), _said, json=json)
+        shown.show(confirm_folder(Path(which), check or ()), _said, json=json)
         return
     async with beginning() as workspace:
         done = await kept.confirm(
@@ -374,7 +374,7 @@ async def run(
     No model is asked.
     """
     import hansard
-    from hansard.agents.actions.experience_folder import read_folder
+    from hansard.agents.actions.kept_experiences import read_folder
     from hansard.client.browser.replay import Once
     from hansard.integrations.browser import chromium
 

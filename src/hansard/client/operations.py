@@ -80,7 +80,7 @@ from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
 from hansard.domain.team.mail import MailSent
 from hansard.domain.team.task import TaskReopened
-from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport

@@ -99,8 +99,7 @@ from hansard.client.session import (
 )
 from hansard.client.session import opened as made
 from hansard.client.sql_answer import SqlAnswer
-from hansard.domain.actions.cache import ActionCache, checked
-from hansard.domain.actions.slots import compared, with_slots
+from hansard.domain.actions.cache import ActionCache, checked, compared, with_slots
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import NOTHING, by_name, chosen, first
 from hansard.domain.errors import BadValue, Refused
@@ -115,13 +114,13 @@ from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Verdict
-from hansard.inspect import kept_actions, snapshots
+from hansard.inspect import actions as kept_actions
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
-from hansard.inspect.actions import action_cache
+from hansard.inspect import snapshots
+from hansard.inspect.actions import ActionsLog, KeptCaches, action_cache
 from hansard.inspect.comparison_parts import compare
 from hansard.inspect.experience import Sentences, learned
-from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.payloads import Payloads
 from hansard.inspect.prompts import PromptEvidence, PromptLog, PromptReport

@@ -20,13 +20,13 @@ from hansard.domain.actions.cache import (
     FORWARD,
     GOTO,
     RELOAD,
+    SLOT,
     TOOL,
     ActionCache,
     ActionCheck,
     CachedAction,
     ElementTargets,
 )
-from hansard.domain.actions.slots import SLOT
 from hansard.domain.errors import BadValue
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.agents import artifacts
 from hansard.agents.actions.kept_experiences import KeptVersion
-from hansard.domain.actions.slots import SLOT
+from hansard.domain.actions.cache import SLOT
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience

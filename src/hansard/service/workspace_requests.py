@@ -116,13 +116,13 @@ from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.team.task_rules import Circle
-from hansard.inspect import kept_actions
+from hansard.inspect import actions
 from hansard.inspect import kept_experiences as found_experiences
 from hansard.inspect import prompts as inspected
 from hansard.inspect import what_left as left
+from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison_parts import compare
-from hansard.inspect.kept_actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import SavingsAnswer, Wanted, savings
@@ -582,11 +582,11 @@ class WorkspaceRequests:
     async def action_caches(self, asker: Asker, asked: RecordActionCaches) -> KeptCaches:
         """The action caches, by the role's own database. Raises NotOffered."""
         del asked
-        return await self._from_tables(asker, "action_caches", (), kept_actions.caches)
+        return await self._from_tables(asker, "action_caches", (), actions.caches)
 
     async def actions_log(self, asker: Asker, asked: RecordActionsLog) -> ActionsLog:
         """The versions of a cache, by the role's own database. Raises NotOffered, NotFound."""
-        reads = partial(kept_actions.log, name=asked.name)
+        reads = partial(actions.log, name=asked.name)
         return await self._from_tables(asker, "actions_log", (asked.name,), reads)
 
     async def revert_actions(self, asker: Asker, asked: RecordRevertActions) -> int:

@@ -2,5 +2,5 @@
 folders of what runs taught (experiences).
 
 Touches their streams in the log, and files; what a replay does to a page is the client's.
-Gives saving, reading, healing, reverting and looking (`store`), and `experience_folder`.
+Gives action caches (`store`), experiences and their folders (`kept_experiences`), and bundles.
 """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -11,12 +14,14 @@ from hansard.agents import artifacts
 from hansard.agents.artifacts import Artifact, ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
+from hansard.bus.file_lock import write_whole
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
+from hansard.domain.experience import checks as checking
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience import kept
-from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.experience import CHECKS, FILES, Experience
 from hansard.domain.experience.kept import (
     EXPERIENCES,
     ExperienceConfirmed,
@@ -28,6 +33,78 @@ from hansard.domain.experience.kept import (
 )
 from hansard.domain.label import Label, join
 from hansard.domain.redaction import holds_secret
+
+# An experience's folder: written whole or not at all, and read as bytes from outside.
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+
+
+def is_name(given: object) -> TypeGuard[str]:
+    """Whether what is given names an experience that the record keeps: a text without a slash; one
+    with a slash is a folder's path (`./invite`), as a `Path` is.
+    """
+    return isinstance(given, str) and "/" not in given and os.sep not in given
+
+
+def write_folder(experience: Experience, folder: Path) -> None:
+    """Write all files of an experience into a folder that is not there yet.
+
+    They are written beside it first, so that a kill leaves the whole folder or none.
+
+    Raises:
+        BadValue: Something of that name is there, or it cannot be written.
+    """
+    told = experiences.files(experience)
+    if folder.exists():
+        raise BadValue(str(folder), "it is there already", "name a folder that is not")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
+        ) as beside:
+            made = Path(beside) / folder.name
+            made.mkdir()
+            for name, raw in told.items():
+                write_whole(made / name, raw)
+            made.rename(folder)
+    except OSError as error:
+        fact = f"it cannot be written: {error.strerror}"
+        raise BadValue(str(folder), fact, "name a folder that can be written") from error
+
+
+def read_folder(folder: Path) -> Experience:
+    """The experience of a folder; nothing in it is run.
+
+    Raises:
+        BadValue: A file is missing, a link, too large, or says what cannot be.
+    """
+    told: dict[str, bytes] = {}
+    for name in FILES:
+        path = folder / name
+        try:
+            if path.is_symlink():
+                raise BadValue(str(path), "it is a link", "give files, not links")
+            if not path.exists():
+                continue
+            if path.stat().st_size > FILE_BYTES_MAX:
+                fact = f"more than {FILE_BYTES_MAX:,} bytes"
+                raise BadValue(str(path), fact, "distil it again, from fewer runs")
+            told[name] = path.read_bytes()
+        except OSError as error:
+            fact = f"it cannot be read: {error.strerror}"
+            raise BadValue(str(path), fact, "give a folder that can be read") from error
+    return experiences.read(told, str(folder))
+
+
+def confirm_folder(folder: Path, names: Sequence[str] = ()) -> Experience:
+    """Write down the checks that a person confirms: those named, or all that are proposed.
+
+    Raises:
+        BadValue: The folder cannot be read, or none of its proposed checks has that name.
+    """
+    experience = read_folder(folder).confirmed(*names)
+    write_whole(folder / CHECKS, checking.encode(experience.checks))
+    return experience
 
 
 class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):

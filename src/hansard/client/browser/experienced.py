@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hansard.agents.actions.experience_folder import is_name, read_folder
+from hansard.agents.actions.kept_experiences import is_name, read_folder
 from hansard.agents.errors import NotDone, SessionEnded
 from hansard.bus.errors import BusError
 from hansard.client.browser.browser import (
@@ -34,9 +34,8 @@ from hansard.client.browser.browser import (
 from hansard.client.browser.elements import PageGone
 from hansard.client.browser.replay import Once, called, demand_there, result_of
 from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets
+from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets, templated
 from hansard.domain.actions.locators import locators, normalized
-from hansard.domain.actions.slots import templated
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import (
     WHEN,

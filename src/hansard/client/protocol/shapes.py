@@ -24,7 +24,7 @@ from hansard.client.sql_answer import SqlAnswer
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
-from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.prompts import PromptEvidence, PromptReport
 from hansard.inspect.savings import Savings, SavingsAnswer
 

@@ -110,7 +110,7 @@ from hansard.domain.memory.events import ORG
 from hansard.domain.redaction import Redaction
 from hansard.domain.steps import Verdict
 from hansard.domain.values import recordable
-from hansard.inspect.kept_actions import ActionsLog, KeptCaches
+from hansard.inspect.actions import ActionsLog, KeptCaches
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
 from hansard.inspect.kept_experiences import ExperienceHits, ExperienceLog, KeptExperiences
 from hansard.inspect.prompts import PromptEvidence, PromptReport

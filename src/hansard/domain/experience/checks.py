@@ -16,9 +16,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import ActionCache, ActionsEnd, CachedAction, ElementTargets
+from hansard.domain.actions.cache import (
+    ActionCache,
+    ActionsEnd,
+    CachedAction,
+    ElementTargets,
+    filled,
+)
 from hansard.domain.actions.locators import contradicts
-from hansard.domain.actions.slots import filled
 from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.procedure import END, Procedure, Walk

@@ -21,13 +21,16 @@ import msgspec
 
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import (
+    SLOT,
     ActionCache,
     ActionsEnd,
     CachedAction,
     ElementTargets,
     PageMark,
+    replacing,
+    templated,
+    templated_targets,
 )
-from hansard.domain.actions.slots import SLOT, replacing, templated, templated_targets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import procedure as procedures
 from hansard.domain.experience.checks import forms_of

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import msgspec
 
-from hansard.domain.actions.slots import LETTER, SLOT, UNSPACED
+from hansard.domain.actions.cache import LETTER, SLOT, UNSPACED
 from hansard.domain.errors import BadValue
 
 TEXT_CHARACTERS_MAX = 4_000
