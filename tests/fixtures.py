@@ -3,6 +3,7 @@ the command line over them, and programs to be killed.
 """
 
 import contextlib
+import inspect
 import itertools
 import logging
 import os
@@ -17,7 +18,7 @@ import hansard
 from hansard.broker.lease import join
 from hansard.client.record import Record
 from tests.agents.forked import forked
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, twins
 from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
@@ -73,6 +74,18 @@ def _processes_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
     folders = {*request.path.relative_to(Path(__file__).parent).parts}
     with contextlib.nullcontext() if AFRESH & folders else forked():
         yield
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Have each async test that takes a `lab: Lab` played by it, with either client."""
+    if not isinstance(collector, pytest.Module):
+        return
+    with contextlib.suppress(Exception, pytest.skip.Exception):  # reported when it is collected
+        module = collector.obj
+        if getattr(module, "Lab", None) is Lab:
+            for name, test in [*vars(module).items()]:
+                if inspect.iscoroutinefunction(test) and "lab" in test.__annotations__:
+                    setattr(module, name, twins(test))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.bus.log import COMMIT_BYTES_MAX
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -45,7 +45,6 @@ TAGS = [
 ]  # fmt: skip
 
 
-@twins
 async def test_facts_are_recorded_once_over_all_sessions(lab: Lab):
     """Stating the same again on resume or in a replay records nothing; the state has it all."""
     async with lab.connect() as record:
@@ -64,7 +63,6 @@ async def test_facts_are_recorded_once_over_all_sessions(lab: Lab):
         assert [fact.to for fact in [noted.fact for noted in state.facts][-1:]] == ["bob"]
 
 
-@twins
 async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
     """Messages come back as they are sent: role, content, and whatever else was given."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -75,7 +73,6 @@ async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
         ]
 
 
-@twins
 async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
     """A model asked about its context is answered from the record: later messages are not in it."""
     asked: list[int] = []
@@ -94,7 +91,6 @@ async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
     assert asked == [1, 3]
 
 
-@twins
 async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
     """Messages of items that are skipped count as stated, those of the item to come do not."""
     windows: list[list[str]] = []
@@ -111,7 +107,6 @@ async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
     assert windows == [["0", "1", "2"], ["0", "1", "2", "3"]]
 
 
-@twins
 async def test_the_same_words_twice_are_two_facts(lab: Lab):
     """A fact said again in the same session is another one; a resume knows both."""
     async with lab.connect() as record:
@@ -122,7 +117,6 @@ async def test_the_same_words_twice_are_two_facts(lab: Lab):
         assert (await record.tags("r")).count("message.added.v1") == 2
 
 
-@twins
 async def test_an_edited_fact_is_added(lab: Lab):
     """A fact with other words is another fact; the earlier one stays on record."""
     async with lab.connect() as record:
@@ -133,7 +127,6 @@ async def test_an_edited_fact_is_added(lab: Lab):
         assert (await record.tags("r")).count("checkpoint.saved.v1") == 2
 
 
-@twins
 async def test_checkpoint_data_comes_back_exactly(lab: Lab):
     """What a checkpoint held is read back with its types, of any size; None where there is none."""
     data = {"n": (1, 2), "s": {"a"}, "big": "x" * 200_000, "at": b"\0"}
@@ -146,7 +139,6 @@ async def test_checkpoint_data_comes_back_exactly(lab: Lab):
             assert await session.checkpoint_data("big one") == data
 
 
-@twins
 async def test_facts_of_branches_keep_their_places(lab: Lab):
     """Facts stated side by side are told apart by their scopes and recorded once."""
     async with lab.connect() as record:
@@ -162,7 +154,6 @@ async def test_facts_of_branches_keep_their_places(lab: Lab):
         assert (tags.count("message.added.v1"), tags.count("checkpoint.saved.v1")) == (2, 2)
 
 
-@twins
 async def test_a_tool_may_state_resources_but_no_stages(lab: Lab):
     """A resource may be stated inside any tool, and names its step; stages belong to the agent."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -211,7 +202,6 @@ BAD_FACTS = [
 
 
 @pytest.mark.fast(cases=10, slow=0)
-@twins
 @pytest.mark.parametrize(("kind", "args", "fields"), BAD_FACTS)
 async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, fields):
     """Wrong types, NaN, lone surrogates and endless texts are refused; the session continues."""
@@ -224,7 +214,6 @@ async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, 
         assert [noted.fact.tag for noted in state.facts] == ["checkpoint.saved.v1"]
 
 
-@twins
 async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
     """`resumable` skips finished items, and the chain after the loop is as without a resume."""
     async with lab.connect() as record:
@@ -258,7 +247,6 @@ async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
         assert tags.count("checkpoint.saved.v1") == 4
 
 
-@twins
 async def test_a_finished_loop_is_skipped_whole(lab: Lab):
     """After a loop is done a resume yields none of its items, and what follows it replays."""
     async with lab.connect() as record:
@@ -279,7 +267,6 @@ async def test_a_finished_loop_is_skipped_whole(lab: Lab):
         assert ran == [-1, 0, 1, 2, 9]
 
 
-@twins
 async def test_a_loops_results_are_whole_after_a_resume(lab: Lab):
     """Killed at item 12 of 20, with progress every 5, it resumes after 10 and has all twenty."""
     last: list[int | None] = []
@@ -308,7 +295,6 @@ async def test_a_loops_results_are_whole_after_a_resume(lab: Lab):
             assert replayed.raw.results == loop.raw.results
 
 
-@twins
 async def test_the_newest_checkpoint_is_found_without_its_name(lab: Lab):
     """Whatever it is called; how far a loop has come is none."""
     async with lab.connect() as record:
@@ -322,7 +308,6 @@ async def test_the_newest_checkpoint_is_found_without_its_name(lab: Lab):
             assert found == hansard.types.Checkpoint("second", {"at": (1, 2)})
 
 
-@twins
 async def test_other_items_are_refused(lab: Lab):
     """Items that are not those that were done before are refused, not skipped by their number."""
     async with lab.connect() as record:
@@ -338,7 +323,6 @@ async def test_other_items_are_refused(lab: Lab):
             assert [i async for i in session.resumable([1, 2, 3, 4], name="a")] == [4]
 
 
-@twins
 async def test_fewer_items_than_were_done_are_refused(lab: Lab):
     """A list that ends before what was done before is another list: said, not passed over."""
     async with lab.connect() as record:
@@ -349,7 +333,6 @@ async def test_fewer_items_than_were_done_are_refused(lab: Lab):
                 assert [i async for i in session.resumable([1, 9])]
 
 
-@twins
 async def test_a_loop_left_early_goes_on_there(lab: Lab):
     """Leaving the loop counts the items that were done, not the one that was left in."""
     async with lab.connect() as record:

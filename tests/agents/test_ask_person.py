@@ -11,7 +11,7 @@ from hansard.bus.codec import revive
 from hansard.bus.os_user import OS_USER
 from hansard.domain.steps import StepSettled
 from tests.agents.terminal import Terminal
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -59,7 +59,6 @@ async def _failed(lab: Lab, files: Files) -> None:
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_one_key_says_that_nothing_happened(lab: Lab):
     """The doubt is shown, and one key runs the call again as another attempt of that person."""
     files = Files()
@@ -86,7 +85,6 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
     assert "Did it do anything?" in shown
 
 
-@twins
 async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     """A result is JSON, or a text; keys that say nothing are passed over."""
     files = Files()
@@ -101,7 +99,6 @@ async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
     assert "what else changed is not on record" in shown
 
 
-@twins
 async def test_stopping_leaves_it_as_it_is(lab: Lab):
     """The error has the command, as where nobody was asked; so it is where there is no terminal."""
     files = Files()
@@ -118,7 +115,6 @@ async def test_stopping_leaves_it_as_it_is(lab: Lab):
         assert "step.settled.v1" not in await record.tags("r")
 
 
-@twins
 async def test_a_divergence_is_asked_about(lab: Lab):
     """An earlier step changed: what is on record is used, or it runs again, as the key says."""
     sent = []
@@ -150,7 +146,6 @@ async def test_a_divergence_is_asked_about(lab: Lab):
             assert await program(record, 3) == "sent 2"
 
 
-@twins
 async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """The setting serves programs without a policy; a program's own policy comes first."""
     files = Files()
@@ -177,7 +172,6 @@ async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch)
             pass
 
 
-@twins
 async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
     """An error that `safe_errors` names leaves no doubt; any other error does."""
     errors: list[Exception] = [ConnectionRefusedError("port 25"), hansard.errors.NotDone("full")]

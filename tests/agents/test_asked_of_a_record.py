@@ -10,7 +10,7 @@ import rich.console
 
 import hansard
 from hansard import testing
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.later
 
@@ -23,7 +23,6 @@ kinds = ["message.*"]
 
 
 @pytest.mark.fast(cases=1, slow=0)
-@twins
 async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
     """Rows, the columns' names, and the position of the log that all of it has been read to."""
     async with lab.connect() as record, record.run("w", run="r") as session:
@@ -41,7 +40,6 @@ async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
     """A parameter is never part of the statement; what is no plain value is refused."""
     async with lab.connect() as record:
@@ -58,7 +56,6 @@ async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
     """What DuckDB says of a statement, and that one which writes is none."""
     async with lab.connect() as record:
@@ -70,7 +67,6 @@ async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-@twins
 async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
     """An answer that was cut says so."""
     async with lab.connect() as record:
@@ -90,7 +86,6 @@ TYPED = """
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
     """As Arrow with DuckDB's types, as pandas and polars, shown in a notebook and a terminal."""
     async with lab.connect() as record:
@@ -117,7 +112,6 @@ async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
 
 
 @pytest.mark.thorough(quick="test_an_answer_is_given_as_analysts_have_tables")
-@twins
 async def test_an_empty_answer_has_its_columns(lab: Lab):
     """In every form."""
     async with lab.connect() as record:
@@ -151,7 +145,6 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: Path):
     """Of each role it is said whether that is new; a view shows what the role sees, on record."""
     file = tmp_path / "roles.toml"
@@ -169,7 +162,6 @@ async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: 
             await record.view("r")
 
 
-@twins
 async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):
     """All of a file is checked before any of it is applied."""
     file = tmp_path / "roles.toml"

@@ -7,7 +7,7 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -18,7 +18,6 @@ def _block() -> None:
     time.sleep(0.4)
 
 
-@twins
 @pytest.mark.parametrize("effects", ["pure", "idempotent"])
 async def test_every_attempt_is_recorded(lab: Lab, effects):
     """Each failed attempt is an event with its error and wait; the last gives the result."""
@@ -44,7 +43,6 @@ async def test_every_attempt_is_recorded(lab: Lab, effects):
     assert (step.status, step.attempt, step.error) == ("completed", 3, None)
 
 
-@twins
 async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
     """When no attempt succeeds, the last error is raised and recorded as the outcome."""
     async with lab.connect() as record, record.run() as session:
@@ -64,7 +62,6 @@ async def test_the_last_attempt_s_error_is_the_outcome(lab: Lab):
         assert (step.status, len(step.attempts), step.error.message) == ("failed", 1, "attempt 2")
 
 
-@twins
 async def test_once_is_tried_again_only_when_it_surely_did_not_happen(lab: Lab):
     """A tool with effects is retried after NotDone or a declared safe error, after nothing else."""
     async with lab.connect() as record, record.run() as session:
@@ -81,7 +78,6 @@ async def test_once_is_tried_again_only_when_it_surely_did_not_happen(lab: Lab):
         assert (step.status, step.safe, errors) == ("failed", False, [])
 
 
-@twins
 @pytest.mark.parametrize(
     ("effects", "status"), [("pure", "failed"), ("idempotent", "in_doubt"), ("once", "in_doubt")]
 )
@@ -102,7 +98,6 @@ async def test_a_timeout_is_doubt_where_there_are_effects(lab: Lab, effects, sta
         assert (step.status, step.error.type) == (status, "TimeoutError")
 
 
-@twins
 @pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError, EOFError, LookupError])
 async def test_which_errors_leave_it_open(lab: Lab, error):
     """Broken connections and timeouts leave open what happened, as do declared doubtful errors."""
@@ -118,7 +113,6 @@ async def test_which_errors_leave_it_open(lab: Lab, error):
         assert step.status == "in_doubt"
 
 
-@twins
 async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab: Lab):
     """The key stays over attempts, resumes and edits, differs by call, and is no argument."""
     async with lab.connect() as record:
@@ -156,7 +150,6 @@ async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab:
         assert step.key == keys[0]
 
 
-@twins
 async def test_the_key_follows_from_the_run_and_the_call(lab: Lab):
     """A session whose intent got lost comes to the same key again: nothing of it is chance."""
     keys = []
@@ -171,7 +164,6 @@ async def test_the_key_follows_from_the_run_and_the_call(lab: Lab):
     assert keys[0] == keys[1]
 
 
-@twins
 async def test_equal_calls_have_different_keys(lab: Lab):
     """Two equal calls are two effects: each has a key of its own."""
     async with lab.connect() as record, record.run() as session:
@@ -183,7 +175,6 @@ async def test_equal_calls_have_different_keys(lab: Lab):
         assert await put() != await put()
 
 
-@twins
 async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
     """Usage stands on its step, summed; a value that is no number is refused."""
     async with lab.connect() as record:

@@ -10,7 +10,7 @@ from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget
 from hansard.bus.log import Stored
 from hansard.state.replay import States
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 TOKENS = hansard.budget("t", 10, unit="tokens", reserve=6)
 
@@ -30,7 +30,6 @@ class Counting:
         return found
 
 
-@twins
 async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
     """An agent is let through as soon as another's call returned what it did not use."""
     refused: list[str] = []
@@ -63,7 +62,6 @@ async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
 
 
 @pytest.mark.thorough(quick="test_what_another_process_gave_back_is_there_at_once")
-@twins
 async def test_a_budget_costs_the_same_at_the_last_call_as_at_the_first(lab: Lab):
     """A lone session reads nothing again; one beside others reads only what they wrote since."""
     rule = Budget(name="b", limit=10_000, unit="cost", reserve=5)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.agents import callables
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 
 def double(x: int, times: int = 2) -> int:
@@ -108,7 +108,6 @@ async def come(result: Any) -> Any:
 
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "none")
-@twins
 async def test_every_callable_is_a_tool(lab: Lab, options):
     """Any callable with any option runs once, is awaited if it must be, and is on record."""
     async with lab.connect() as record:
@@ -123,7 +122,6 @@ async def test_every_callable_is_a_tool(lab: Lab, options):
         ]
 
 
-@twins
 async def test_a_tool_without_a_name_of_its_own_is_given_one(lab: Lab):
     """Two partials of one function are two tools, so neither is called like the function."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -153,7 +151,6 @@ class Holder:
     twice = hansard.tool(name="twice")(functools.partial(double, times=2))
 
 
-@twins
 async def test_in_a_class_a_tool_gets_what_a_function_would(lab: Lab):
     """Static methods, C functions and partials get no object, class methods the class."""
     async with lab.connect() as record, record.run(run="r"):
@@ -164,7 +161,6 @@ async def test_in_a_class_a_tool_gets_what_a_function_would(lab: Lab):
         assert await come(holder.twice(4)) == 8
 
 
-@twins
 async def test_a_tool_that_raises_stop_iteration_has_failed(lab: Lab):
     """StopIteration is recorded as an error of the tool, and no caller waits for ever."""
 
@@ -180,7 +176,6 @@ async def test_a_tool_that_raises_stop_iteration_has_failed(lab: Lab):
         assert {step.status.value for step in steps} == {"failed"}
 
 
-@twins
 async def test_a_plain_body_calls_tools_as_a_plain_function_does(lab: Lab):
     """In a plain composite tool other tools give their results; many at once do not block."""
     count = 40
@@ -234,7 +229,6 @@ def test_a_call_that_nobody_awaited_is_named(data_dir, workspace):
     asyncio.run(play())
 
 
-@twins
 async def test_who_is_asked_answers_at_once(lab: Lab):
     """A rule or provider of secrets that returns an awaitable is refused, and nothing runs."""
     ran: list[Any] = []
@@ -263,7 +257,6 @@ class LaterRule:
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_a_policy_may_be_anything_that_is_called(lab: Lab):
     """What settles doubt may be a coroutine function, an object, or give something to await."""
 

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -27,7 +27,6 @@ async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):
         await step("last")
 
 
-@twins
 async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(lab: Lab):
     """In a full chain all that follows an edit runs; by results an equal result cuts it off."""
     async with lab.connect() as record:
@@ -45,7 +44,6 @@ async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(lab:
             assert ran == []
 
 
-@twins
 async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
     """The chain is recorded at the run's beginning; another one is an error that names it."""
     ran: list[str] = []
@@ -71,7 +69,6 @@ async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_both_fingerprints_are_columns_of_steps(lab: Lab):
     """Both fingerprints are stored; only the full one changes after an edit with equal result."""
     question = """

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.domain.conversation import ContextCompacted
-from tests.agents.twins import Lab, TwinRecord, TwinSession, twins
+from tests.agents.twins import Lab, TwinRecord, TwinSession
 from tests.cli.support import environment
 from tests.faults._warm import run
 
@@ -36,7 +36,6 @@ def _full(*texts: str) -> list[str]:
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
     """The window is summary and newest messages; the record says what the summary replaces."""
     async with lab.connect() as record:
@@ -78,7 +77,6 @@ async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
         assert tools == ["brief", "brief"]
 
 
-@twins
 async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
     """A later run's window begins with the summary; a fork has the window of its parent."""
     async with lab.connect() as record:
@@ -110,7 +108,6 @@ async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
             assert [step.tool for step in session.state.steps.values()] == ["brief"]
 
 
-@twins
 async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
     """The function is called once; a resume restates the window, a strict replay writes nothing."""
     calls: list[int] = []
@@ -139,7 +136,6 @@ async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
     assert calls == [2]
 
 
-@twins
 async def test_what_cannot_be_compacted_is_refused(lab: Lab):
     """A compaction without effect or with a bad summary is refused, and may be tried again."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -173,7 +169,6 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
             await session.compact(brief, keep=0)
 
 
-@twins
 async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
     """The second agent gets an error that names the first; its own messages it may compact."""
     async with lab.connect() as record:
@@ -190,7 +185,6 @@ async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
         assert _said(found.window) == ["2 earlier", *_full("c")]
 
 
-@twins
 async def test_an_answer_stays_with_its_call(lab: Lab):
     """No window begins with the answer to a call that was dropped: no provider takes that."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -201,7 +195,6 @@ async def test_an_answer_stays_with_its_call(lab: Lab):
         assert [message["role"] for message in made.window] == ["system", "assistant", "tool"]
 
 
-@twins
 async def test_a_session_has_the_labels_of_what_its_window_holds(lab: Lab):
     """A session writes under the labels of the messages that its window holds."""
     async with lab.connect() as record:

@@ -3,10 +3,9 @@
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 
-@twins
 async def test_a_composite_is_entered_and_its_children_are_answered(lab: Lab):
     """A cut-off composite runs its body again with replayed children; a finished one does not."""
     ran: list[str] = []
@@ -47,7 +46,6 @@ async def test_a_composite_is_entered_and_its_children_are_answered(lab: Lab):
     assert parents == [None, "top", "middle", "top", "top", "top", "middle"]
 
 
-@twins
 async def test_a_call_inside_another_tool_is_refused(lab: Lab):
     """A tool that is not composite cannot call tools: refused with the remedy, nothing runs."""
     async with lab.connect() as record, record.run() as session:
@@ -66,7 +64,6 @@ async def test_a_call_inside_another_tool_is_refused(lab: Lab):
         assert (step.tool, step.status) == ("outer", "failed")
 
 
-@twins
 async def test_doubt_inside_a_composite_is_not_the_composite_s_own(lab: Lab):
     """What stops a child for a person's word leaves the composite open, not failed."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -15,7 +15,6 @@ async def _turn(record, text, answer, conversation="c", **options):
         return session.run
 
 
-@twins
 async def test_a_conversation_goes_on_over_runs(lab: Lab):
     """Its runs, turns, tokens and messages in the provider's form, in the order of the record."""
     async with lab.connect() as record:
@@ -35,7 +34,6 @@ async def test_a_conversation_goes_on_over_runs(lab: Lab):
     ]
 
 
-@twins
 async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(lab: Lab):
     """`before=` leaves out the run and all after it; a run outside it leaves out nothing."""
     async with lab.connect() as record:
@@ -46,7 +44,6 @@ async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(lab: Lab):
         assert len((await record.conversation("c", before="new")).runs) == 3
 
 
-@twins
 async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
     """The turns before a run stand in its agents' state, and stay what they were on resume."""
     async with lab.connect() as record:
@@ -58,7 +55,6 @@ async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
             assert (session.state.turns_before, session.state.conversation_id) == (1, "c")
 
 
-@twins
 async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
     """A run keeps the conversation that it began in; beginning it elsewhere never moves it."""
     async with lab.connect() as record:
@@ -75,7 +71,6 @@ async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
             await _turn(record, "hi", "hello", run="plain")
 
 
-@twins
 @pytest.mark.parametrize("name", ["", "a\0", "\ud800", "x" * 2_000, 5])
 async def test_a_conversation_s_name_is_a_name(lab: Lab, name):
     """A name that cannot be carried is refused before anything is written."""
@@ -85,7 +80,6 @@ async def test_a_conversation_s_name_is_a_name(lab: Lab, name):
         assert await record.runs() == []
 
 
-@twins
 @pytest.mark.parametrize("name", ["a.b", "*", ">", "x" * 900, "été/../x", "\U0001f4a5"])
 async def test_any_other_name_is_carried(lab: Lab, name):
     """What a subject cannot hold is escaped: the conversation is found by its own name alone."""
@@ -95,7 +89,6 @@ async def test_any_other_name_is_carried(lab: Lab, name):
         assert (await record.conversation(name + "x")).runs == []
 
 
-@twins
 async def test_large_messages_come_back_whole(lab: Lab):
     """A message kept as a blob is put back where it stands."""
     async with lab.connect() as record:
@@ -109,7 +102,6 @@ def _call(name):
     return {"id": name, "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
-@twins
 async def test_a_call_that_was_cut_off_is_answered_in_the_window(lab: Lab):
     """The next run's window answers a cut-off call, unrecorded; the run's own last stays open."""
     async with lab.connect() as record:

@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard import DID_NOT_HAPPEN, Happened, Verdict
 from hansard.errors import ResultMismatch
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
@@ -46,7 +46,6 @@ async def _send(record, world, effects="once", **options):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_once_waits_for_a_person(lab: Lab):
     """A doubt stops every resume with step and remedy; only the resumes are recorded."""
     world = World()
@@ -66,7 +65,6 @@ async def test_once_waits_for_a_person(lab: Lab):
     assert " run settle r ada#1 --happened RESULT or --did-not-happen" in str(doubt.value)
 
 
-@twins
 async def test_an_equal_call_is_the_one_in_doubt(lab: Lab):
     """The doubt holds in the session where it arose; another call is another effect."""
     world = World()
@@ -85,7 +83,6 @@ async def test_an_equal_call_is_the_one_in_doubt(lab: Lab):
     assert world.effects == ["bob", "eve"]
 
 
-@twins
 @pytest.mark.parametrize("step", ["1", "ada#1"])
 async def test_a_person_says_that_it_happened(lab: Lab, step):
     """`happened` with a result completes the step: no body runs, replay returns what was said."""
@@ -102,7 +99,6 @@ async def test_a_person_says_that_it_happened(lab: Lab, step):
     assert world.effects == ["bob"]
 
 
-@twins
 async def test_a_person_says_that_it_did_not_happen(lab: Lab):
     """`did_not_happen` lets the next resume run it, as another attempt of the same step."""
     world = World()
@@ -116,7 +112,6 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
 
 
 @pytest.mark.fast(cases=4, slow=0)
-@twins
 @pytest.mark.parametrize(
     ("step", "verdict", "error"),
     [
@@ -148,7 +143,6 @@ async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, e
         assert await record.commits("r") == before
 
 
-@twins
 async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
     """The next start stops with fact, value and remedy; another result can be given then, and no
     more once the agent went on. A policy's answer is checked before it is recorded.
@@ -194,7 +188,6 @@ async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
         assert await start(record, "q", settle=lambda _: Happened(20)) == 40
 
 
-@twins
 async def test_idempotent_runs_again_by_itself(lab: Lab):
     """An idempotent effect in doubt simply runs again."""
     world = World()
@@ -204,7 +197,6 @@ async def test_idempotent_runs_again_by_itself(lab: Lab):
     assert world.effects == ["bob", "bob"]
 
 
-@twins
 @pytest.mark.parametrize("answer", ["happened", "did not happen", "unknown", "raises"])
 async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
     """`reconcile(fn)` gets the arguments; if it does not know or fails, a person must settle."""
@@ -235,7 +227,6 @@ async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
     assert asked == ["bob"]
 
 
-@twins
 async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab):
     """A reconciling function gets the key of the call in doubt; another call has another key."""
     given: list[str] = []
@@ -266,7 +257,6 @@ async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab
     assert len({*given}) == 2
 
 
-@twins
 @pytest.mark.parametrize("verdict", [Happened("known"), DID_NOT_HAPPEN, None])
 async def test_a_policy_may_settle(lab: Lab, verdict):
     """`settle=` is asked about each doubt; its word is recorded as the policy's."""
@@ -290,7 +280,6 @@ async def test_a_policy_may_settle(lab: Lab, verdict):
     assert seen == [("send", "in_doubt")]
 
 
-@twins
 async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
     """A second session finds the open intent in doubt, and fences the first one."""
     async with lab.connect() as record, lab.connect() as elsewhere:
@@ -316,7 +305,6 @@ async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
         assert (await record.state("r")).life.epochs == {"ada": 2}
 
 
-@twins
 async def test_a_settlement_fences_a_session_at_work(lab: Lab):
     """Settling takes the next epoch: who still works on the run is told, and adds nothing."""
     async with lab.connect() as record, lab.connect() as elsewhere:
@@ -356,7 +344,6 @@ async def _edited(record, world, before, effects="once", **options):
         return await send("bob")
 
 
-@twins
 @pytest.mark.parametrize("effects", ["once", "reconcile"])
 async def test_divergence_stops_before_an_effect(lab: Lab, effects):
     """An effect after an edited step stops with both sides shown; `reuse` answers it."""
@@ -378,7 +365,6 @@ async def test_divergence_stops_before_an_effect(lab: Lab, effects):
     assert world.effects == ["bob"]
 
 
-@twins
 async def test_a_diverged_effect_may_run_again(lab: Lab):
     """`run_again`, by a person or a policy, repeats the effect once, for one divergence."""
     world = World(losses=0)
@@ -397,7 +383,6 @@ async def test_a_diverged_effect_may_run_again(lab: Lab):
     assert len(world.effects) == 3
 
 
-@twins
 async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
     """What may run again does so after an earlier edit, without asking."""
     async with lab.connect() as record:
@@ -424,7 +409,6 @@ async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
         assert ran == ["look", "put", "look"]
 
 
-@twins
 async def test_what_surely_did_not_happen_runs_after_an_edit(lab: Lab):
     """A `once` step that failed safely has no effect to repeat: an edit before it asks nobody."""
     async with lab.connect() as record:
@@ -451,7 +435,6 @@ async def test_what_surely_did_not_happen_runs_after_an_edit(lab: Lab):
         assert ran == ["a", "edited"]
 
 
-@twins
 async def test_a_failed_effect_is_not_simply_run_again(lab: Lab):
     """A `once` step that failed without saying that nothing happened needs a person's word."""
     async with lab.connect() as record:

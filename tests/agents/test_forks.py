@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
@@ -32,7 +32,6 @@ async def _work(record, world, names="abc", *, shadow=None, effects="once", **op
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
     """At any point: the fork's state is the parent's state there, and the parent is untouched."""
     world = World()
@@ -50,7 +49,6 @@ async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
         assert len(await record.commits(child)) == 1
 
 
-@twins
 async def test_a_fork_replays_what_lies_before_the_cut(lab: Lab):
     """The parent's outcomes before the cut are the fork's; it is replayed and resumed as any."""
     world = World()
@@ -71,7 +69,6 @@ async def _shadow(to: str) -> str:
     return f"shadow of {to}"
 
 
-@twins
 async def test_a_shadowed_effect_has_its_parent_s_outcome(lab: Lab):
     """A later equal call of the fork gets the parent's outcome, marked as reused."""
     world = World()
@@ -85,7 +82,6 @@ async def test_a_shadowed_effect_has_its_parent_s_outcome(lab: Lab):
     assert world.effects == ["a", "b", "c"]
 
 
-@twins
 @pytest.mark.parametrize("effects", ["once", "idempotent", "reconcile"])
 async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects):
     """ShadowedEffect names both remedies and nothing runs; effects='live' runs it."""
@@ -105,7 +101,6 @@ async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects)
     assert world.effects == ["a", "b", "c", "x"]
 
 
-@twins
 async def test_a_withheld_effect_is_an_event(lab: Lab):
     """A withheld effect is recorded with its answer: an outcome, a shadow or none."""
     world = World()
@@ -152,7 +147,6 @@ async def _events(record, run):
     return [tag for tag in tags if not tag.startswith(("agent.", "run."))]
 
 
-@twins
 async def test_a_shadow_that_fails_did_nothing(lab: Lab):
     """The shadow's error is recorded, leaves no doubt, and a resume calls the shadow again."""
 
@@ -172,7 +166,6 @@ async def test_a_shadow_that_fails_did_nothing(lab: Lab):
     assert world.effects == ["a"]
 
 
-@twins
 async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
     """A program that catches the refusal takes the same path when resumed and replayed."""
     world = World()
@@ -207,7 +200,6 @@ async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
     assert world.effects == ["x"]
 
 
-@twins
 async def test_pure_tools_run_in_a_fork(lab: Lab):
     """What has no effects simply runs in a fork."""
     async with lab.connect() as record:
@@ -227,7 +219,6 @@ async def test_pure_tools_run_in_a_fork(lab: Lab):
         assert ran == ["a", "b"]
 
 
-@twins
 async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: Lab):
     """A fork cut between intent and outcome takes the outcome of the parent's call."""
     world = World()
@@ -247,7 +238,6 @@ async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: L
     assert world.effects == ["a"]
 
 
-@twins
 async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
     """Nobody knows what the parent's call came to, so nothing runs before somebody says."""
     effects: list[str] = []
@@ -272,7 +262,6 @@ async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
     assert effects == ["a"]
 
 
-@twins
 async def test_a_fork_of_a_fork_reads_through(lab: Lab):
     """Two cuts deep, each stretch comes from the run that made it."""
     world = World()
@@ -290,7 +279,6 @@ async def test_a_fork_of_a_fork_reads_through(lab: Lab):
         assert view.life.epochs == {"ada": 3}
 
 
-@twins
 async def test_streams_of_a_parent_come_back_in_a_fork(lab: Lab):
     """A shadowed stream yields the items that the parent's yielded."""
     async with lab.connect() as record:
@@ -315,7 +303,6 @@ async def test_streams_of_a_parent_come_back_in_a_fork(lab: Lab):
         assert (step.reused, len(step.items), step.streamed) == (1, 2, True)
 
 
-@twins
 async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
     """A rule refuses a parent's outcome too, unrecorded; budgets are not spent twice."""
     world = World()
@@ -334,7 +321,6 @@ async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
     assert world.effects == ["a", "b", "c"]
 
 
-@twins
 async def test_what_cannot_be_forked_says_why(lab: Lab):
     """A run that is not there, or a point before its beginning, cannot be forked."""
     async with lab.connect() as record:
@@ -354,7 +340,6 @@ async def test_what_cannot_be_forked_says_why(lab: Lab):
         assert len(await record.runs()) == 1
 
 
-@twins
 async def test_an_agent_that_joins_only_the_fork_starts_there(lab: Lab):
     """A fork may have agents that its parent never had; roles of the parent's agents hold."""
     world = World()

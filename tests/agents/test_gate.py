@@ -5,14 +5,13 @@ from tenacity import wait_fixed
 
 import hansard
 from hansard.agents.policy.gate import Budget
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
     """Nothing runs; the step is recorded with the rule's name; the error names rule and reason."""
     async with lab.connect() as record:
@@ -37,7 +36,6 @@ async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
         assert bytes(blocked.arguments) == b'{"to":"bob"}'
 
 
-@twins
 async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
     """A resume under other rules runs it as the next attempt; replays raise the refusal."""
 
@@ -64,7 +62,6 @@ async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
         assert (step.status, step.attempt) == ("completed", 2)
 
 
-@twins
 async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
     """A rule is asked about arguments by name, defaults filled in, of their own types."""
     seen = []
@@ -81,7 +78,6 @@ async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
     assert seen == [({"to": (1, 2), "limit": 3}, "send", "ada", "writer", "once")]
 
 
-@twins
 @pytest.mark.parametrize("reason", ["x" * 100_000, "\ud800", "\0"])
 async def test_a_rule_s_reason_is_recorded_whatever_it_is(lab: Lab, reason):
     """A reason of any length and any characters blocks as any other does, and replays."""
@@ -99,7 +95,6 @@ async def test_a_rule_s_reason_is_recorded_whatever_it_is(lab: Lab, reason):
         assert len(step.error.message) < 10_000
 
 
-@twins
 async def test_a_rule_that_breaks_stops_the_call(lab: Lab):
     """An error in a rule is no consent: it is raised, and the tool does not run."""
 
@@ -140,7 +135,6 @@ async def _spend(record, names, *rules, cost=None, fail=(), effects="once", atte
     return "".join(ran), None
 
 
-@twins
 async def test_a_budget_of_calls_holds(lab: Lab):
     """The call over the limit is blocked with the budget's name; its count is in the log."""
     async with lab.connect() as record:
@@ -151,7 +145,6 @@ async def test_a_budget_of_calls_holds(lab: Lab):
         assert events == ["budget.reserved.v1"] * 4
 
 
-@twins
 async def test_budgets_count_over_agents_and_connections(lab: Lab):
     """All agents of a run, from whatever process, draw on one budget; other runs on their own."""
     few = hansard.budget("few", 3)
@@ -162,7 +155,6 @@ async def test_budgets_count_over_agents_and_connections(lab: Lab):
         assert await _spend(one, "abc", few, run="another") == ("abc", None)
 
 
-@twins
 async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
     """Patterns say whose calls of what a budget is about."""
     async with lab.connect() as record:
@@ -172,7 +164,6 @@ async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
         assert await _spend(record, "xy", only, run="s") == ("x", "c")
 
 
-@twins
 @pytest.mark.parametrize(
     ("unit", "limit", "reserve", "ran"),
     [("cost", 1.0, 0.5, "abc"), ("tokens", 45, 15, "abc"), ("input_tokens", 25, 10, "ab")],
@@ -184,7 +175,6 @@ async def test_a_budget_of_usage_counts_what_was_used(lab: Lab, unit, limit, res
         assert await _spend(record, "abcd", rule, cost=0.25, run="r") == (ran, "b")
 
 
-@twins
 async def test_a_call_that_reports_nothing_costs_what_was_reserved(lab: Lab):
     """Silence is not free."""
     rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
@@ -192,7 +182,6 @@ async def test_a_call_that_reports_nothing_costs_what_was_reserved(lab: Lab):
         assert await _spend(record, "abcd", rule, run="r") == ("ab", "b")
 
 
-@twins
 async def test_every_attempt_counts(lab: Lab):
     """Retries draw on the budget: it holds however often a call is tried, and after a resume."""
     few = hansard.budget("few", 3)
@@ -209,7 +198,6 @@ async def test_every_attempt_counts(lab: Lab):
         assert await _spend(record, "a", two, fail="a", run="s") == ("", "one")
 
 
-@twins
 async def test_a_call_that_is_blocked_draws_on_no_budget(lab: Lab):
     """Where a second budget refuses, the first gets back what was set aside."""
     none, few = hansard.budget("none", 0), hansard.budget("few", 1)
@@ -219,7 +207,6 @@ async def test_a_call_that_is_blocked_draws_on_no_budget(lab: Lab):
         assert await _spend(record, "a", few, run="r") == ("a", None)
 
 
-@twins
 async def test_streams_draw_on_budgets(lab: Lab):
     """A streaming tool is counted like any other, by what it reports at its end."""
     async with lab.connect() as record:
@@ -239,7 +226,6 @@ async def test_streams_draw_on_budgets(lab: Lab):
         assert ran == ["a", "b", "c"]
 
 
-@twins
 async def test_parallel_calls_do_not_overdraw(lab: Lab):
     """Calls side by side share a budget exactly: as many run as it allows."""
     few = hansard.budget("few", 3)
@@ -257,7 +243,6 @@ async def test_parallel_calls_do_not_overdraw(lab: Lab):
         assert [s.status for s in session.state.steps.values()].count("blocked") == 3
 
 
-@twins
 @pytest.mark.parametrize(
     "rule",
     [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 CARRIED = [
     "a", "a.b", "*", ">", "a.>", "$SYS", "../../etc/passwd", "a/b", "a%2Fb", "==" + "0" * 64, "=2E",
@@ -20,7 +20,6 @@ REFUSED = [
 
 
 @pytest.mark.fast(cases=8, slow=0)
-@twins
 @pytest.mark.parametrize("name", CARRIED)
 async def test_a_name_is_carried_exactly(lab: Lab, name):
     """Any printable name is found again by exactly that name, and by no other."""
@@ -53,7 +52,6 @@ async def test_a_name_is_carried_exactly(lab: Lab, name):
 
 
 @pytest.mark.fast(cases=12, slow=0)
-@twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 @pytest.mark.parametrize(
     "door", ["run", "agent", "role", "workflow", "conversation", "correlation"]
@@ -71,7 +69,6 @@ async def test_a_name_that_is_none_opens_nothing(lab: Lab, door, name):
 
 
 @pytest.mark.fast(cases=3, slow=0)
-@twins
 @pytest.mark.parametrize("name", REFUSED, ids=lambda name: repr(name)[:20])
 async def test_a_tool_by_no_name_is_refused(lab: Lab, name):
     """A tool's name is a name like any other."""
@@ -94,7 +91,6 @@ def test_a_workspace_by_no_name_is_refused(data_dir, name):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_agents_and_roles_with_slashes_are_told_apart(lab: Lab):
     """Role `a/b` agent `c` and role `a` agent `b/c` are two agents, of one run."""
     async with lab.connect() as record:
@@ -122,7 +118,6 @@ NAUGHTY = [
 
 
 @pytest.mark.thorough(quick="domain/test_values.py::test_a_value_comes_back_exactly")
-@twins
 async def test_naughty_strings_come_back_exactly(lab: Lab):
     """As argument, result, item, key, error text and message: every string is the same after."""
     async with lab.connect() as record:
@@ -158,7 +153,6 @@ async def test_naughty_strings_come_back_exactly(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 @pytest.mark.parametrize("value", [object(), [1, {2: {object()}}], print])
 async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
     """An argument without a plain form is a BadValue with its place, and leaves no trace."""
@@ -176,7 +170,6 @@ async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_bad_options_are_named(lab: Lab):
     """Wrong types of what a run is opened with are refused with a word, never half taken."""
     async with lab.connect() as record:
@@ -207,7 +200,6 @@ async def test_bad_options_are_named(lab: Lab):
 ODD = "caf\u00e9 \ud83d half an emoji, \\ud83d in letters"
 
 
-@twins
 @pytest.mark.parametrize("effects", ["pure", "idempotent", "once"])
 async def test_an_answer_with_half_a_pair_is_paid_for_once(lab: Lab, effects):
     """In a text, a key, and an exception; as an argument it is one call with itself alone."""
@@ -234,7 +226,6 @@ async def test_an_answer_with_half_a_pair_is_paid_for_once(lab: Lab, effects):
     assert "caf\u00e9 \\\\ud83d half" in bytes(steps[0].result).decode()
 
 
-@twins
 async def test_what_a_session_states_may_hold_half_a_pair(lab: Lab):
     """Messages, checkpoints and the board return it unchanged; in a decision it is escaped."""
     async with lab.connect() as record:

@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard.agents.flow import drive_async
-from tests.agents.twins import Lab, TwinSession, twins
+from tests.agents.twins import Lab, TwinSession
 from tests.audit.support import decided_of_old
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
@@ -65,7 +65,6 @@ def tools(session: TwinSession) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
     """An input may be a value, step, entry, view or id; a replay makes the same decision."""
     async with lab.connect() as record:
@@ -107,7 +106,6 @@ async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
         ]
 
 
-@twins
 async def test_an_equal_value_of_two_steps_names_both(lab: Lab):
     """Nothing tells which of them it is, so both are inputs."""
     async with lab.connect() as record:
@@ -138,7 +136,6 @@ WRONG = [
 ]
 
 
-@twins
 async def test_an_input_that_is_none_is_refused_before_anything_is_recorded(lab: Lab):
     """The fact, the value, the remedy; the program may state the decision with another one."""
     async with lab.connect() as record:
@@ -164,7 +161,6 @@ async def test_an_input_that_is_none_is_refused_before_anything_is_recorded(lab:
         assert await decisions(record) == [[(await ids(record))["ada", 1]]]
 
 
-@twins
 async def test_a_part_of_too_many_results_is_refused(lab: Lab):
     """A value that stands in many results does not say where it came from."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -175,7 +171,6 @@ async def test_a_part_of_too_many_results_is_refused(lab: Lab):
             await session.decide("Which?", selected="X", inputs=[1])
 
 
-@twins
 async def test_a_value_is_looked_for_where_the_decision_stands(lab: Lab):
     """What runs beside it may have an equal value: it was not given that."""
     async with lab.connect() as record:
@@ -203,7 +198,6 @@ async def test_a_value_is_looked_for_where_the_decision_stands(lab: Lab):
         assert len(state.decisions) == 3
 
 
-@twins
 async def test_a_fork_s_inputs_are_its_parent_s_events(lab: Lab):
     """What a fork took over was told in its parent's stream."""
     async with lab.connect() as record:
@@ -220,7 +214,6 @@ async def test_a_fork_s_inputs_are_its_parent_s_events(lab: Lab):
         assert await decisions(record, fork) == [told]
 
 
-@twins
 async def test_an_event_of_another_run_is_an_input(lab: Lab):
     """By its id, which is looked for in the log."""
     async with lab.connect() as record:
@@ -232,7 +225,6 @@ async def test_an_event_of_another_run_is_an_input(lab: Lab):
         assert await decisions(record) == [[message]]
 
 
-@twins
 async def test_what_was_recorded_with_any_text_is_found_again(lab: Lab):
     """Inputs of earlier versions, any text, are read, and stating them again adds nothing."""
     async with lab.connect() as record:

@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard.bus.codec import revive_all
 from hansard.domain.agent import AgentLeft
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -25,7 +25,6 @@ async def _three(session, ran, edits=()):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
     """Strict and offline return what was recorded, run no body and add nothing to the log."""
@@ -44,7 +43,6 @@ async def test_replay_runs_nothing_and_writes_nothing(lab: Lab, mode):
     assert [stored.body for stored in after] == [stored.body for stored in before]
 
 
-@twins
 @pytest.mark.parametrize("mode", ["strict", "offline"])
 async def test_a_miss_shows_both_sides(lab: Lab, mode):
     """A call that is not on record stops the replay, with what is on record and what came."""
@@ -64,7 +62,6 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     assert '\n  = step 1: step {"name":"a"} -> completed\n' in str(miss.value)
 
 
-@twins
 async def test_a_miss_past_the_end_says_so(lab: Lab):
     """One call too many is a miss against nothing; caught, the strict replay fails at its end."""
 
@@ -90,7 +87,6 @@ async def test_a_miss_past_the_end_says_so(lab: Lab):
         assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
 
 
-@twins
 async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     """Ending early or leaving a call out fails with both sides shown; offline permits it."""
     ran: list[str] = []
@@ -135,7 +131,6 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     assert [each for each in ran if not each.startswith("None")] == []
 
 
-@twins
 async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
     """A strict replay is compared with what the newest session did, its answers included."""
     ran: list[str] = []
@@ -169,7 +164,6 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-@twins
 async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
     """Skipped items, calls in answered composites and a fork's own answers all count."""
     async with lab.connect() as record:
@@ -213,7 +207,6 @@ async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered
             await go(fork, "strict", compose=False)
 
 
-@twins
 async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     """After an edit only the edited step and what follows it run."""
     ran: list[str] = []
@@ -225,7 +218,6 @@ async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     assert ran == ["a", "b", "c", "b!", "c"]
 
 
-@twins
 async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
     """The calls before the crash replay, the one that crashed and those after it run."""
     ran: list[str] = []
@@ -249,7 +241,6 @@ async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
         assert (life.status, life.epochs) == ("completed", {"ada": 2})
 
 
-@twins
 async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
     """A resume raises a caught failure again, but runs the last failed call of a chain again."""
     async with lab.connect() as record:
@@ -276,7 +267,6 @@ async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
         assert last == "bad 2"
 
 
-@twins
 async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
     """A checkpoint, message or hand-off after a failure shows that the agent went on."""
     async with lab.connect() as record:
@@ -300,7 +290,6 @@ async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
             assert ran == [1]
 
 
-@twins
 async def test_what_cannot_be_opened_says_why(lab: Lab):
     """An unknown run, mode, workflow or option is a clear error, and nothing is written."""
     async with lab.connect() as record:
@@ -327,7 +316,6 @@ async def test_what_cannot_be_opened_says_why(lab: Lab):
         assert await record.commits("r") == before
 
 
-@twins
 async def test_a_run_id_may_be_given(lab: Lab):
     """A caller's id is the run's id; a run without one gets a UUID version 7; both are listed."""
     async with lab.connect() as record:
@@ -345,7 +333,6 @@ async def test_a_run_id_may_be_given(lab: Lab):
         assert found[1][1].labels == {"team": "a"}
 
 
-@twins
 async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
     """A resume warns of an answer that another source of the tool than the present one gave."""
 
@@ -385,7 +372,6 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
                     assert await tool(session, 3, version="2")(1) == 3
 
 
-@twins
 async def test_a_changed_tool_is_told_of(lab: Lab):
     """It warns once on resume, is a miss in strict, and passes offline."""
     async with lab.connect() as record:

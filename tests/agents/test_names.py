@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 SECRET = "sk-hunter2-hunter2"
 NAME = f"of {SECRET}!"
@@ -140,7 +140,6 @@ async def stored(record: Any) -> str:
 
 
 @pytest.mark.parametrize("what", OPENING)
-@twins
 async def test_a_run_is_opened_by_no_name_that_holds_a_secret(lab: Lab, what):
     """Whatever names it, the run does not begin, and nothing is written."""
     async with lab.connect(redact=REDACT) as record:
@@ -152,7 +151,6 @@ async def test_a_run_is_opened_by_no_name_that_holds_a_secret(lab: Lab, what):
 
 
 @pytest.mark.parametrize("what", SAYING)
-@twins
 async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
     """Whatever is named, it is refused, and neither a subject nor a body holds the secret."""
     async with lab.connect(redact=REDACT) as record:
@@ -164,7 +162,6 @@ async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
 
 
 @pytest.mark.parametrize("what", WORKSPACE)
-@twins
 async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):
     """Plans, judgements, prices, roles, and who says so: refused, and not stored."""
     async with lab.connect(redact=REDACT) as record:
@@ -176,7 +173,6 @@ async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):
         assert SECRET not in await stored(record)
 
 
-@twins
 async def test_a_rule_of_the_gate_is_known_without_the_secret(lab: Lab):
     """What a rule says is read, and nothing is found by it: the secret is replaced in its name."""
     async with (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.faults._warm import run
 
 tool: Any = hansard.tool
@@ -45,7 +45,6 @@ def test_an_option_that_is_like_none_lists_all():
         hansard.allow("x", qqq=1)  # type: ignore[call-arg] # see above
 
 
-@twins
 async def test_a_run_is_opened_with_options_that_there_are(lab: Lab):
     """A misspelt one opens nothing; so does a mode that is none."""
     async with lab.connect() as record:
@@ -58,7 +57,6 @@ async def test_a_run_is_opened_with_options_that_there_are(lab: Lab):
         assert await record.runs() == []
 
 
-@twins
 async def test_a_verdict_that_is_none_names_those_there_are(lab: Lab):
     """Nothing is settled."""
     async with lab.connect() as record:

@@ -15,7 +15,7 @@ import pytest
 import hansard
 from hansard.domain import value_types, values
 from hansard.domain.fingerprint import canonical, digest
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.later
 
@@ -99,7 +99,6 @@ MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 
 @pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize("name", MADE)
-@twins
 async def test_a_value_comes_back_equal(lab: Lab, name):
     """A result comes back in an offline replay, nested or as a blob, and is an equal argument."""
     make = MADE[name]
@@ -251,7 +250,6 @@ def test_a_secret_inside_of_what_is_packed_is_refused(record):
         assert len(session.state.steps) == 1
 
 
-@twins
 async def test_a_pydantic_model_is_a_record(lab: Lab):
     """An annotated model is paid once and comes back, nested too; unannotated, it needs a tag."""
     pydantic = needed("pydantic")
@@ -305,7 +303,6 @@ async def test_a_pydantic_model_is_a_record(lab: Lab):
         assert values.load(step.arguments)["of"]["items"] == [{"name": "a", "tags": {"x"}}]
 
 
-@twins
 async def test_models_that_cannot_be_found_by_name_need_a_tag(lab: Lab):
     """A union of models, or a local class, is recorded as its fields, with a warning."""
     pydantic = needed("pydantic")

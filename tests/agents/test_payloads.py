@@ -10,7 +10,7 @@ import hansard
 from hansard.agents.steps import payloads
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from tests.agents.test_shared_texts import arguments_of
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
@@ -19,7 +19,6 @@ SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 
 
 
 @pytest.mark.fast(cases=4, slow=0)
-@twins
 @pytest.mark.parametrize("size", SIZES)
 async def test_large_values_are_blobs(lab: Lab, size):
     """A value over 64 KiB is a blob named by its hash, a smaller one is inline."""
@@ -51,7 +50,6 @@ async def test_large_values_are_blobs(lab: Lab, size):
             assert digest.decode() == hashlib.sha256(msgspec.json.encode(text)).hexdigest()
 
 
-@twins
 async def test_many_values_that_are_large_together_fit(lab: Lab):
     """Arguments that each fit but together do not move to blobs until the event fits."""
     many = {f"a{i}": str(i) * 60_000 for i in range(8)}
@@ -69,7 +67,6 @@ async def test_many_values_that_are_large_together_fit(lab: Lab):
         assert max(len(stored.body) for stored in await record.commits("r")) < 256 * 1024
 
 
-@twins
 async def test_parallel_large_results_fit_their_commits(lab: Lab):
     """Results that would be merged into one commit are split where they would not fit."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -86,7 +83,6 @@ def _prompt(count: int) -> list[dict[str, str]]:
     return [{"role": "user", "content": f"message {i} " + "x" * 500} for i in range(count)]
 
 
-@twins
 async def test_a_growing_prompt_is_recorded_in_linear_size(lab: Lab):
     """N calls with a prompt that grows by a message cost O(N) bytes and read back in full."""
     async with lab.connect() as record:
@@ -110,7 +106,6 @@ async def test_a_growing_prompt_is_recorded_in_linear_size(lab: Lab):
             }
 
 
-@twins
 async def test_a_prompt_that_changes_is_recorded_anew(lab: Lab):
     """An edited, shortened or reordered prompt is told whole; growing goes on from there."""
     prompts = [
@@ -138,7 +133,6 @@ async def test_a_prompt_that_changes_is_recorded_anew(lab: Lab):
             }
 
 
-@twins
 async def test_a_prompt_that_grows_by_a_large_message_is_readable(lab: Lab):
     """A part that is a blob itself reads back, in later calls and sessions too."""
     large = {"role": "tool", "content": "y" * 150_000}
@@ -163,7 +157,6 @@ async def test_a_prompt_that_grows_by_a_large_message_is_readable(lab: Lab):
         assert sum(len(stored.body) for stored in (await record.commits("r"))[-4:]) < 8_000
 
 
-@twins
 async def test_a_prompt_of_tagged_values_grows_too(lab: Lab):
     """Lists with tuples, sets and `$` keys are no other lists for having been shortened."""
     first = [{"$append": {"to": 1, "count": 1, "items": []}}, ("t",) * 300, {"$blob": 1}]
@@ -179,7 +172,6 @@ async def test_a_prompt_of_tagged_values_grows_too(lab: Lab):
                 assert await think([*first, {1, 2}]) == [*first, {1, 2}]
 
 
-@twins
 async def test_a_value_beyond_every_bound_is_refused_before_the_call(lab: Lab, monkeypatch):
     """An argument larger than the largest value is refused, and nothing runs or is written."""
     monkeypatch.setattr(payloads, "VALUE_BYTES_MAX", 300_000)

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import Secret
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
@@ -31,7 +31,6 @@ async def _stored(record, run) -> bytes:
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_secret_is_in_no_stored_byte(lab: Lab):
     """The secret's text is in no argument, result, error, usage, reason, label or blob."""
     options = {"redact": {"key": SECRET, "pin": PIN}}
@@ -108,7 +107,6 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
     assert raw.count(b'{"$secret":"key"}') > 5
 
 
-@twins
 async def test_a_redacted_call_is_the_same_call(lab: Lab):
     """The fingerprint holds the secret's name: a rotated key, or none, replays the old calls."""
     async with lab.connect() as record:
@@ -133,7 +131,6 @@ async def test_a_redacted_call_is_the_same_call(lab: Lab):
         assert ran == [SECRET]
 
 
-@twins
 @pytest.mark.parametrize("provider", [{"key": SECRET}, {"key": SECRET}.get])
 async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
     """A tool called with a Secret gets its value at any depth; the record has its name."""
@@ -165,7 +162,6 @@ async def test_a_provider_gives_a_secret_back(lab: Lab, provider):
 
 
 @pytest.mark.fast(cases=3, slow=0)
-@twins
 @pytest.mark.parametrize("provider", [None, {}, lambda name: None])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_without_a_provider_nothing_runs(lab: Lab, provider, stream):
@@ -206,7 +202,6 @@ def test_a_secret_too_short_to_look_for_is_refused(record):
     assert record.runs() == []
 
 
-@twins
 async def test_an_encoded_form_passes(lab: Lab):
     """Redaction finds the text as given, as the README says; an encoded form must be given too."""
     form = base64.b64encode(SECRET.encode()).decode()

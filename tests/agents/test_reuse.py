@@ -30,7 +30,7 @@ from hansard.domain.integrity.authorship import misfit
 from hansard.domain.reuse import KIND, AnswerOffered, AnswersInvalidated
 from hansard.domain.roles import check as role_file
 from hansard.domain.steps import StepStatus
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.cli.support import Call
 from tests.faults.support import Child, Stage
 
@@ -125,7 +125,6 @@ def test_only_what_may_run_again_is_answered_by_others():
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
     """An equal call of a later run is answered and names its source, within one workflow."""
     ran: list[str] = []

@@ -12,7 +12,7 @@ from tenacity import wait_none
 import hansard
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from hansard.agents.steps.shared import Learned, Shared
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
@@ -39,7 +39,6 @@ async def _missing(record, run="r"):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 @pytest.mark.parametrize("who", ["policy", "reconcile"])
 async def test_a_large_result_that_is_settled_is_stored(lab: Lab, who):
     """What a policy or the world says that happened may be large: its blob is stored first."""
@@ -64,7 +63,6 @@ async def test_a_large_result_that_is_settled_is_stored(lab: Lab, who):
         assert await _missing(record) == []
 
 
-@twins
 async def test_large_arguments_of_a_blocked_call_are_stored(lab: Lab):
     """A blocked call is recorded as any other: with the blobs that its intent names."""
     async with lab.connect() as record:
@@ -83,7 +81,6 @@ async def test_large_arguments_of_a_blocked_call_are_stored(lab: Lab):
         assert await _missing(record) == []
 
 
-@twins
 async def test_large_arguments_of_a_reused_call_are_stored(lab: Lab):
     """An adopted outcome has its own intent, whose blobs are stored."""
     async with lab.connect() as record:
@@ -107,7 +104,6 @@ async def _prompts(record, run, first=0):
                 assert await ask(prompt) == n + 2
 
 
-@twins
 async def test_a_reused_stream_of_any_length_is_recorded(lab: Lab):
     """A stream of more than a commit can hold is taken over from a parent item by item."""
     async with lab.connect() as record:
@@ -124,7 +120,6 @@ async def test_a_reused_stream_of_any_length_is_recorded(lab: Lab):
                 assert [item[0] for item in items] == list("01234567")
 
 
-@twins
 async def test_a_settled_stream_is_reused_as_it_was_settled(lab: Lab):
     """What a person said of a cut stream is what a fork gets, not the items before the cut."""
     async with lab.connect() as record:
@@ -145,7 +140,6 @@ async def test_a_settled_stream_is_reused_as_it_was_settled(lab: Lab):
             await record.settle("r", "1", "happened", result=[1, 2])
 
 
-@twins
 async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     """A shadow returns a list of the items."""
     ran: list[int] = []
@@ -169,7 +163,6 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     assert ran == []
 
 
-@twins
 async def test_a_tool_s_kind_is_recordable(lab: Lab):
     """What cannot be encoded is an error of the call's, no wait for ever."""
     async with lab.connect() as record:
@@ -201,7 +194,6 @@ def test_of_secrets_inside_secrets_the_longest_goes_first(record):
     }
 
 
-@twins
 @pytest.mark.parametrize("said", [hansard.Happened("ok"), hansard.DID_NOT_HAPPEN])
 @pytest.mark.parametrize("effects", ["once", "reconcile"])
 async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: Lab, said, effects):
@@ -237,7 +229,6 @@ async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: L
     assert sent == ([1] if isinstance(said, hansard.Happened) else [1, 2])
 
 
-@twins
 async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab):
     """A share is one session's: what a dead one set aside is not taken for the next one's."""
     ran: list[int] = []
@@ -255,7 +246,6 @@ async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab
     assert ran == [0, 1]
 
 
-@twins
 async def test_the_gate_is_asked_before_a_shadow(lab: Lab):
     """A fork asks its own gate before it takes its parent's outcome or runs a shadow."""
 
@@ -280,7 +270,6 @@ async def test_the_gate_is_asked_before_a_shadow(lab: Lab):
                         await send(n)
 
 
-@twins
 async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outcomes(lab: Lab):
     """A fork cut before an agent joined still returns what the parent's agent of that name got."""
     sent: list[int] = []
@@ -300,7 +289,6 @@ async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outco
     assert sent == [1]
 
 
-@twins
 async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
     """A retry that fails safely and is then refused is on record as blocked, not open."""
     async with lab.connect() as record:
@@ -318,7 +306,6 @@ async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
         assert (step.status, step.attempt) == ("blocked", 3)
 
 
-@twins
 async def test_the_number_of_a_step_that_a_fact_names_is_not_given_again(lab: Lab):
     """A resource that a call used before it was cut off names that call, never a later one."""
     async with lab.connect() as record:
@@ -344,7 +331,6 @@ async def test_the_number_of_a_step_that_a_fact_names_is_not_given_again(lab: La
         assert named["file:///1"] != step.number
 
 
-@twins
 async def test_an_intent_open_at_the_cut_takes_its_own_later_outcome(lab: Lab):
     """Not that of a later call with the same key, which the parent ran again after an edit."""
     sent: list[int] = []

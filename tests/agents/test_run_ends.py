@@ -9,7 +9,7 @@ import hansard
 from hansard.domain.errors import Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 
 async def life(record, run="r"):
@@ -37,7 +37,6 @@ async def _fails(record, **options):
         raise ValueError("no ink")
 
 
-@twins
 async def test_a_run_goes_on_when_who_began_it_leaves(lab: Lab):
     """It stays open for the other, and fails when that one raises: what ends last is what is so."""
     async with lab.connect() as record:
@@ -60,7 +59,6 @@ async def _left_by_its_starter(record):
         raise ValueError("no ink")
 
 
-@twins
 async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
     """The run fails for the agent that failed, and says which; resumed, it is mended."""
     async with lab.connect() as record:
@@ -79,7 +77,6 @@ async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
         assert (await life(record)).status is RunStatus.COMPLETED
 
 
-@twins
 async def test_agents_one_after_the_other_are_one_run(lab: Lab):
     """Whoever joins a run that has ended opens it again: it ends with that one."""
     async with lab.connect() as record:
@@ -93,7 +90,6 @@ async def test_agents_one_after_the_other_are_one_run(lab: Lab):
         assert [run.status for _, run in await record.runs()] == [RunStatus.COMPLETED]
 
 
-@twins
 async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
     """The run in doubt ends well once it is settled, resumed and left by both agents."""
 
@@ -117,7 +113,6 @@ async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
         assert (await life(record)).status is RunStatus.COMPLETED
 
 
-@twins
 async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
     """An agent at work in the parent, or failed there, is none of the fork's."""
     async with lab.connect() as record, record.run(run="r", agent="ada"):
@@ -131,7 +126,6 @@ async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
         assert (await life(record)).missing == ["ada"]
 
 
-@twins
 async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
     """Finished or cancelled by name, on record, once; who is still at work goes on recording."""
     async with lab.connect() as record:

@@ -22,7 +22,7 @@ from hansard.domain.ids import RunStream
 from hansard.domain.run import RunState, RunStatus
 from hansard.domain.steps import Failure
 from hansard.state.replay import fold_life
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.requests import counted
 
 _clock = Clock()
@@ -155,7 +155,6 @@ async def test_a_line_of_forks_has_an_end(data_dir: Path, workspace: str):
         assert "more than 100 parents" in (life.problem or "")
 
 
-@twins
 async def test_runs_are_found_by_what_they_are(lab: Lab):
     """Each filter alone, and all together."""
     async with lab.connect() as record:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,6 @@ async def _work(record, run, *, stop=False, mode=None):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
     """Savings sum the answered calls, tokens, cost and time; a strict replay records none."""
     async with lab.connect() as record:
@@ -96,7 +95,6 @@ def test_writes_to_the_record_are_no_effects(tmp_path: Path):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_session_that_has_not_left_has_told_nothing(lab: Lab):
     """The savings of an open or killed session are unknown, not 0."""
     async with lab.connect() as record:

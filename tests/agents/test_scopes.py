@@ -13,14 +13,13 @@ from hansard.agents.steps.scope import JOINED_MAX, OpenCalls, Scope, untold
 from hansard.domain.fingerprint import joined
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 
 def _steps(session):
     return list(session.state.steps.values())
 
 
-@twins
 async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
     """Each branch is a chain; the call after the gather follows all ends in spawn order."""
     async with lab.connect() as record:
@@ -51,7 +50,6 @@ async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
     assert all(steps[b'{"name":"%s"}' % name].after == before for name in (b"a", b"b", b"c"))
 
 
-@twins
 async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
     """Only the changed branch runs again, and the join if its input differs."""
     async with lab.connect() as record:
@@ -69,7 +67,6 @@ async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
             assert sorted(ran) == (["after", "edited"] if edited else ["a", "after", "b"])
 
 
-@twins
 async def test_the_first_error_of_a_gather_is_raised_when_all_have_ended(lab: Lab):
     """Every branch runs to its end; the first error in spawn order is raised, on replay too."""
     async with lab.connect() as record:
@@ -224,7 +221,6 @@ def test_a_call_from_nowhere_is_refused_while_others_are_open(record):
         assert [step.tool for step in _steps(session)] == ["quick", "slow"]
 
 
-@twins
 async def test_branches_may_begin_while_a_stream_is_read(lab: Lab):
     """For each item of an open stream a gather: its calls, and those after the stream, replay."""
     async with lab.connect() as record:

@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.bus.portal import portal
 from hansard.domain.run import RunStatus
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.contract
 
@@ -37,7 +37,6 @@ async def _doubled(lab: Lab, number: int) -> int:
     return await found if lab.is_async else found  # type: ignore[misc] # a coroutine of the async client
 
 
-@twins
 async def test_it_works_as_it_stands(lab: Lab):
     """Names have defaults, and the run ends with its block, on record as with a record."""
     session = lab.session()
@@ -53,7 +52,6 @@ async def test_it_works_as_it_stands(lab: Lab):
         assert [step.tool for step in await record.steps(run, "agent")] == ["doubled"]
 
 
-@twins
 async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -80,7 +78,6 @@ async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
         assert dict(await record.runs())[begun].workflow == "of-file"
 
 
-@twins
 async def test_a_run_is_resumed_and_replayed_from_outside(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ):
@@ -108,7 +105,6 @@ async def test_a_run_is_resumed_and_replayed_from_outside(
         assert len(await record.steps("r1", "agent")) == 1
 
 
-@twins
 async def test_before_and_after_its_block_it_says_so(lab: Lab):
     """Nothing is done then: not a second block, not the block of a session that a record opened."""
     session = lab.session("w")
@@ -141,7 +137,6 @@ async def test_before_and_after_its_block_it_says_so(lab: Lab):
         await opened.checkpoint("goes on")
 
 
-@twins
 async def test_what_it_opened_is_closed_however_it_ends(lab: Lab):
     """By an error in its block, which fails the run, and where the run cannot be opened."""
     before = _at_work(lab)
@@ -170,7 +165,6 @@ def _check_at_work(lab: Lab, before: set[asyncio.Task[object]]) -> None:
     assert [each for each in before - now if each.cancelled()] == []
 
 
-@twins
 async def test_what_cannot_be_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A misspelt option where it is given; a restricted agent's credentials where it begins."""
     with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):

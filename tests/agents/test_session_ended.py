@@ -15,7 +15,7 @@ from hansard.agents.team.tasks import Task
 from hansard.bus.errors import Closed
 from hansard.client.session import AsyncSession, Session
 from hansard.domain.steps import StepStatus
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -104,7 +104,6 @@ async def begun(operation):
     return found
 
 
-@twins
 async def test_every_operation_of_an_ended_session_says_so(lab: Lab):
     """Whatever it offers raises SessionEnded and records nothing; its state stays readable."""
     async with lab.connect() as record:
@@ -130,7 +129,6 @@ async def test_every_operation_of_an_ended_session_says_so(lab: Lab):
         assert raw.state.left == "completed"
 
 
-@twins
 async def test_a_session_that_only_reads_or_was_fenced_ends_as_well(lab: Lab):
     """However its block was left."""
     async with lab.connect() as record:
@@ -157,7 +155,6 @@ async def _fenced(record):
         await old.checkpoint("b")
 
 
-@twins
 async def test_what_was_open_when_the_session_ended_goes_no_further(lab: Lab):
     """An open stream, loop or transaction goes no further; given items are on record."""
     async with lab.connect() as record:
@@ -303,7 +300,6 @@ def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
     assert "SessionEnded" in repr(step.error)
 
 
-@twins
 async def test_a_closed_record_says_so_at_once(lab: Lab):
     """Every call on it and its open session is refused without waiting for a time-out."""
     async with lab.connect() as record, contextlib.AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ import pytest
 from hansard.agents.steps import payloads
 from hansard.bus.log import BLOB_BYTES_MIN
 from hansard.domain.ids import AgentStream
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -118,7 +118,6 @@ def _blobs(value) -> dict[str, int]:
 
 
 @pytest.mark.fast(cases=3, slow=0)
-@twins
 @pytest.mark.parametrize("form", FORMS)
 async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
     """Calls with shared prompt text store at most twice the distinct text, after resumes too."""
@@ -140,7 +139,6 @@ async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-@twins
 @pytest.mark.parametrize("form", ["a list", "messages in a dict", "a string that grows"])
 async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
     """A tool that gives a whole history each time: as for arguments; a replay gives them back."""
@@ -159,7 +157,6 @@ async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
         assert stored <= RATIO_MAX * _distinct(form)
 
 
-@twins
 async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
     """Prompts over 64 KiB, and what is added over 64 KiB at once, are stored once as blobs."""
     large = [{"role": "tool", "content": _text(n, BLOB_BYTES_MIN + 9_000)} for n in range(3)]
@@ -181,7 +178,6 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
             assert await arguments_of(record, "r", number) == {"prompt": prompt}
 
 
-@twins
 async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
     """Whether a step lies in the chunk that a state begins with, or came after it."""
     told = _messages(80, size=150)
@@ -203,7 +199,6 @@ async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
                 assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
 
 
-@twins
 async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
     """What a tool gave and is then part of a prompt refers to the result."""
     async with lab.connect() as record:
@@ -220,7 +215,6 @@ async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
         assert stored <= 1.25 * 16 * 3_000
 
 
-@twins
 async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
     """A fork in the middle of a growing prompt goes on sharing; both read back."""
 

@@ -9,7 +9,7 @@ from hansard.agents.steps import payloads
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
 from hansard.types import Moment
-from tests.agents.twins import Lab, TwinRecord, twins
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """What is shown is not the client's: of the sync one, a test of this module is in the quick run."""
@@ -41,7 +41,6 @@ async def _job(session: Any, calls: list[str], *, stop: bool = False) -> None:
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_the_chain_begins_with_the_request_and_ends_with_the_final_state(lab: Lab):
     """Each snapshot has an id, names its predecessor and is found by it, in its run or anywhere."""
     async with lab.connect() as record:
@@ -82,7 +81,6 @@ async def test_the_chain_begins_with_the_request_and_ends_with_the_final_state(l
             await record.snapshot("0190f3a1-0000-8000-8000-000000000000")
 
 
-@twins
 async def test_from_the_newest_snapshot_the_run_goes_on(lab: Lab):
     """Of a run that stopped, the newest snapshot resumes it: what is done is not done again."""
     calls: list[str] = []
@@ -98,7 +96,6 @@ async def test_from_the_newest_snapshot_the_run_goes_on(lab: Lab):
         assert kinds.count(Moment.FINAL) == 2
 
 
-@twins
 async def test_from_an_older_snapshot_a_fork_goes_on(lab: Lab):
     """A fork from a snapshot is answered up to it, and its run stays as it is."""
     calls: list[str] = []

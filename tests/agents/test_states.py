@@ -12,7 +12,7 @@ from hansard.bus.log import AtPosition
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 STREAM = AgentStream("r", "writer", "ada")
 
@@ -48,7 +48,6 @@ async def _busy(record, run="r", **options):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
     """At each version, position, commit, event and time the state is a fold of its events."""
     async with lab.connect() as record:
@@ -89,7 +88,6 @@ async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
             assert read == state
 
 
-@twins
 async def test_what_no_point_is_found_at_says_why(lab: Lab):
     """An agent that is not there, or was not yet, is named with those that are."""
     async with lab.connect() as record:
@@ -127,7 +125,6 @@ def test_two_agents_of_one_run_work_in_one_process(record):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_a_run_that_failed_says_so(lab: Lab):
     """An error that leaves the block fails the run with that error; a resume opens it again."""
     async with lab.connect() as record:

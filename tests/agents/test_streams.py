@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -26,7 +26,6 @@ async def _take(items, count):
     return found
 
 
-@twins
 @pytest.mark.parametrize("mode", ["strict", "offline", "resume"])
 async def test_items_come_back_in_order(lab: Lab, mode):
     """A replayed stream yields what the live one yielded, with no body run."""
@@ -55,7 +54,6 @@ async def test_items_come_back_in_order(lab: Lab, mode):
         assert (await record.tags("r")).count("step.yielded.v1") == 4
 
 
-@twins
 async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
     """Whoever holds an item can rely on its being in the log."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -71,7 +69,6 @@ async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
         assert seen == [1, 2]
 
 
-@twins
 async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
     """A reader that stops ends generator and step; a replay that wants more is a miss."""
     closed = []
@@ -105,7 +102,6 @@ class Torn(Exception):
     """An error of a program's own."""
 
 
-@twins
 @pytest.mark.parametrize("effects", ["pure", "once"])
 async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
     """The items before the error come back, then the error, as the class that the tool raises."""
@@ -127,7 +123,6 @@ async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
         assert (step.status, len(step.items)) == ("failed", 1)
 
 
-@twins
 async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
     """A cut stream with effects is a doubt that shows its items; replay yields the settled ones."""
 
@@ -150,7 +145,6 @@ async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
         assert await work(record) == [1, 2, 3]
 
 
-@twins
 async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
     """What has no effects simply runs again on resume, its old items gone."""
     fail = [True]
@@ -176,7 +170,6 @@ async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
         assert len(step.attempts) == 1
 
 
-@twins
 @pytest.mark.parametrize("effects", ["pure", "once"])
 async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, effects):
     """The reader has the item; a replay gives what could be recorded of it; both are warned."""
@@ -198,7 +191,6 @@ async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, eff
     assert (step.status, opened) == ("completed", [1])
 
 
-@twins
 async def test_two_streams_may_be_read_by_turns(lab: Lab):
     """Streams that overlap are told apart, and replay so."""
     async with lab.connect() as record:

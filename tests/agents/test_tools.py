@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 
-@twins
+async def test_a_scenario_is_played_in_a_loop_by_the_async_client_alone(lab: Lab):
+    """What the tests of both clients rely on."""
+    assert (asyncio._get_running_loop() is not None) is lab.is_async
+
+
 async def test_a_recorded_call_is_answered_without_running(lab: Lab):
     """A resume returns the recorded value, runs no body and records only the resume."""
     ran: list[int] = []

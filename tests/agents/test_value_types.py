@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard.domain import value_types, values
 from hansard.domain.value_types import Tagged
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -153,7 +153,6 @@ IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
 
 @pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
-@twins
 async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
     """A result comes back with its type in an offline replay, and is an equal argument."""
     async with lab.connect() as record:
@@ -171,7 +170,6 @@ async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
                 assert type(back) is type(value)
 
 
-@twins
 async def test_items_come_back_as_their_annotation_says(lab: Lab):
     """Each item of a stream is a record as its annotation says, live and replayed."""
     async with lab.connect() as record:
@@ -214,7 +212,6 @@ NEVER = [
 
 @pytest.mark.fast(cases=8, slow=0)
 @pytest.mark.parametrize("unfit", NEVER, ids=lambda unfit: str(unfit.of)[:40])
-@twins
 async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unfit):
     """An annotation of such a type is refused with type, reason and remedy."""
 
@@ -234,7 +231,6 @@ async def test_what_can_never_be_recorded_is_refused_when_declared(lab: Lab, unf
         assert session.state.steps == {}
 
 
-@twins
 async def test_what_may_be_recorded_is_declared(lab: Lab):
     """A protocol, an abstract class, an unknown name, a default or no annotation is accepted."""
 
@@ -268,7 +264,6 @@ async def test_what_may_be_recorded_is_declared(lab: Lab):
         assert await come(tools["said_nothing"](3, 4, 5)) == 3
 
 
-@twins
 @pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
 async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: Lab, effects):
     """The step completes with what can be recorded, redacted, and a warning; it is paid once."""
@@ -299,7 +294,6 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
         assert "Receipt cannot be recorded" in steps[0].inexact
 
 
-@twins
 async def test_a_type_that_is_not_registered_is_named(lab: Lab):
     """An unknown tag is refused with the remedy; readers are shown tag and data."""
     async with lab.connect() as record:
@@ -329,7 +323,6 @@ async def test_a_type_that_is_not_registered_is_named(lab: Lab):
         assert values.dump(values.plain(told)) == step.result
 
 
-@twins
 async def test_an_older_version_of_a_type_is_read(lab: Lab):
     """What was recorded under an older tag comes back through `older=`."""
 
@@ -348,7 +341,6 @@ async def test_an_older_version_of_a_type_is_read(lab: Lab):
             assert await tool(session)() == Money(125, "EUR")
 
 
-@twins
 async def test_secrets_are_taken_out_of_fields(lab: Lab):
     """A secret in a field is recorded by its name, and a live call gets its value."""
     secret = "sk-hunter2-hunter2"

@@ -9,7 +9,7 @@ from eventsourcing.domain import Aggregate, event
 
 import hansard
 from hansard.domain import aggregate_types
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.aggregates.book import Account, Order
 
 
@@ -31,7 +31,6 @@ class LaterOrder(Aggregate):
         self.symbol, self.side, self.why = symbol, side, why
 
 
-@twins
 async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarations):
     """A chain of functions reads older state; without it an error names tag and remedy."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -58,7 +57,6 @@ async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarat
         assert (found.symbol, found.side, found.why) == ("SYN", "buy", "?")
 
 
-@twins
 async def test_an_aggregate_of_another_class_is_not_read_as_one(lab: Lab):
     """Under one id stands one aggregate."""
     async with lab.connect() as record, record.run(run="r") as session:

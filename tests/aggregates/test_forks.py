@@ -5,12 +5,11 @@ from decimal import Decimal
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.aggregates.book import Account
 from tests.aggregates.test_session import changes, head
 
 
-@twins
 async def test_a_fork_that_shadows_effects_saves_nothing(lab: Lab):
     """What its parent saved after the cut is given again; what it never saved is shadowed."""
     async with lab.connect() as record:
@@ -36,7 +35,6 @@ async def test_a_fork_that_shadows_effects_saves_nothing(lab: Lab):
         assert len(before) == 2
 
 
-@twins
 async def test_a_fork_whose_effects_are_live_saves(lab: Lab):
     """Then its saves are anybody's."""
     async with lab.connect() as record:

@@ -14,7 +14,7 @@ from eventsourcing.domain import (
 )
 
 import hansard
-from tests.agents.twins import Lab, TwinRecord, twins
+from tests.agents.twins import Lab, TwinRecord
 from tests.aggregates.test_session import changes
 
 
@@ -68,7 +68,6 @@ hansard.aggregate_type(
 IDS = ["rex", "a/b.c *>", "ünï", "x" * 900, "01a208ee-af9a-7411-bcb6-391c6fcfb197"]
 
 
-@twins
 async def test_any_text_is_an_id(lab: Lab):
     """Saved, got and saved again under a text that no subject could carry as it is."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -92,7 +91,6 @@ async def _born(record: TwinRecord, **options: Any) -> str:
         return str(dog.id)
 
 
-@twins
 async def test_a_text_of_chance_is_the_one_on_record_when_replayed(lab: Lab):
     """An id with a UUID of chance in it counts as made up, as a UUID does."""
     async with lab.connect() as record:

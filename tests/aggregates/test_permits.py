@@ -11,7 +11,7 @@ from hansard.domain.roles import authorize
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.judge import facts, judge
 from hansard.domain.roles.model import RoleDefined
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.aggregates.book import Account, Order
 from tests.aggregates.test_session import changes, commits_of
 
@@ -39,7 +39,6 @@ def rules(text: str) -> RoleDefined:
     return role_file.parse("[roles.writer]\n" + text)["writer"]
 
 
-@twins
 async def test_a_role_saves_and_gets_what_it_sees_whole(lab: Lab):
     """One that may save accounts saves no order, and of both nothing: the refusal is on record."""
     async with lab.connect() as record:
@@ -114,7 +113,6 @@ kinds = ["aggregate.*"]
 """
 
 
-@twins
 async def test_what_was_saved_after_a_secret_is_labelled(lab: Lab):
     """A saved aggregate has its agent's label, passes it on and is refused without clearance."""
     async with lab.connect() as record:

@@ -12,7 +12,7 @@ import hansard
 from hansard.bus.log import Stored
 from hansard.domain.aggregate_types import AggregateChanged
 from hansard.domain.ids import WorkspaceStream
-from tests.agents.twins import Lab, TwinRecord, twins
+from tests.agents.twins import Lab, TwinRecord
 from tests.aggregates.book import Account, Order
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
@@ -40,7 +40,6 @@ async def changes(record: TwinRecord, named: object) -> list[AggregateChanged]:
     ]
 
 
-@twins
 async def test_what_was_saved_is_got(lab: Lab):
     """An aggregate comes back exactly, now and at a version, position, time or id."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -70,7 +69,6 @@ async def test_what_was_saved_is_got(lab: Lab):
                 await session.get(Account, account.id, **nothing)
 
 
-@twins
 async def test_a_save_and_its_step_are_one_transaction(lab: Lab):
     """Save and outcome share a transaction, actor and correlation; no class path is stored."""
     async with lab.connect() as record, record.run(run="r", correlation="order 7") as session:
@@ -124,7 +122,6 @@ async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
     return told
 
 
-@twins
 async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
     """A replayed save writes nothing and restores the recorded ids and times."""
     async with lab.connect() as record:
@@ -141,7 +138,6 @@ async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
         ]
 
 
-@twins
 async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
     """Of two conflicting saves one loses with both sides shown, and its replay loses too."""
 
@@ -180,7 +176,6 @@ async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
         assert (await second(record, mode="strict"))[:-1] == [*told, balance]
 
 
-@twins
 async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
     """An undeclared, inexact, secret or doubled aggregate is refused without step or event."""
     colour: Any = object()
@@ -206,7 +201,6 @@ async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
         assert not await changes(record, account.id)
 
 
-@twins
 async def test_a_payload_of_any_size_comes_back(lab: Lab):
     """What is large in an event is a blob, and read back as it was."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -217,7 +211,6 @@ async def test_a_payload_of_any_size_comes_back(lab: Lab):
         assert len(stored.body) < 2_000
 
 
-@twins
 async def test_a_version_that_never_stood_is_not_written(lab: Lab):
     """An aggregate that comes from elsewhere is compared with what stands: no hole is left."""
     async with lab.connect() as record, record.run(run="r") as session:

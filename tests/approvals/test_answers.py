@@ -15,7 +15,7 @@ from hansard.bus import waiting
 from hansard.domain import access
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles import check as role_file
-from tests.agents.twins import Lab, TwinSession, twins
+from tests.agents.twins import Lab, TwinSession
 from tests.approvals.support import ASK, sender
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
@@ -60,7 +60,6 @@ ROLES = {
 }
 
 
-@twins
 async def test_who_may_answer(lab: Lab):
     """Not the agent that asks; another agent, or a principal in a role, where that may approve."""
     sent: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard.agents.policy import approvals as store
 from hansard.domain.approval import ApprovalStatus
-from tests.agents.twins import Lab, TwinRecord, twins
+from tests.agents.twins import Lab, TwinRecord
 from tests.approvals.support import ASK, person, sender
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
@@ -23,7 +23,6 @@ async def questions(record: TwinRecord) -> list[Any]:
     return found
 
 
-@twins
 async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
     """The question says which call it is; the answer, who gave it and why."""
     sent: list[str] = []
@@ -41,7 +40,6 @@ async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
         assert (step.approvals, step.call) == ((question.id,), question.asked.call)
 
 
-@twins
 async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
     """The reason reaches the agent; the same call resumed is not asked about again, another is."""
     sent: list[str] = []
@@ -63,7 +61,6 @@ async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
         assert (first.status, first.rule) == ("blocked", "ask first send_*")
 
 
-@twins
 async def test_nobody_answers_in_time(lab: Lab):
     """The call is blocked at its time, asked again on resume, and a late answer refused."""
     sent: list[str] = []
@@ -86,7 +83,6 @@ async def test_nobody_answers_in_time(lab: Lab):
 
 
 @pytest.mark.fast(cases=0, slow=1)
-@twins
 async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
     """`NotDone` keeps the grant for the retry; another failure is asked about again."""
     ran: list[int] = []
@@ -132,7 +128,6 @@ async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
         assert (len(ran), len(await questions(record))) == (3, 3)
 
 
-@twins
 async def test_an_edited_earlier_step_asks_anew(lab: Lab):
     """A grant is for the call after what came before it; after something else it is another."""
     sent: list[str] = []
@@ -158,7 +153,6 @@ async def test_an_edited_earlier_step_asks_anew(lab: Lab):
         assert first.approval.asked.fingerprint != second.approval.asked.fingerprint
 
 
-@twins
 async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
     """The same call of another agent, or of a fork, is asked about by itself."""
     sent: list[str] = []
@@ -179,7 +173,6 @@ async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
         assert [each.run for each in found] == ["r", "r", child]
 
 
-@twins
 async def test_a_replay_asks_nobody(lab: Lab):
     """What is on record is answered from there: strict, offline and resumed."""
     sent: list[str] = []
@@ -199,7 +192,6 @@ async def test_a_replay_asks_nobody(lab: Lab):
         assert sent == ["bob"]
 
 
-@twins
 async def test_rules_are_asked_in_order(lab: Lab):
     """What is allowed before is not asked, what is denied before is not either; `where` narrows."""
     sent: list[str] = []
@@ -217,7 +209,6 @@ async def test_rules_are_asked_in_order(lab: Lab):
         assert [each.approval.asked.rule for each in eva.seen] == ["ask first send_* where to"]
 
 
-@twins
 async def test_writes_to_shared_state_can_be_asked_about(lab: Lab):
     """They are steps like any other; pure ones, too: their intent names the grant."""
     gate = (hansard.ask_first("board.put", timeout_s=20), hansard.ask_first("look", timeout_s=20))

@@ -9,7 +9,7 @@ import hansard
 from hansard.agents.board.transaction import KEYS_MAX
 from hansard.domain.board import INLINE_BYTES_MAX, BoardConflict
 from hansard.domain.ids import KeyStream
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.board.support import board_of, tags_of
 
 HUGE = 10**400
@@ -58,7 +58,6 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
     """Each bad value, name or bound is an error with a remedy, changes nothing, and repeats."""
     async with lab.connect() as record:
@@ -73,7 +72,6 @@ async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
     """Where it is written, not at the end; the transaction writes nothing of what came before."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -99,7 +97,6 @@ KEYS = [
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_any_name_is_a_key_of_its_own(lab: Lab):
     """Slashes, wildcards, scripts and look-alikes are keys with values of their own."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -117,7 +114,6 @@ async def test_any_name_is_a_key_of_its_own(lab: Lab):
 
 
 @pytest.mark.thorough(quick="board/test_laws.py::test_what_is_too_much_is_refused_with_its_bound")
-@twins
 async def test_values_of_any_size_up_to_the_bounds(lab: Lab):
     """A value of megabytes goes by reference; a list stops at its bound, whole, and says so."""
     big = "x" * (2 * INLINE_BYTES_MAX)
@@ -142,7 +138,6 @@ async def _many(board, count):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_a_transaction_of_too_many_keys_is_refused(lab: Lab):
     """The most keys go in one commit; one more is refused, and the session goes on."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -163,7 +158,6 @@ async def _long(board):
             tx.add("k000")
 
 
-@twins
 async def test_an_error_s_texts_are_short(lab: Lab):
     """A conflict over megabytes names both values in a line."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -177,7 +171,6 @@ async def test_an_error_s_texts_are_short(lab: Lab):
 
 
 @pytest.mark.thorough(quick="test_a_transaction_of_too_many_keys_is_refused")
-@twins
 async def test_a_transaction_of_too_many_bytes_is_refused(lab: Lab):
     """Each key's commit fits, all of them together do not: refused, and the session goes on."""
     async with lab.connect() as record, record.run(run="r") as session:

@@ -10,13 +10,12 @@ import hansard
 from hansard.bus.validation import reads
 from hansard.domain.board import BoardConflict, ValuePut
 from hansard.domain.ids import KeyStream
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.board.support import board_of, tags_of
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
-@twins
 async def test_each_kind_holds_what_was_written(lab: Lab):
     """Values, lists, counters, sets and merges come back as what they are, with author and role."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -70,7 +69,6 @@ async def _everything(record, **options):
     return told
 
 
-@twins
 async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: Lab):
     """Replayed in every mode each operation returns what it returned and writes nothing."""
     async with lab.connect() as record:
@@ -87,7 +85,6 @@ async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: 
         assert all(step.outcome_version for step in steps)
 
 
-@twins
 async def test_a_lone_write_is_the_commit_that_names_its_intent(lab: Lab):
     """Intent, commit and outcome follow each other untransacted; state equals the log's fold."""
     async with lab.connect() as record:
@@ -116,7 +113,6 @@ async def test_a_lone_write_is_the_commit_that_names_its_intent(lab: Lab):
         assert "n" not in (await record.state("r", intent.position)).boards
 
 
-@twins
 async def test_several_keys_are_one_commit_with_their_step(lab: Lab):
     """A transaction's keys and the step's intent and outcome have one transaction id."""
     async with lab.connect() as record:
@@ -133,7 +129,6 @@ async def test_several_keys_are_one_commit_with_their_step(lab: Lab):
         assert [stored.commit.tx.index for stored in (mine, *keys) if stored.commit.tx] == [0, 1, 2]
 
 
-@twins
 async def test_what_is_told_beside_a_write_keeps_its_order(lab: Lab):
     """With concurrent branches the session's state is the one that the log folds to."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -152,7 +147,6 @@ async def test_what_is_told_beside_a_write_keeps_its_order(lab: Lab):
         assert (await record.state("r")).agent("ada") == state
 
 
-@twins
 async def test_an_expected_version_is_the_one_seen_last(lab: Lab):
     """A put expects the version seen last, or 0; a conflict names key, values and event."""
     async with (
@@ -181,7 +175,6 @@ async def test_an_expected_version_is_the_one_seen_last(lab: Lab):
         assert await other.put("k", "new", expected=0) == 5
 
 
-@twins
 async def test_a_resolver_settles_a_lost_put(lab: Lab):
     """`last writer`, `merge` and a function, each with what stands; one that raises is raised."""
     async with (
@@ -210,7 +203,6 @@ def _longer(mine, theirs):
     return {**theirs, **mine}
 
 
-@twins
 async def test_a_resolver_may_call_nothing_of_the_session(lab: Lab):
     """A call inside a resolver is refused, from another event loop too."""
     async with (
@@ -229,7 +221,6 @@ async def test_a_resolver_may_call_nothing_of_the_session(lab: Lab):
             await board_of(bob).put("k", 2, resolve=ask)
 
 
-@twins
 async def test_what_has_expired_is_absent_by_the_log_s_time(lab: Lab):
     """An expired key is absent to reads, writes and later states, not to earlier ones."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -260,7 +251,6 @@ async def _pass(lab):
         time.sleep(1.05)  # noqa: ASYNC251 -- a scenario of the sync client has no loop
 
 
-@twins
 async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
     """Bad keys, amounts, labels, times and items; nothing of them is written."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -287,7 +277,6 @@ async def test_what_cannot_be_written_is_refused_with_the_remedy(lab: Lab):
         assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 
 
-@twins
 async def test_a_gate_guards_the_board(lab: Lab):
     """A rule sees each operation with its key; what it blocks is on record and writes nothing."""
     rule = hansard.deny("board.put", where={"key": hansard.one_of("secret")}, name="not yours")
@@ -299,7 +288,6 @@ async def test_a_gate_guards_the_board(lab: Lab):
         assert await board.keys() == ["open"]
 
 
-@twins
 async def test_a_secret_is_not_written_to_the_board(lab: Lab):
     """Redaction reaches values, and a key that is a secret is refused."""
     async with lab.connect() as record:
@@ -312,7 +300,6 @@ async def test_a_secret_is_not_written_to_the_board(lab: Lab):
         assert all(b"tok-12345678" not in stored.body for stored in await record.commits("r"))
 
 
-@twins
 async def test_an_edit_before_a_write_does_not_make_it_twice(lab: Lab):
     """After an edit a resume adopts the recorded write and makes only new ones."""
     async with lab.connect() as record:
@@ -327,7 +314,6 @@ async def test_an_edit_before_a_write_does_not_make_it_twice(lab: Lab):
         assert step.tool == "board.add"
 
 
-@twins
 async def test_a_fork_has_a_board_of_its_own(lab: Lab):
     """A fork's board begins as its parent's at the cut and then differs, shadows too."""
     async with lab.connect() as record:
@@ -345,7 +331,6 @@ async def test_a_fork_has_a_board_of_its_own(lab: Lab):
         assert (await record.state(child)).boards["n"].total == 101
 
 
-@twins
 async def test_the_state_of_each_key_at_every_position(lab: Lab):
     """`state(at)` has the boards as a fold of the commits up to it; absent keys are not there."""
     async with lab.connect() as record:
@@ -368,7 +353,6 @@ async def test_the_state_of_each_key_at_every_position(lab: Lab):
             assert {key: state.plain for key, state in boards.items()} == found
 
 
-@twins
 async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):
     """Foreign events in a key's stream are quarantined and named, and the key works."""
     async with lab.connect() as record, record.run(run="r") as session:

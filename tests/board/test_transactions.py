@@ -5,7 +5,7 @@ import pytest
 import hansard
 from hansard.domain.board import BoardConflict
 from hansard.domain.ids import KeyStream
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.board.support import board_of, tags_of
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
@@ -19,7 +19,6 @@ async def _transfer(board, amount):
 
 
 @pytest.mark.slow(cases=1)
-@twins
 async def test_all_keys_change_in_one_commit(lab: Lab):
     """Both keys and the outcome are one commit, and a resume transfers nothing again."""
     async with lab.connect() as record:
@@ -42,7 +41,6 @@ async def test_all_keys_change_in_one_commit(lab: Lab):
         assert not [step for step in await record.steps("r") if step.tool == "board.roll_back"]
 
 
-@twins
 async def test_a_transaction_sees_its_own_writes(lab: Lab):
     """Reads inside see the transaction's own writes, others only its end; each is read once."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -84,7 +82,6 @@ async def _raise_it(board, other):
         await other.put("a", 5, expected="any")
 
 
-@twins
 async def test_what_changed_since_it_was_read_stops_the_commit(lab: Lab):
     """A key that was only read counts too: a BoardConflict that names it, and nothing written."""
     async with lab.connect() as record, record.run(run="r") as session:
@@ -112,7 +109,6 @@ async def _fail(board):
         tx.add("n", 1 // 0)
 
 
-@twins
 async def test_a_rolled_back_transaction_is_on_record_and_wrote_nothing(lab: Lab):
     """An error or `roll_back` leaves a step with the planned writes, and replays so."""
     async with lab.connect() as record:
@@ -141,7 +137,6 @@ async def _read_and_append(board):
         tx.append("n", "x")
 
 
-@twins
 async def test_what_a_key_cannot_take_is_refused_at_once(lab: Lab):
     """A write of the wrong kind to a key that was read is refused where it is made."""
     async with lab.connect() as record, record.run(run="r") as session:

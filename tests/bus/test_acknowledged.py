@@ -10,7 +10,7 @@ import hansard
 from hansard.bus.acknowledged import AT_INFO, FIELDS, named
 from hansard.bus.os_user import OS_USER
 from hansard.domain.events import REGISTRY
-from tests.agents.twins import Lab, TwinRecord, twins
+from tests.agents.twins import Lab, TwinRecord
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "logs.md").read_text(encoding="utf-8")
@@ -32,7 +32,6 @@ async def _work(record: TwinRecord) -> None:
         await send(SECRET)
 
 
-@twins
 async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptureFixture):
     """Sessions, doubts, settlements and refusals are logged with their place and no payload."""
     caplog.set_level(logging.INFO, "hansard.bus.acknowledged")

@@ -24,7 +24,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.steps import NULL, Effects, StepCompleted, StepRequested, StepSettled, Verdict
 from hansard.state import histories
 from hansard.state.replay import States, fold_agent
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.faults._inside import Point
 from tests.faults.programs.chunks import CALLS
 from tests.faults.support import Stage
@@ -95,7 +95,6 @@ async def work(session: Any, count: int, offset: int) -> None:
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_who_writes_makes_the_chunks_that_a_reader_would(lab: Lab) -> None:
     """Byte for byte, in the agent's first session, in the next one, and in a fork's."""
     async with lab.connect() as record:

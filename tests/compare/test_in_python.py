@@ -12,7 +12,7 @@ import rich.console
 import hansard
 from hansard.inspect.tables import read
 from hansard.projections.reader import Reader
-from tests.agents.twins import Lab, TwinRecord, at_once, twins
+from tests.agents.twins import Lab, TwinRecord, at_once
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,6 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
 
 
 @pytest.mark.thorough(quick="domain/test_brief.py::test_a_fact_is_told_in_a_line_and_in_a_table")
-@twins
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
     """It has the tables of the terminal; recorded text is escaped."""
     async with lab.connect() as record:

@@ -9,7 +9,7 @@ from hansard.bus.codec import revive
 from hansard.domain.experiment import arm_of
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunAssigned
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 pytestmark = [pytest.mark.fast(cases=99, slow=0), pytest.mark.later]
 
@@ -33,7 +33,6 @@ async def assigned(record, run):
     return view.life.assigned
 
 
-@twins
 async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
     """Each task's session has the arm and parameters of its hash, and keeps it."""
     made = plan()
@@ -52,7 +51,6 @@ async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
     assert {arm.name for arm in seen.values()} == {"plain", "bold"}
 
 
-@twins
 async def test_the_assignment_is_in_the_commit_that_begins_the_run(lab: Lab):
     """The assignment is in the transaction that begins the run."""
     async with lab.connect() as record:
@@ -91,7 +89,6 @@ def test_a_unit_other_than_the_task(lab: Lab, unit):
     lab.play(scenario())
 
 
-@twins
 async def test_the_caller_may_choose_the_arm(lab: Lab):
     """A chosen arm is recorded as such; a registered plan permits only its own arms."""
     async with lab.connect() as record:
@@ -130,7 +127,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@twins
 async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab: Lab):
     """With the fact, the value and the remedy; no run is on record."""
     async with lab.connect() as record:
@@ -147,7 +143,6 @@ async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab
         assert await record.runs() == []
 
 
-@twins
 async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
     """Also after the experiment was stopped, and in every mode; what is not said is not asked."""
     async with lab.connect() as record:
@@ -172,7 +167,6 @@ async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
         assert (await record.tags(run, None)).count("run.assigned.v1") == 1
 
 
-@twins
 async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
     """Another arm, task, trial or experiment, or any for a run that began without: in each mode."""
     async with lab.connect() as record:
@@ -198,7 +192,6 @@ async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
                 assert await record.commits(which) == before
 
 
-@twins
 async def test_a_fork_inherits_the_arm(lab: Lab):
     """And a fork of it; the fork has no assignment of its own, and takes no other one."""
     async with lab.connect() as record:
@@ -216,7 +209,6 @@ async def test_a_fork_inherits_the_arm(lab: Lab):
                     pass
 
 
-@twins
 async def test_a_plan_that_came_later_does_not_change_what_a_run_saw(lab: Lab):
     """A run that began without a plan has its arm's name alone for ever: replay shows the same."""
     async with lab.connect() as record:

@@ -9,7 +9,7 @@ import hansard
 from hansard.bus.codec import revive_all
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.price import PriceStated
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 
 
 async def a_run(record, *said):
@@ -20,7 +20,6 @@ async def a_run(record, *said):
         return session.run
 
 
-@twins
 async def test_a_score_is_on_record_once(lab: Lab):
     """Equal content by the same judge adds nothing; another value, judge or reason does."""
     async with lab.connect() as record:
@@ -42,7 +41,6 @@ async def test_a_score_is_on_record_once(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_a_run_is_scored_while_it_works(lab: Lab):
     """By its own code, inside its block: scores do not disturb the session."""
     async with lab.connect() as record:
@@ -55,7 +53,6 @@ async def test_a_run_is_scored_while_it_works(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_what_is_no_score_is_refused(lab: Lab):
     """Numbers that are not finite, texts, nothing at all, a judge without a name, no such run."""
     async with lab.connect(redact={"key": "s3cret"}) as record:
@@ -86,7 +83,6 @@ async def test_what_is_no_score_is_refused(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_an_evaluator_judges_runs(lab: Lab):
     """It gets each run's view; its errors are reported, and judged runs are skipped."""
     async with lab.connect() as record:
@@ -128,7 +124,6 @@ async def test_an_evaluator_judges_runs(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
     """With the async client; the sync one says what to do."""
 
@@ -146,7 +141,6 @@ async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-@twins
 async def test_prices_are_stated_by_day(lab: Lab):
     """All of a statement in one commit; what stands already is not stated again."""
     day = datetime(2024, 10, 1, tzinfo=UTC)

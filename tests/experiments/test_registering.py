@@ -11,7 +11,7 @@ from hansard.agents.experiments.plans import parameters_of
 from hansard.bus.codec import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.domain.ids import WorkspaceStream
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab
 from tests.faults._held import HeldLog
 
 
@@ -30,7 +30,6 @@ async def on_record(record, name):
     ]
 
 
-@twins
 async def test_the_same_plan_again_changes_nothing(lab: Lab):
     """However it is spelled; another plan is refused with the difference; stopping is once, too."""
     async with lab.connect() as record:
@@ -58,7 +57,6 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
             await record.register("a\nb", plan())
 
 
-@twins
 async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
     """The replacement holds, both are on record, and a plan in use is not replaced."""
     async with lab.connect() as record:
@@ -92,7 +90,6 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
             await record.register("late", plan(planned=1), replace=True)
 
 
-@twins
 async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
     """In its question, its prompts and its parameters; the plan with it is still the same plan."""
     arms = [{"name": "a", "prompt": "use s3cret", "parameters": {"key": "s3cret", "t": 1}}]
