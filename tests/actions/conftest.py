@@ -1,7 +1,5 @@
 """A real browser, and pages of ours that it opens from disk."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replays actions and is killed around a commit, an action or a heal: `replaying.py JOB`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

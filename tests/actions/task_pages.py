@@ -9,8 +9,6 @@
 Nothing else is said: markup, class names and other words are each build's own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

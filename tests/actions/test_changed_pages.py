@@ -3,8 +3,6 @@
 Each page says itself what was touched. What must be touched has `data-is`, which no replay reads.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """What a person does in a window is a run: each action a step, done again as any other."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

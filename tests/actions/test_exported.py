@@ -1,7 +1,5 @@
 """Scripts of a cache run with playwright alone, and end where the replay ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A hostile page or file is an error with fact and remedy in time; nothing is half done."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

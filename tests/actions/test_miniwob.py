@@ -1,7 +1,5 @@
 """MiniWoB++ tasks recorded on one seed and replayed on others; each page says if it was done."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """A recording of Chrome DevTools' Recorder, imported, is done again in a browser."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

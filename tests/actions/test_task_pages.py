@@ -1,7 +1,5 @@
 """One page of tasks (see `task_pages`), built in many ways: recorded on one, done on the others."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterator

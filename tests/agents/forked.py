@@ -1,7 +1,5 @@
 """Forks of what the package starts itself, for quick runs; other folders start real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

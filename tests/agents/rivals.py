@@ -1,7 +1,5 @@
 """A lost race, made exact: between what somebody reads and what it appends, another one writes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A terminal, and somebody at it who answers."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pty

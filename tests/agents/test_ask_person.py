@@ -1,7 +1,5 @@
 """`settle=hansard.ask_person`: one key at a terminal says what is true of a step in doubt."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The fork of a probe: a recorded value is another one in it, and nothing else is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs of six shapes, each with its fault or honest: what differs is the fault alone."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

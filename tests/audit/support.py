@@ -1,7 +1,5 @@
 """Workspaces to audit: what is asked of their tables, and the findings in them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from functools import partial

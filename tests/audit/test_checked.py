@@ -1,7 +1,5 @@
 """The audit names what it checked and what it did not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

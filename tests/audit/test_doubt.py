@@ -1,7 +1,5 @@
 """The calls in doubt are the same for the next start, `runs`, `run show`, the audit and SQL."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

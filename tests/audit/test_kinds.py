@@ -1,7 +1,5 @@
 """Each kind of what makes an experiment's figures false is found where it is planted, and alone."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A real browser with its network cut, real runs, and their pages on disk."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

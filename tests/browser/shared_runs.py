@@ -1,7 +1,5 @@
 """Runs whose agents share a board, tasks and messages."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from typing import Any

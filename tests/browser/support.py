@@ -1,7 +1,5 @@
 """A page in a browser, as its reader sees it, and what it ought to show."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Pages and reports have no violation of the accessibility rules of axe-core."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

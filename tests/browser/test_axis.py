@@ -1,7 +1,5 @@
 """A page's two axes: events by their order, and by the times that were stated of them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """A page's chat: who said what to whom, up to the point."""
 
-from __future__ import annotations
-
 import pytest
 
 import hansard

@@ -1,7 +1,5 @@
 """Recorded text is shown, never obeyed: no payload runs, breaks the page, or turns its text."""
 
-from __future__ import annotations
-
 import contextlib
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A run of 10,000 steps: the page is right at that size. benchmarks/bench_page.py says how fast."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What a move makes of the panels: what changed, in those that are shown, and nothing else."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """A run's page in a real browser: what it shows is what the fold says, and nothing gets out."""
 
-from __future__ import annotations
-
 import asyncio
 import getpass
 import re

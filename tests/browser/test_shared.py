@@ -1,7 +1,5 @@
 """A page's board and tasks: at every event what replay says, and nothing of what is later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The site that `make docs` builds, in a browser whose network is cut."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -6,8 +6,6 @@ never arrives, and when it is sent the earlier acknowledgement is sent once more
 takes that for the answer believes a message to be stored that is not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import socket

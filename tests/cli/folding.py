@@ -1,7 +1,5 @@
 """A run at any point, folded from the stored bytes with nothing but JSON."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether a fork can be compared with its parent: `run diff` and the view `forks` say the same."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

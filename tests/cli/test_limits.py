@@ -1,7 +1,5 @@
 """Limits of the process: an error names the limit that was reached and how to raise it."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Recorded text is shown, never obeyed: every look at a run of hostile values."""
 
-from __future__ import annotations
-
 import json
 import time
 import unicodedata

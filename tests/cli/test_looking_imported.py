@@ -1,7 +1,5 @@
 """Looks at imported runs: what their source tells of time is shown as such, nothing is made up."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`run context` and `conversation show`: messages as they stood, in order and whole."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`run show --at` with every kind of point, against a fold of the stored bytes made here."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`run state` and its differences: laws that hold between any two points."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

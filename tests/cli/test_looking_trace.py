@@ -1,7 +1,5 @@
 """`run trace` over real runs: nesting, branches side by side, attempts, several agents, forks."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

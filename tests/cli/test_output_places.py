@@ -1,7 +1,5 @@
 """Where a command's output goes: a full disk, a closed stream, a locale that lacks characters."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`run html`: one file, written whole, the same every time; tests/browser opens it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

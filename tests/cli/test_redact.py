@@ -1,7 +1,5 @@
 """`HANSARD_REDACT`: secrets are kept out of the record, whatever writes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

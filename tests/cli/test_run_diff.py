@@ -1,7 +1,5 @@
 """`run diff`: two runs side by side, live ones, forks, and imported trials of one task."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter, defaultdict

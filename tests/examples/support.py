@@ -1,7 +1,5 @@
 """The use cases as processes: run, killed at a place, run again; and what each did to the world."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

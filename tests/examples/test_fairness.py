@@ -1,7 +1,5 @@
 """The loans of examples/fairness: the planted bias is found, and the fair rule is not accused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -7,8 +7,6 @@ place, or a place by its name the first time; 0 is none. The example knows nothi
 on the list before it is killed at.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal

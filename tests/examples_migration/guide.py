@@ -6,8 +6,6 @@ A mark `<!-- whole: FILE -->` is followed by the file, `<!-- diff: FILE FILE -->
 from one to the next.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The steps of the migration as processes: run, killed at a place, run again, settled."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Runs of every kind, and exports and imports without a command line between."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

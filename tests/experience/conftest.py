@@ -1,7 +1,5 @@
 """The real browser of the tests of actions, and what runs in it teach."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

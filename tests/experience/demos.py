@@ -6,8 +6,6 @@ a field holds at last. A list's choice is not in the tree: it is taken for the t
 which every demonstration that succeeded must have chosen.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator
 from pathlib import Path

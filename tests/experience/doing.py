@@ -1,7 +1,5 @@
 """A program that does a task by an experience and is killed at a boundary: `doing.py JOB`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

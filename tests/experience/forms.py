@@ -1,7 +1,5 @@
 """A form that a local server serves, which counts what was done: the effects of a doing."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

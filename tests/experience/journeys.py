@@ -4,8 +4,6 @@ As a program (`journeys.py FOLDER WORKSPACE RUN KILLED`) it does what the record
 in a run, and is killed while the tool books, if KILLED is `yes`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A page on which guests are invited, and runs that did it: experiences are learned from them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 FORM = """<div id="notice"><button onclick="notice.remove()">Close</button></div>

@@ -13,8 +13,6 @@ nothing, and it is not done. All tasks of which there are demonstrations are tri
 all three; the plan is registered before. Seeds of a task are its trials: the pairs are of tasks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

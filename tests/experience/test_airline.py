@@ -1,7 +1,5 @@
 """What successful runs of an airline's agent teach about runs of other tasks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bundles of experiences: what may leave, what was changed, and what a hostile one comes to."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

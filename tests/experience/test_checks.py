@@ -1,7 +1,5 @@
 """Check functions: what is stopped before its effect, and that nothing honest is."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A task is done by what was learned: which level is taken, what stops it, and who goes on."""
 
-from __future__ import annotations
-
 import functools
 import json
 import time

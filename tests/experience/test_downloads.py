@@ -1,7 +1,5 @@
 """What a server answers with a download, where the runs that were learned from got a page."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

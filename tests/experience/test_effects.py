@@ -1,7 +1,5 @@
 """Mutated doings on pages of a server that counts effects: a check stops before the effect."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

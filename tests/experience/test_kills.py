@@ -1,7 +1,5 @@
 """A doing that is killed at any boundary: a form is sent once, or in doubt; never twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What doings teach: the wording of their task, the graph of their actions, and its files."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

@@ -3,8 +3,6 @@
 Each page says itself whether its task was done.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

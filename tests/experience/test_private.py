@@ -1,7 +1,5 @@
 """A form with personal fields, filled in on this machine: no value leaves it but to the form."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

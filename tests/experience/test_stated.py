@@ -1,7 +1,5 @@
 """What a doing of a kept experience states: how it ended, its heals, and what it taught."""
 
-from __future__ import annotations
-
 import functools
 import json
 

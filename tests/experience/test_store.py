@@ -1,7 +1,5 @@
 """Many experiences of recorded runs: what is there twice is one hit, and the right one is found."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from itertools import cycle
