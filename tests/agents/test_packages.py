@@ -381,10 +381,9 @@ with hansard.connect({workspace!r}, data_dir={data_dir!r}) as record:
 @pytest.mark.slow
 def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
     """A replay that reaches an array says to import numpy, and does not import it."""
-    with (
-        hansard.connect(workspace, data_dir=data_dir) as record,
-        record.run("w", run="r", agent="ada", role="writer") as session,
-    ):
+    with hansard.Session(
+        "w", run="r", agent="ada", role="writer", workspace=workspace, data_dir=data_dir
+    ) as session:
 
         @session.tool(effects="once")
         def give():

@@ -111,8 +111,7 @@ def test_a_run_brings_the_aggregates_it_saved_and_who_saved_them_before(
         data_dir, other, tmp_path / "y.jsonl", exported(data_dir, workspace, "three", "alone")
     )
     assert (more.bads, more.tally.runs) == ([], 4)
-    with (
-        hansard.connect(other, data_dir=data_dir) as record,
-        record.run("w", run="new", agent="ada", role="writer") as session,
-    ):
+    with hansard.Session(
+        "w", run="new", agent="ada", role="writer", workspace=other, data_dir=data_dir
+    ) as session:
         assert session.get(Account, account.id).balance == 80

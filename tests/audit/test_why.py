@@ -241,10 +241,9 @@ def test_a_run_lists_its_decisions(told: Told):
 
 def test_a_run_with_one_decision_explains_it(told: Told):
     """No list of one: the answer is that of the decision's own id."""
-    with (
-        hansard.connect("why", data_dir=told.place.home) as record,
-        record.run("deciding", run="one-decision", agent="ann") as session,
-    ):
+    with hansard.Session(
+        "deciding", run="one-decision", agent="ann", workspace="why", data_dir=told.place.home
+    ) as session:
         session.decide("go?", selected="yes")
     assert "go?" in told.place.call("why", "one-decision").out
     *facts, last = told.place.call("why", "one-decision", "--json").lines
@@ -316,10 +315,9 @@ def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
 def many(home: Path) -> tuple[Audited, str]:
     """A recommendation that rests on a profile, fifty more, and three scores."""
     place = Audited(home, "many")
-    with (
-        hansard.connect("many", data_dir=home) as record,
-        record.run("recommending", run="r", agent="ann", role="judge") as session,
-    ):
+    with hansard.Session(
+        "recommending", run="r", agent="ann", role="judge", workspace="many", data_dir=home
+    ) as session:
 
         @session.tool(effects="pure")
         def profile(user: int) -> dict[str, str]:

@@ -201,10 +201,7 @@ def test_a_body_that_its_subject_denies_is_found(findings, home: Path, workspace
 
 def test_a_blob_that_is_gone_is_found(home: Path, call: Call, workspace: str):
     """An event names it, and its chunks are not there."""
-    with (
-        hansard.connect(workspace=workspace, data_dir=home) as opened,
-        opened.run("w", agent="a", role="r") as session,
-    ):
+    with hansard.Session("w", agent="a", role="r", workspace=workspace, data_dir=home) as session:
 
         @session.tool(effects="pure")
         def big() -> str:

@@ -22,10 +22,9 @@ WORKSPACE = "texts"
 @pytest.fixture
 def run(home: Path, record: hansard.Record) -> str:
     """The only run of a workspace; its workflow has a name that ASCII lacks."""
-    with (
-        hansard.connect(workspace=WORKSPACE, data_dir=home) as own,
-        own.run("r\u00e9sum\u00e9-\U0001f600", run="texts") as session,
-    ):
+    with hansard.Session(
+        "r\u00e9sum\u00e9-\U0001f600", run="texts", workspace=WORKSPACE, data_dir=home
+    ) as session:
         session.message("user", "\u65e5\u672c")
     return session.run
 

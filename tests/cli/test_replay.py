@@ -151,10 +151,7 @@ def test_what_a_step_tells_of_joins_is_held_to_the_results(call: Call, home: Pat
     """A result that was changed before a join is noticed behind it, and so is a changed join."""
     source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
     hansard.connect(workspace=target, data_dir=home).close()
-    with (
-        hansard.connect(workspace=source, data_dir=home) as record,
-        record.run("w", agent="a", role="r") as session,
-    ):
+    with hansard.Session("w", agent="a", role="r", workspace=source, data_dir=home) as session:
 
         @session.tool(effects="pure")
         def add(a: int, b: int) -> int:
@@ -281,10 +278,7 @@ def test_a_forged_record_does_not_derive(
     """A result, an argument or a tool that was changed behind the log's back is noticed."""
     source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
     hansard.connect(workspace=target, data_dir=home).close()
-    with (
-        hansard.connect(workspace=source, data_dir=home) as opened,
-        opened.run("w", agent="a", role="r") as session,
-    ):
+    with hansard.Session("w", agent="a", role="r", workspace=source, data_dir=home) as session:
 
         @session.tool(effects="pure")
         def add(a: int, b: int) -> int:
@@ -309,10 +303,7 @@ def test_a_value_that_is_gone_is_told(call: Call, record: hansard.Record, home: 
     """A blob that was erased: the other calls derive all the same."""
     source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
     hansard.connect(workspace=target, data_dir=home).close()
-    with (
-        hansard.connect(workspace=source, data_dir=home) as opened,
-        opened.run("w", agent="a", role="r") as session,
-    ):
+    with hansard.Session("w", agent="a", role="r", workspace=source, data_dir=home) as session:
 
         @session.tool(effects="pure")
         def big(letter: str) -> str:

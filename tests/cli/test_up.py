@@ -63,10 +63,7 @@ def ended(pid: int) -> bool:
 
 def a_run(home: Path, workspace: str) -> str:
     """A small run in another process's view of the broker."""
-    with (
-        hansard.connect(workspace=workspace, data_dir=home) as record,
-        record.run("w", agent="a", role="r") as session,
-    ):
+    with hansard.Session("w", agent="a", role="r", workspace=workspace, data_dir=home) as session:
         return session.run
 
 

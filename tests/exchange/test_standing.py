@@ -35,20 +35,18 @@ pytestmark = pytest.mark.later
 
 def work(home, name, run, *texts):
     """A session of one agent that adds some messages."""
-    with (
-        hansard.connect(name, data_dir=home) as record,
-        record.run("w", run=run, agent="a", role="r") as session,
-    ):
+    with hansard.Session(
+        "w", run=run, agent="a", role="r", workspace=name, data_dir=home
+    ) as session:
         for text in texts:
             session.message("user", text)
 
 
 def turn(home, name):
     """A run that joins the conversation."""
-    with (
-        hansard.connect(name, data_dir=home) as record,
-        record.run("chat", agent="bot", role="responder", conversation="chat") as session,
-    ):
+    with hansard.Session(
+        "chat", agent="bot", role="responder", conversation="chat", workspace=name, data_dir=home
+    ) as session:
         session.message("user", "another")
 
 
