@@ -29,13 +29,9 @@ from hansard.domain.roles import check as role_file
 
 ROLES = """
 [roles.writer]
-[[roles.writer.sees]]
-name = "its own work"
-roles = ["writer"]
+sees = [{ name = "its own work", roles = ["writer"] }]
 [roles.writers]
-[[roles.writers.sees]]
-name = "their own work"
-roles = ["writers"]
+sees = [{ name = "their own work", roles = ["writers"] }]
 """
 PLANTED = "planted-secret-4711"
 ANSWER_S = 0.4

@@ -218,9 +218,7 @@ SUBSCRIPTIONS = [
 @pytest.mark.fast(cases=10)
 @pytest.mark.parametrize("queue", ["", "q"])
 @pytest.mark.parametrize("subject", SUBSCRIPTIONS)
-async def test_a_subscription_that_only_a_trusted_login_may_make(
-    lab: Lab, subject: str, queue: str
-):
+async def test_a_subscription_that_only_a_trusted_login_may_make(lab, subject, queue):
     """The restricted login hears nothing there; a trusted one may listen."""
     async with lab.restricted() as caller, lab.trusted() as trusted:
         heard, refused = await caller.listen(subject, queue)

@@ -109,9 +109,7 @@ async def test_a_token_is_issued_once_in_its_terms(workspace: Workspace):
         (tuple(f"p{n}" for n in range(1_000)), "whom it acts for is not as it may be"),
     ],
 )
-async def test_a_chain_written_past_the_rules_lets_nobody_in(
-    workspace: Workspace, chain: tuple[str, ...], why: str
-):
+async def test_a_chain_written_past_the_rules_lets_nobody_in(workspace, chain, why):
     """What a trusted writer put there itself is refused when it is shown."""
     good = await _issue(workspace)
     issued = (await principals.read(workspace, "ada")).tokens[good.id].issued

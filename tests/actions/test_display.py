@@ -2,16 +2,12 @@
 
 import pytest
 
-from hansard.client.record import Record
 from hansard.integrations.browser.chromium import program
-from tests.cli.support import Call
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_demonstration_without_a_display_says_what_to_do(
-    call: Call, record: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_demonstration_without_a_display_says_what_to_do(call, record, monkeypatch):
     """And begins no run."""
     if program(window=True) is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")

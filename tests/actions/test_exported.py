@@ -201,9 +201,7 @@ def test_scripts_of_each_workflow_end_equal_in_a_fresh_environment(
 
 @pytest.mark.thorough(quick="actions/test_scripts.py::test_equal_caches_are_equal_bytes")
 @pytest.mark.timeout(900)
-def test_scripts_in_typescript_are_compiled_and_end_equal(
-    workflows: list[Workflow], here: str, reports: list[str], tmp_path: Path
-):
+def test_scripts_in_typescript_are_compiled_and_end_equal(workflows, here, reports, tmp_path):
     """By the strict compiler, without a word from it."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:

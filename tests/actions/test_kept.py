@@ -83,9 +83,7 @@ def test_a_heal_does_not_undo_somebody_else_s_word():
 
 
 @pytest.mark.slow
-def test_versions_of_a_cache_are_kept_reverted_and_looked_at(
-    record: Record, call: Call, tmp_path: Path
-):
+def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_path):
     """A cache comes back at any version, with its history; the audit asks for unseen heals."""
     large = cache(*(entry(at, instruction="x" * 400) for at in range(400)), run="r0")
     assert record.keep_actions("big", large) == record.keep_actions("big", large) == 1

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.later
 
 ROLES = """
 [roles.reader]
-[[roles.reader.sees]]
-name = "messages"
-kinds = ["message.*"]
+sees = [{ name = "messages", kinds = ["message.*"] }]
 """
 
 

@@ -234,9 +234,7 @@ def test_no_edit_repeats_an_effect(record: Record, edit: Any, policy: str):
 
 
 @pytest.mark.parametrize("edit", SAME_CALL, ids=lambda edit: edit.__name__)
-def test_records_with_every_argument_in_the_key_are_found(
-    record: Record, edit: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_records_with_every_argument_in_the_key_are_found(record, edit, monkeypatch):
     """Earlier versions recorded arguments at their default; such calls are still answered."""
     world, run = World(), f"old-{edit.__name__}"
     with monkeypatch.context() as patch:

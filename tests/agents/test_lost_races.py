@@ -227,9 +227,7 @@ async def test_what_is_written_for_a_principal_has_the_label_it_carries_then(rac
 
 @pytest.mark.parametrize(("limit", "granted"), [(10.0, False), (12.0, True)])
 @pytest.mark.parametrize("before", [0, 1])
-async def test_a_share_is_set_aside_of_what_others_left(
-    race: Race, limit: float, granted: bool, before: int
-):
+async def test_a_share_is_set_aside_of_what_others_left(race, limit, granted, before):
     """Whether it is counted here for the first time, or by what is known of it."""
     rule = Budget(name="b", limit=limit, reserve=6)
 

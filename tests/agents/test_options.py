@@ -76,9 +76,7 @@ async def test_a_verdict_that_is_none_names_those_there_are(lab: Lab):
         ({"mode": "ofline"}, "offline"),
     ],
 )
-def test_a_setting_that_is_none_names_the_right_one(
-    tmp_path: Path, given: dict[str, Any], meant: str
-):
+def test_a_setting_that_is_none_names_the_right_one(tmp_path, given, meant):
     """Before anything is started."""
     with pytest.raises(hansard.HansardError, match=f"did you mean '{meant}'"):
         hansard.connect(data_dir=tmp_path / "d", **given)

@@ -1,7 +1,6 @@
 """The fork of a probe: a recorded value is another one in it, and nothing else is."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -149,9 +148,7 @@ async def test_the_value_is_swapped_in_the_answer_and_nothing_else(alone: Lab):
         pytest.param({"mails": True}, "male", "approve", id="effects are shadowed"),
     ],
 )
-async def test_the_fork_decides_by_the_swapped_value_alone(
-    alone: Lab, options: dict[str, Any], value: str, decided: str
-):
+async def test_the_fork_decides_by_the_swapped_value_alone(alone, options, value, decided):
     """Recorded calls are answered, however often they are made; pure ones after it run."""
     program = Program(**options)
     async with alone.connect() as record:

@@ -239,9 +239,7 @@ def test_an_error_says_how_to_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "execute" in frames(fails(tmp_path))
 
 
-def test_a_doubt_is_settled_before_the_run_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_doubt_is_settled_before_the_run_is_resumed(tmp_path, monkeypatch):
     """An error that leaves a doubt, and the InDoubt of the next start, say to settle first."""
     monkeypatch.setattr(sys, "argv", ["pay.py"])
 

@@ -304,30 +304,15 @@ def source(record: Record, run: str, agent: str) -> str:
 
 ROLES = """
 [roles.sees]
-[[roles.sees.sees]]
-name = "all"
-kinds = ["**"]
-[roles.sees.may]
-tools = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
+may = { tools = ["**"] }
 [roles.blind]
-[[roles.blind.sees]]
-name = "own"
-kinds = ["**"]
-roles = ["blind"]
-[roles.blind.may]
-tools = ["**"]
-kinds = ["reuse.offered"]
+sees = [{ name = "own", kinds = ["**"], roles = ["blind"] }]
+may = { tools = ["**"], kinds = ["reuse.offered"] }
 [roles.masked]
-[[roles.masked.sees]]
-name = "all"
-kinds = ["**"]
-[[roles.masked.masks]]
-name = "results"
-kinds = ["step.completed"]
-fields = ["result.deep"]
-how = "drop"
-[roles.masked.may]
-tools = ["**"]
+sees = [{ name = "all", kinds = ["**"] }]
+masks = [{ name = "results", kinds = ["step.completed"], fields = ["result.deep"], how = "drop" }]
+may = { tools = ["**"] }
 """
 
 
@@ -442,9 +427,7 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
 
 
 @pytest.mark.thorough(quick="test_a_later_run_is_given_the_answer_and_names_whose_it_is")
-def test_what_was_given_stands_without_the_run_that_it_came_from(
-    record: Record, call: Call, workspace: str, tmp_path: Path
-):
+def test_what_was_given_stands_without_the_run_that_it_came_from(record, call, workspace, tmp_path):
     """Copied alone, the run derives and forks; the audit says that its source is missing."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}

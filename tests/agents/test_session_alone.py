@@ -78,9 +78,7 @@ async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
         assert dict(await record.runs())[begun].workflow == "of-file"
 
 
-async def test_a_run_is_resumed_and_replayed_from_outside(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_run_is_resumed_and_replayed_from_outside(lab, monkeypatch):
     """`hansard run resume` and `replay` find the run even where the program was renamed."""
     for epoch in (1, 2):
         async with lab.begun(lab.session(run="r1", labels={"for": "tests"})) as entered:

@@ -1,7 +1,6 @@
 """State: at every point of a real run it is a fresh fold; snapshots chain around its calls."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -140,9 +139,7 @@ async def test_a_run_that_failed_says_so(lab: Lab):
         assert (await record.state("r")).life.status == "completed"
 
 
-async def test_an_address_is_found_without_reading_the_run(
-    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_address_is_found_without_reading_the_run(data_dir, workspace, monkeypatch):
     """The commit at its position is enough; a fork has addresses of its parent, too."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         async with record.run("w", run="r", agent="ada", role="writer") as session:

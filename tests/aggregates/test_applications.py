@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 from uuid import UUID
@@ -208,9 +207,7 @@ def test_a_projection_of_the_library_follows_what_sessions_save(record: Record):
             assert runner.projection.view.symbols == ["A", "B"]
 
 
-async def test_the_async_client_s_applications_are_called_in_threads(
-    data_dir: Path, workspace: str
-):
+async def test_the_async_client_s_applications_are_called_in_threads(data_dir, workspace):
     """In the loop a call says so; in a thread it is done. After its record is closed it is over."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         app = record.application(Book)

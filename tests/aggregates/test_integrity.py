@@ -17,7 +17,6 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.values import dump
 from tests.aggregates.book import Account, Order
 from tests.cli.planting import commit, publish_raw
-from tests.cli.support import Call
 from tests.exchange.support import bring_in, exported, lines_of, log_of
 
 
@@ -46,9 +45,7 @@ FORGED: dict[str, tuple[list[AggregateChanged], dict[str, Any]]] = {
 
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("why", FORGED)
-def test_what_nobody_may_have_written_counts_nowhere(
-    why: str, record: Record, data_dir: Path, workspace: str, call: Call
-):
+def test_what_nobody_may_have_written_counts_nowhere(why, record, data_dir, workspace, call):
     """A commit of a step that cannot have written it takes a version and counts nowhere."""
     with record.run("w", run="r", agent="ada", role="writer") as session:
         account = Account("ada")

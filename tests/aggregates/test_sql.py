@@ -85,42 +85,24 @@ def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Ord
 
 ROLES = """
 [roles.auditor]
-[[roles.auditor.sees]]
-name = "runs"
-kinds = ["run.*"]
-[[roles.auditor.sees]]
-name = "orders"
-kinds = ["aggregate.*"]
-aggregates = ["order/*"]
-[[roles.auditor.masks]]
-name = "no limits"
-kinds = ["aggregate.changed"]
-fields = ["state.limit"]
-[roles.auditor.may]
-query = true
-
+sees = [
+    { name = "runs", kinds = ["run.*"] },
+    { name = "orders", kinds = ["aggregate.*"], aggregates = ["order/*"] },
+]
+masks = [{ name = "no limits", kinds = ["aggregate.changed"], fields = ["state.limit"] }]
+may = { query = true }
 [roles.clerk]
-[[roles.clerk.sees]]
-name = "all but what is apart"
-kinds = ["**"]
-[roles.clerk.may]
-query = true
-
+sees = [{ name = "all but what is apart", kinds = ["**"] }]
+may = { query = true }
 [roles.whole]
 clearance = "secret"
-[[roles.whole.sees]]
-name = "all, and what is apart"
-kinds = ["**", "aggregate.*"]
-[roles.whole.may]
-query = true
-
+sees = [{ name = "all, and what is apart", kinds = ["**", "aggregate.*"] }]
+may = { query = true }
 [roles.tags]
-[[roles.tags.sees]]
-name = "what happened, not what it holds"
-kinds = ["aggregate.*"]
-fields = ["event"]
-[roles.tags.may]
-query = true
+sees = [
+    { name = "what happened, not what it holds", kinds = ["aggregate.*"], fields = ["event"] },
+]
+may = { query = true }
 """
 
 
@@ -139,9 +121,7 @@ def roles_asking(
     return asked
 
 
-def test_a_role_has_what_its_rules_show(
-    record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
-):
+def test_a_role_has_what_its_rules_show(record, traded, tmp_path, call):
     """A role sees kinds by name and tag, masked inside; without a rule nothing."""
     asked = roles_asking(record, tmp_path, call)
     [order] = asked("auditor")
@@ -155,9 +135,7 @@ def test_a_role_has_what_its_rules_show(
 
 
 @pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
-def test_a_role_has_what_is_apart_or_the_tags_alone(
-    record: Record, traded: tuple[Account, Order], tmp_path: Path, call: Call
-):
+def test_a_role_has_what_is_apart_or_the_tags_alone(record, traded, tmp_path, call):
     """Who is cleared for it and named it has whose step it was; who sees tags has no state."""
     asked = roles_asking(record, tmp_path, call)
     assert [(row["run"], row["step"]) for row in asked("whole")] == [

@@ -103,9 +103,7 @@ def test_undeclared_events_of_applications_on_one_record_do_not_mix(record: hans
     assert tuple(rows[0]) == ("(undeclared)", f"{__name__}:Dog.Registered")
 
 
-def test_events_that_were_stored_undeclared_are_read_once_their_class_is_declared(
-    record: hansard.Record,
-):
+def test_events_that_were_stored_undeclared_are_read_once_their_class_is_declared(record):
     """What follows them is stored as declared."""
     with record.application(Kennel) as app:
         dog = Dog("Fido")

@@ -111,9 +111,7 @@ async def foreign(log: RecorderLog, name: str, key: str) -> None:
 
 
 @given(WRITES, st.integers(0, 4), st.sets(st.integers(1, 3)))
-def test_what_is_told_is_what_stands(
-    writes: list[tuple[str, bool, int, int]], takes: int, silent: set[int]
-) -> None:
+def test_what_is_told_is_what_stands(writes, takes, silent):
     """With lost answers every reported total is that of the writes before it, once each."""
 
     async def main() -> None:

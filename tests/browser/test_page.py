@@ -299,9 +299,7 @@ CONTRAST = """() => {
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("dark", [False, True])
-async def test_every_text_can_be_read(
-    view: Open, pages: Pages, runs: Runs, shared: str, dark: bool
-):
+async def test_every_text_can_be_read(view, pages, runs, shared, dark):
     """Contrast is at least 4.5 to 1 (WCAG 2.2, 1.4.3), in light and dark, for what is later too."""
     of_all = (runs.team, runs.doubt, runs.failed, runs.forked)
     for run in of_all if THOROUGH else of_all[:1]:
@@ -475,9 +473,7 @@ async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages)
     assert await tokens.count() == 0
 
 
-async def test_a_compacted_window_is_shown_as_it_stood(
-    view: Open, pages: Pages, record: hansard.Record
-):
+async def test_a_compacted_window_is_shown_as_it_stood(view, pages, record):
     """The summary replaces its messages from its own event on, and says how many."""
 
     def work() -> None:
@@ -504,9 +500,7 @@ def in_short(messages: list[dict[str, str]]) -> str:
     return f"{len(messages)} in short"
 
 
-async def test_a_completed_run_opens_at_its_end_and_another_at_its_first_failure(
-    view: Open, pages: Pages, runs: Runs
-):
+async def test_a_completed_run_opens_at_its_end_and_another_at_its_first_failure(view, pages, runs):
     """What a reader looks for first: the conclusion, or what went wrong first."""
     seen = await view(await pages.of(runs.team))
     assert await seen.at() == await seen.last()
@@ -516,9 +510,7 @@ async def test_a_completed_run_opens_at_its_end_and_another_at_its_first_failure
         assert words in await seen.text("#event")
 
 
-async def test_the_header_counts_what_went_wrong_and_leads_to_it(
-    view: Open, pages: Pages, runs: Runs
-):
+async def test_the_header_counts_what_went_wrong_and_leads_to_it(view, pages, runs):
     """By status as at the end of the run; a step that was settled is not counted."""
     counts = {runs.team: ["1 failed"], runs.failed: ["1 blocked"], runs.doubt: ["1 in doubt"]}
     for run, expected_counts in {**counts, runs.settled: []}.items():
@@ -562,9 +554,7 @@ def talk(record: hansard.Record) -> str:
     return session.run
 
 
-async def test_messages_stand_at_their_own_place_with_their_first_words(
-    view: Open, pages: Pages, record: hansard.Record
-):
+async def test_messages_stand_at_their_own_place_with_their_first_words(view, pages, record):
     """Beside the call before them and not inside it, with the words that a person reads."""
     run = await asyncio.to_thread(talk, record)
     seen = await view(await pages.of(run))

@@ -19,7 +19,6 @@ from hansard.state.replay import RunView, fold_boards, fold_team
 from hansard.web.pages import asset, data_of
 from tests.browser.shared_runs import random_team, small_team
 from tests.browser.support import Open, Pages, Tabs, ends
-from tests.cli.support import Runs
 from tests.conftest import THOROUGH
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -117,9 +116,7 @@ def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
     assert msgspec.json.decode(msgspec.json.encode(page)) == wanted, where
 
 
-async def test_every_event_shows_what_replay_says(
-    tabs: Tabs, pages: Pages, shared: list[str], runs: Runs
-):
+async def test_every_event_shows_what_replay_says(tabs, pages, shared, runs):
     """At every event keys and tasks are a fold's; at a commit's end those of `States.run`."""
     seen = {"keys": 0, "tasks": 0}
     for run in (*shared, runs.team, runs.forked):

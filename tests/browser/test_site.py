@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Request
+from playwright.async_api import Request
 
 pytestmark = pytest.mark.thorough
 
@@ -44,9 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(600)
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(
-    site: Path, chromium: Browser
-) -> None:
+async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(site, chromium):
     """A page loads only its own files and fits a narrow screen."""
     asked: list[str] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,9 +32,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_577_836_800.0)
 
 
-def test_what_is_recorded_under_a_frozen_clock_has_the_real_time(
-    record: hansard.Record, frozen: None
-) -> None:
+def test_what_is_recorded_under_a_frozen_clock_has_the_real_time(record, frozen):
     """A session takes calls, and its commits say when they were made."""
     with record.run("w", run="r") as session:
 
@@ -50,9 +47,7 @@ def test_what_is_recorded_under_a_frozen_clock_has_the_real_time(
     assert all(stored.commit.at > datetime(2024, 1, 1, tzinfo=UTC) for stored in commits)
 
 
-def test_a_monotonic_clock_that_is_mocked_is_refused_by_name(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_monotonic_clock_that_is_mocked_is_refused_by_name(data_dir, monkeypatch):
     """Waits for a broker would never end, or at once: the error says what to do."""
     monkeypatch.setattr(time, "monotonic", lambda: 1_577_836_800.0)
     with pytest.raises(

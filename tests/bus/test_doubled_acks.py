@@ -1,7 +1,7 @@
 """An acknowledgement counts for the publish that it answers, and for no other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -82,12 +82,7 @@ async def grouped(log: JetStreamLog, version: int) -> list[Stored]:
 
 @each_repeat
 @pytest.mark.parametrize("path", [in_thread, alone, together, grouped])
-async def test_every_acknowledged_commit_is_in_the_log(
-    nats: Nats,
-    relay: AckRelay,
-    path: Callable[[JetStreamLog, int], Awaitable[list[Stored]]],
-    repeat: Repeat,
-):
+async def test_every_acknowledged_commit_is_in_the_log(nats, relay, path, repeat):
     """Every commit reported as stored is read back at its position, once, after repeated acks."""
     log = await relayed(nats, relay)
     acknowledged = await path(log, 1)
@@ -129,9 +124,7 @@ async def test_every_stored_blob_is_whole(nats: Nats, relay: AckRelay, repeat: R
 
 
 @each_repeat
-async def test_a_snapshot_that_was_lost_is_missing_and_no_more(
-    nats: Nats, relay: AckRelay, repeat: Repeat
-):
+async def test_a_snapshot_that_was_lost_is_missing_and_no_more(nats, relay, repeat):
     """A snapshot that never arrived is missing; the others and the commits are stored."""
     log = await relayed(nats, relay)
     names = [f"{SNAPSHOTS}test.{number}" for number in range(4)]

@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,7 @@ async def cancelled_once_it_starts(work: Coroutine[Any, Any, object], data_dir: 
 
 
 @pytest.mark.parametrize("use", [opened, asked])
-async def test_a_start_that_is_given_up_leaves_no_user(
-    use: Callable[[Path], Coroutine[Any, Any, object]], data_dir: Path
-):
+async def test_a_start_that_is_given_up_leaves_no_user(use, data_dir):
     """The thread cannot be cancelled, so it comes to a lease that nobody waits for."""
     await cancelled_once_it_starts(use(data_dir), data_dir)
     await asyncio.get_running_loop().shutdown_default_executor()  # the thread has ended
@@ -90,9 +88,7 @@ async def test_a_broker_that_is_closed_while_it_heals_leaves_no_user(data_dir: P
     assert is_over(data_dir)
 
 
-def test_new_metadata_is_synced_before_the_first_commit(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_new_metadata_is_synced_before_the_first_commit(data_dir, monkeypatch):
     """The server syncs messages alone, so opening a new workspace syncs its files and folders."""
     synced: list[Path] = []
     real = os.fsync

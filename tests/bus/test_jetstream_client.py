@@ -156,9 +156,7 @@ async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
         await broker.close()
 
 
-async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(
-    nats: Nats, caplog: pytest.LogCaptureFixture
-):
+async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(nats, caplog):
     """A flush that is cancelled leaves its ping under way: what comes after the pong is read."""
     broker = await Broker.open(nats.options())
     nobody = asyncio.get_running_loop().create_future()
@@ -246,9 +244,7 @@ async def test_a_wait_for_the_sockets_end_that_was_cancelled_ends_no_close(nats:
     await broker.close()
 
 
-async def test_what_breaks_while_it_is_closed_is_no_warning(
-    nats: Nats, caplog: pytest.LogCaptureFixture
-):
+async def test_what_breaks_while_it_is_closed_is_no_warning(nats, caplog):
     """The server may end with its last user: that is as it should be."""
     broker = await Broker.open(nats.options())
     await broker._on_error(UnexpectedEOF())
@@ -273,9 +269,7 @@ async def test_given_up_by_the_client(nats: Nats):
     await log.close()
 
 
-async def test_what_was_still_to_be_sent_when_the_socket_was_lost_ends_no_connection_for_good(
-    nats: Nats,
-):
+async def test_what_was_still_to_be_sent_when_the_socket_was_lost_ends_no_connection_for_good(nats):
     """After an error with bytes left to write another connection is made."""
     broker = await Broker.open(nats.options())
     nc = broker._nc
@@ -315,9 +309,7 @@ _lines = st.one_of(
 
 
 @given(st.lists(_lines, max_size=12), st.lists(st.integers(0, 400), max_size=12))
-def test_messages_arrive_whole_and_in_order_however_they_are_cut(
-    sent: list[Any], cuts: list[int]
-) -> None:
+def test_messages_arrive_whole_and_in_order_however_they_are_cut(sent, cuts):
     """With their headers as they came, whatever stands between them and is in them."""
     wire = b""
     expected: list[tuple[str, str, bytes, bytes]] = []
@@ -378,9 +370,7 @@ async def test_without_private_hooks(nats: Nats, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_closing_while_it_reconnects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
-):
+async def test_closing_while_it_reconnects(tmp_path, monkeypatch, turns):
     """Whatever moment of a reconnect `close` meets: nothing goes on connecting after it."""
     with running(tmp_path) as own:
         broker = await Broker.open(own.options())
@@ -410,9 +400,7 @@ async def test_closing_while_it_reconnects(
 
 
 @pytest.mark.parametrize("before", ["ready", "send"])
-async def test_an_api_call_outlives_a_connection(
-    nats: Nats, monkeypatch: pytest.MonkeyPatch, before: str
-):
+async def test_an_api_call_outlives_a_connection(nats, monkeypatch, before):
     """One that is lost before the call is sent, or before it is answered: it is made again."""
     broker = await Broker.open(nats.options())
     met = getattr(broker, before)

@@ -478,9 +478,7 @@ def test_who_is_believed():
     assert is_authoritative({"config": {}, "cluster": {"leader": "alone"}})
 
 
-def test_status(
-    servers: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_status(servers, capsys, monkeypatch):
     """`status` shows replicas, leader, the meaning of an acknowledgement, and missing servers."""
 
     async def made() -> None:

@@ -47,9 +47,7 @@ async def test_others_go_on_for_many_turns_between_two_slices(monkeypatch: pytes
     assert TURNS // YIELDED_MAX - 1 <= meanwhile <= TURNS // YIELDED_MAX + 1
 
 
-async def test_the_next_slice_comes_after_a_turn_that_nobody_needed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_next_slice_comes_after_a_turn_that_nobody_needed(monkeypatch):
     """A turn of the loop that counts as idle is followed by the next slice."""
     monkeypatch.setattr(clock, "IDLE_S", math.inf)
     turns: list[int] = []
@@ -62,9 +60,7 @@ async def test_the_next_slice_comes_after_a_turn_that_nobody_needed(
     assert TURNS <= paused <= TURNS + 1
 
 
-async def test_the_next_slice_comes_when_others_had_their_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_next_slice_comes_when_others_had_their_time(monkeypatch):
     """Whatever others want of the loop, long work has its part: here a slice after each turn."""
     monkeypatch.setattr(clock, "YIELDED_S", BUSY_S / 2)
     assert TURNS - 2 <= await slices_meanwhile() <= TURNS + 1

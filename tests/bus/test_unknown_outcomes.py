@@ -78,9 +78,7 @@ REFUSALS = pytest.mark.parametrize(
 
 
 @REFUSALS
-async def test_a_refusal_after_a_lost_answer_is_no_proof(
-    nats: Nats, broker: Refusing, refusal: BusError
-):
+async def test_a_refusal_after_a_lost_answer_is_no_proof(nats, broker, refusal):
     """A refusal after a lost answer may be an own commit or a lost race, or stay unknown."""
     broker.refusal = refusal
     log = await nats.log()
@@ -107,9 +105,7 @@ async def test_a_refusal_after_a_lost_answer_is_no_proof(
 
 
 @REFUSALS
-async def test_a_refusal_after_a_thread_sent_it_is_no_proof(
-    nats: Nats, broker: Refusing, refusal: BusError
-):
+async def test_a_refusal_after_a_thread_sent_it_is_no_proof(nats, broker, refusal):
     """What a thread has sent may be stored, though the loop has sent nothing yet."""
     broker.refusal = refusal
     log = await nats.log()
@@ -128,9 +124,7 @@ async def test_a_refusal_after_a_thread_sent_it_is_no_proof(
 
 @REFUSALS
 @pytest.mark.parametrize("way", ["append_all", "append_bulk"])
-async def test_a_refused_batch_after_a_lost_answer_is_no_proof(
-    nats: Nats, broker: Refusing, refusal: BusError, way: str
-):
+async def test_a_refused_batch_after_a_lost_answer_is_no_proof(nats, broker, refusal, way):
     """All of a batch or copy is there, or one commit is another's, or it is unknown."""
     broker.refusal = refusal
     log = await nats.log()
@@ -157,9 +151,7 @@ async def test_a_refused_batch_after_a_lost_answer_is_no_proof(
     await log.close()
 
 
-async def test_where_what_stands_there_cannot_be_read_it_is_unknown(
-    nats: Nats, broker: Refusing, monkeypatch: pytest.MonkeyPatch
-):
+async def test_where_what_stands_there_cannot_be_read_it_is_unknown(nats, broker, monkeypatch):
     """That nothing could be asked says nothing of what was stored."""
     log = await nats.log()
 
@@ -182,9 +174,7 @@ async def test_where_what_stands_there_cannot_be_read_it_is_unknown(
 
 
 @pytest.mark.parametrize("when", ["making", "made", "sending", "sent"])
-def test_what_a_signal_handler_records_while_a_thread_sends(
-    nats: Nats, monkeypatch: pytest.MonkeyPatch, when: str
-):
+def test_what_a_signal_handler_records_while_a_thread_sends(nats, monkeypatch, when):
     """A handler's record follows the thread's commit, which is stored once, sent or not."""
     armed: list[str] = []
 

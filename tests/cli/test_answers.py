@@ -21,7 +21,7 @@ from hansard.inspect.run_diff import run_diff
 from hansard.inspect.runs import list_runs
 from hansard.inspect.state import difference, state
 from hansard.inspect.team import team
-from tests.cli.support import WORKSPACE, Call, Runs
+from tests.cli.support import WORKSPACE, Runs
 
 pytestmark = pytest.mark.later
 
@@ -55,9 +55,7 @@ async def answered(read: Read, home: Path, runs: Runs) -> object:
 
 
 @pytest.mark.parametrize("command", READS)
-def test_a_read_and_its_command_say_the_same(
-    command: str, home: Path, runs: Runs, capsys, call: Call
-):
+def test_a_read_and_its_command_say_the_same(command, home, runs, capsys, call):
     """The lines of the answer are those of the command, field by field; reading prints nothing."""
     answer = asyncio.run(answered(READS[command], home, runs))
     assert capsys.readouterr() == ("", "")

@@ -3,7 +3,6 @@
 import itertools
 import os
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -193,9 +192,7 @@ def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Rec
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 2, 3))]
 )
-def test_both_answers_are_one(
-    call: Call, record: hansard.Record, seed: int, rounds: Callable[[int, int], int]
-):
+def test_both_answers_are_one(call, record, seed, rounds):
     """Of forks of forks, cut anywhere, changed in any part."""
     chance = random.Random(seed)
     known = [Program().play(record, mails=2)]

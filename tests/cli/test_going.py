@@ -68,9 +68,7 @@ def killed(program: Path, home: Path, how: str = "stop") -> str:
 
 
 @pytest.mark.slow
-def test_a_killed_program_is_resumed(
-    shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
-):
+def test_a_killed_program_is_resumed(shell, call, record, program, home):
     """The program goes on in the same run: what is on record does not run again."""
     run = killed(program, home)
     effects = program.with_name("effects")
@@ -93,9 +91,7 @@ def test_a_killed_program_is_resumed(
 
 
 @pytest.mark.slow
-def test_a_run_is_replayed_by_its_program(
-    shell: Call, call: Call, record: hansard.Record, program: Path, home: Path
-):
+def test_a_run_is_replayed_by_its_program(shell, call, record, program, home):
     """Strict and offline: answered from the record, no effect, nothing recorded."""
     run = killed(program, home)
     effects = program.with_name("effects")
@@ -161,9 +157,7 @@ with hansard.Session("main", workspace="lab") as session:  # the run that is res
 
 
 @pytest.mark.slow
-def test_what_a_resumed_program_starts_has_a_run_of_its_own(
-    shell: Call, record: hansard.Record, tmp_path: Path
-):
+def test_what_a_resumed_program_starts_has_a_run_of_its_own(shell, record, tmp_path):
     """All sessions of one program resume the given run; a helper that a tool starts does not."""
     program = tmp_path / "program.py"
     program.write_text(STARTS_A_HELPER.replace("PYTHON", repr(python())))
@@ -247,9 +241,7 @@ def test_a_fork_prints_its_id_alone(call: Call, runs: Runs):
         (["--happened", "1", "--did-not-happen"], "--happened and --did-not-happen were given"),
     ],
 )
-def test_a_step_is_settled_by_exactly_one_verdict(
-    call: Call, runs: Runs, flags: list[str], given: str
-):
+def test_a_step_is_settled_by_exactly_one_verdict(call, runs, flags, given):
     """None or two are an error that lists all four."""
     told = call("run", "settle", runs.doubt, "1", *flags)
     assert told.code == 2
@@ -266,9 +258,7 @@ def test_a_step_is_settled_by_exactly_one_verdict(
         ("1", "--reuse", "has no outcome to reuse"),
     ],
 )
-def test_a_step_that_cannot_be_settled_so_is_told(
-    call: Call, runs: Runs, step: str, flag: str, said: str
-):
+def test_a_step_that_cannot_be_settled_so_is_told(call, runs, step, flag, said):
     """No such step, no such agent, no such verdict for it: nothing is written."""
     before = call("run", "show", runs.doubt, "--json").out
     told = call("run", "settle", runs.doubt, step, flag)

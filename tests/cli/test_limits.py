@@ -16,9 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("files", [8, 10])
 @pytest.mark.parametrize("arguments", [("runs",), ("sql", "SELECT 1")], ids=str)
-def test_too_many_open_files_names_the_limit(
-    home: Path, record: hansard.Record, files: int, arguments: tuple[str, ...]
-) -> None:
+def test_too_many_open_files_names_the_limit(home, record, files, arguments):
     """The cause is no broken file, whichever file was the one too many."""
     with hansard.connect("limits", data_dir=home) as own, own.run("w"):
         pass

@@ -154,9 +154,7 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
 
 @pytest.mark.thorough(quick="test_a_command_loads_no_log_and_no_keys")
 @pytest.mark.parametrize("asked", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
-def test_a_command_in_a_pipe_loads_no_more_than_it_shows(
-    data_dir: Path, workspace: str, asked: list[str]
-):
+def test_a_command_in_a_pipe_loads_no_more_than_it_shows(data_dir, workspace, asked):
     """A table in a pipe waits for no rich, and of DuckDB for its engine alone."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         for arm in "ab":
@@ -203,9 +201,7 @@ def test_a_wrong_option_is_told(call: Call):
 
 
 @pytest.mark.slow
-def test_an_error_is_one_line_and_a_traceback_only_when_asked_for(
-    call: Call, shell: Call, runs: Runs
-):
+def test_an_error_is_one_line_and_a_traceback_only_when_asked_for(call, shell, runs):
     """Fact, value, remedy; `--debug` or HANSARD_DEBUG for the rest."""
     told = call("run", "show", "nothing")
     assert (told.code, told.out) == (2, "")
@@ -258,9 +254,7 @@ def test_colour_is_for_terminals(runs: Runs, home: Path):
 
 
 @pytest.mark.parametrize("asked", [["demo"], ["up"], ["runs"]])
-def test_while_a_command_works_garbage_is_looked_for(
-    monkeypatch: pytest.MonkeyPatch, asked: list[str]
-):
+def test_while_a_command_works_garbage_is_looked_for(monkeypatch, asked):
     """What `main` leaves while it imports is not left by what may work for days."""
     loaded = cli.command().commands[asked[0]].loaded
     seen: list[bool] = []
@@ -299,9 +293,7 @@ def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...]
     [("why", "\udcff"), ("knew", "\udcff"), ("run", "show", "\udcff"), ("audit", "\udcff")],
     ids=lambda arguments: arguments[0],
 )
-def test_a_name_that_is_no_utf_8_is_not_found(
-    call: Call, runs: Runs, arguments: tuple[str, ...]
-) -> None:
+def test_a_name_that_is_no_utf_8_is_not_found(call, runs, arguments):
     """Bytes that no text has, as the shell hands them over, are an error in words."""
     done = call(*arguments)
     assert (done.code, done.out) == (2, "")

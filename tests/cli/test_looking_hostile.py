@@ -144,9 +144,7 @@ def test_a_deep_value_is_whole(call: Call, hostile: str):
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("look", LOOKS[:-1], ids=lambda look: " ".join(look[:3]))
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["people", "programs"])
-def test_a_value_deeper_than_any_of_ours_stops_nothing(
-    call: Call, deeper: str, look: tuple[str, ...], more: tuple[str, ...]
-):
+def test_a_value_deeper_than_any_of_ours_stops_nothing(call, deeper, look, more):
     """What stands beside it is shown, and each line parses."""
     group, command, *rest = look
     told = call(group, command, deeper, *rest, *more)

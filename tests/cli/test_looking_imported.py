@@ -186,9 +186,7 @@ def test_a_copied_run_has_the_times_of_the_log_it_came_from(call: Call, runs: Ru
 
 
 @pytest.mark.slow
-def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(
-    call: Call, look: Callable[..., Ran]
-):
+def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(call, look):
     """Claimed times are shown and filtered by; runs without any are left out and counted."""
     assert look("timed", "show").code == 0
 

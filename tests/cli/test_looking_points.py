@@ -66,9 +66,7 @@ def assert_not_begun(shown: Ran) -> None:
     assert "at an early point it may not have begun" in shown.err
 
 
-def test_an_id_reads_the_run_once(
-    call: Call, runs: Runs, home: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_id_reads_the_run_once(call, runs, home, monkeypatch):
     """The commits in which an event's id is looked for are those that are shown."""
     reads: list[str] = []
     read_run = JetStreamLog.read_run

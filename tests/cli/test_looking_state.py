@@ -61,9 +61,7 @@ def bare(told: dict[str | None, Any]) -> str:
 @pytest.mark.fast(cases=5, slow=0)
 @pytest.mark.parametrize("before", POINTS)
 @pytest.mark.parametrize("after", ["researcher_1@6", "researcher_1@33", "now"])
-def test_a_difference_applied_gives_the_other_state(
-    call: Call, runs: Runs, before: str, after: str
-):
+def test_a_difference_applied_gives_the_other_state(call, runs, before, after):
     """Diff P Q made to the state at P is the state at Q, whichever is later."""
     changes = difference(call, runs.team, before, after)
     first, second = state(call, runs.team, before), state(call, runs.team, after)

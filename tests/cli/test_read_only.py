@@ -109,9 +109,7 @@ def listed(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.thorough
-def test_reading_says_what_the_original_says(
-    original: tuple[Path, Runs], copied: Path, temporary: Path, tmp_path: Path
-):
+def test_reading_says_what_the_original_says(original, copied, temporary, tmp_path):
     """Each reading command answers as the original, reports a private copy and removes it."""
     home, runs = original
     asked = [
@@ -168,9 +166,7 @@ def _without(ran: Ran, names: set[str]) -> object:
     return [{k: v for k, v in line.items() if k not in names} for line in lines]
 
 
-def test_nothing_is_written_that_goes_away(
-    original: tuple[Path, Runs], copied: Path, temporary: Path
-):
+def test_nothing_is_written_that_goes_away(original, copied, temporary):
     """What writes is refused with the remedy."""
     _, runs = original
     asked = [
@@ -225,9 +221,7 @@ def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     until(lambda: not left(temporary))
 
 
-def test_a_copy_that_does_not_fit_is_not_begun(
-    original: tuple[Path, Runs], temporary: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_copy_that_does_not_fit_is_not_begun(original, temporary, monkeypatch):
     """The message has how much it needs, how much there is, and what to do."""
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
     monkeypatch.setattr(private_copy, "writable", lambda _folder: False)
@@ -240,9 +234,7 @@ def test_a_copy_that_does_not_fit_is_not_begun(
 
 
 @pytest.mark.thorough(quick="damage/test_damage.py::test_damage_is_told")
-def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(
-    tmp_path: Path, temporary: Path
-):
+def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(tmp_path, temporary):
     """Whatever such a copy lacks, the check says it, and what is whole is read."""
     home, copy = tmp_path / "data", tmp_path / "copy"
     with hansard.connect(WORKSPACE, data_dir=home) as record:

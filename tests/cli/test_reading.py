@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -80,9 +79,7 @@ def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
 
 
 @pytest.mark.slow
-def test_runs_that_cannot_be_read_are_counted_where_a_filter_leaves_them_out(
-    call: Call, record: hansard.Record, home: Path
-):
+def test_runs_that_cannot_be_read_are_counted_where_a_filter_leaves_them_out(call, record, home):
     """A run whose life is damaged may be one that is asked for, so the list says that it exists."""
     with hansard.connect(workspace="cut", data_dir=home):
         plant(home, "cut", (RunStream("cut"), commit(3, RunCompleted(), epoch=0)))
@@ -275,9 +272,7 @@ def test_a_blocked_step_names_its_rule(call: Call, runs: Runs):
         ("-5", "point name '-5' is not valid"),
     ],
 )
-def test_a_wrong_point_is_told_with_what_would_be_one(
-    call: Call, runs: Runs, point: str, said: str
-):
+def test_a_wrong_point_is_told_with_what_would_be_one(call, runs, point, said):
     """Exit code 2, one message, no traceback."""
     told = call("run", "show", runs.team, "--at", point)
     assert (told.code, told.out) == (2, "")
@@ -379,9 +374,7 @@ def test_status_starts_no_broker(call: Call, tmp_path):
     assert workspace["exists"] is False
 
 
-async def test_who_reads_has_one_connection_and_makes_nothing(
-    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
-):
+async def test_who_reads_has_one_connection_and_makes_nothing(data_dir, workspace, monkeypatch):
     """A workspace that is there is read over one connection; one that is not is not made."""
     opened: list[str] = []
     opens = Broker.open

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.projections.table_files import TableFiles, WriteLock
-from tests.cli.support import WORKSPACE, Call, Ran, Runs
+from tests.cli.support import WORKSPACE, Call, Ran
 from tests.cli.test_up import a_run, up
 from tests.faults._warm import python
 
@@ -22,9 +22,7 @@ WAIT_S = 60.0
 
 
 @pytest.mark.thorough
-def test_rebuild_makes_the_tables_and_compares_them(
-    home: Path, runs: Runs, call: Call, shell: Call
-):
+def test_rebuild_makes_the_tables_and_compares_them(home, runs, call, shell):
     """--verify reports a missing row with 1 and its table; a broken file is rebuilt."""
     place = TableFiles.of(home, WORKSPACE)
     made = call("rebuild", "--json")

@@ -16,12 +16,8 @@ from tests.privacy.operations import SECRET, stored_secrets
 ROLE = """
 [roles.writer]
 about = "Writes."
-[[roles.writer.sees]]
-name = "its own work"
-roles = ["writer"]
-[roles.writer.may]
-tools = ["*"]
-kinds = ["message.*"]
+sees = [{ name = "its own work", roles = ["writer"] }]
+may = { tools = ["*"], kinds = ["message.*"] }
 """
 
 
@@ -100,9 +96,7 @@ def test_the_service_keeps_out_what_its_own_setting_names(tmp_path: Path, shell:
     assert stored_secrets(home) == []
 
 
-def test_a_setting_that_cannot_be_taken_is_told(
-    tmp_path: Path, redact: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_that_cannot_be_taken_is_told(tmp_path, redact, monkeypatch):
     """A variable that is not set, a name that a program gives another secret."""
     with pytest.raises(BadValue, match=re.escape("HANSARD_REDACT")):
         hansard.connect("lab", data_dir=tmp_path, redact={"api-key": "another secret"})

@@ -272,9 +272,7 @@ def forge(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Comm
         ("step.failed.v1", {"digest": "A" * 24}, "the digest of its error"),
     ],
 )
-def test_a_forged_record_does_not_derive(
-    call: Call, record: hansard.Record, home: Path, kind: str, change: dict[str, Any], said: str
-):
+def test_a_forged_record_does_not_derive(call, record, home, kind, change, said):
     """A result, an argument or a tool that was changed behind the log's back is noticed."""
     source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
     hansard.connect(workspace=target, data_dir=home).close()

@@ -103,14 +103,7 @@ def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):
         ({"chats": 3}, "only_b", "ada#6", ("", "messages=")),
     ],
 )
-def test_where_they_part_both_sides_are_shown(
-    call: Call,
-    record: hansard.Record,
-    how: dict[str, Any],
-    what: str,
-    place: str,
-    sides: tuple[str, str],
-):
+def test_where_they_part_both_sides_are_shown(call, record, how, what, place, sides):
     """The first difference, of which kind it is, with both sides; for programs and for people."""
     a, b = made(record), made(record, **how)
     told, last, _ = compared(call, a, b)
@@ -232,9 +225,7 @@ def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Rec
     assert r"t\u202e, different arguments" in told.out
 
 
-async def test_both_sides_are_as_of_one_position(
-    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
-):
+async def test_both_sides_are_as_of_one_position(data_dir, workspace, monkeypatch):
     """Both go on between the reads, and do the same: they are equal at what is told."""
     async with (
         hansard.connect_async(workspace, data_dir=data_dir) as record,
@@ -407,14 +398,7 @@ def trials(real_data: Path) -> dict[int, dict[int, list[tuple[str, Any]]]]:
 
 @pytest.mark.thorough(quick="test_where_they_part_both_sides_are_shown")
 @pytest.mark.real
-def test_trials_of_one_task_are_compared(
-    call: Call,
-    home: Path,
-    record: hansard.Record,
-    real_data: Path,
-    trials: dict[int, dict[int, list[tuple[str, Any]]]],
-    tmp_path: Path,
-):
+def test_trials_of_one_task_are_compared(call, home, record, real_data, trials, tmp_path):
     """Each call stands on its side in order; equal calls are bounded by both files."""
     published = json.loads((real_data / "tau-bench" / "dev" / "gpt-4o-airline.json").read_text())
     tasks = range(10)

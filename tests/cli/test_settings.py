@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hansard.settings import SettingsError, load
-from tests.cli.support import WORKSPACE, Runs, ran
+from tests.cli.support import WORKSPACE, ran
 
 
 @pytest.fixture
@@ -92,9 +92,7 @@ def test_nobody_elses_record_is_taken_from_above(below: Path, tmp_path: Path, mo
     assert load(data_dir=tmp_path / "project" / ".hansard").workspace == "default"
 
 
-def test_commands_say_which_record_they_found(
-    home: Path, runs: Runs, below: Path, tmp_path: Path, monkeypatch, capsys
-):
+def test_commands_say_which_record_they_found(home, runs, below, tmp_path, monkeypatch, capsys):
     """One line on stderr where nobody named it and it is not here; stdout as ever."""
     (tmp_path / "project" / ".hansard").symlink_to(home)
     told = ran(capsys, monkeypatch, ["-w", WORKSPACE, "runs", "--json"])

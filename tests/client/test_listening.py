@@ -49,9 +49,7 @@ def test_an_answer_waits_for_no_acknowledgement():
         ("localhost", "", 403),
     ],
 )
-def test_a_request_names_the_server_and_nothing_else(
-    host: str, origin: str | None, status: int | None
-):
+def test_a_request_names_the_server_and_nothing_else(host, origin, status):
     """`Host` and `Origin` are one of the server's names, with a port or without."""
     headers = {"host": host} | ({} if origin is None else {"origin": origin})
     refused = foreign(headers, LOCAL)
@@ -131,9 +129,7 @@ async def test_a_request_has_a_deadline_for_its_head_and_its_body(monkeypatch: p
 
 
 @pytest.mark.slow
-async def test_connections_without_a_request_do_not_keep_others_out(
-    monkeypatch: pytest.MonkeyPatch,
-):
+async def test_connections_without_a_request_do_not_keep_others_out(monkeypatch):
     """Of many the oldest is closed; a whole request is answered at once."""
     monkeypatch.setattr(module, "HEADLESS_MAX", 10)
     async with _serving() as send:

@@ -61,9 +61,7 @@ ROW = {
         ("sequential", (-0.109, 1.125), ": p 0.1600 is above 0.05 (paired t test)"),
     ],
 )
-def test_a_sequential_plan_is_told_the_interval_of_any_look(
-    stop: str, interval: tuple[float, float], said: str
-):
+def test_a_sequential_plan_is_told_the_interval_of_any_look(stop, interval, said):
     """The fixed one, looked at again and again, excludes 0 far more often than it says."""
     row: dict[str, Any] = {**ROW, "stop": stop}
     assert decisive(row) == interval

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 import hansard
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
-from tests.cli.support import Call
 from tests.compare.conftest import EVIL, TASKS, TRIALS
 from tests.faults._warm import run
 from tests.real.support import WORKSPACE, Place, Told
@@ -127,9 +125,7 @@ def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: li
 
 
 @pytest.mark.thorough
-def test_the_same_log_and_question_give_the_same_bytes(
-    place: Place, tmp_path: Path, ask_anew: Callable[[], None]
-):
+def test_the_same_log_and_question_give_the_same_bytes(place, tmp_path, ask_anew):
     """Asked again, of tables made again: byte for byte, in every form."""
 
     def ask(*arguments: str) -> str:
@@ -153,9 +149,7 @@ def test_the_same_log_and_question_give_the_same_bytes(
 
 @pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 @pytest.mark.long
-def test_rows_stand_in_one_order_whichever_way_is_counted(
-    place: Place, rounds: Callable[[int, int], int], ask_anew: Callable[[], None]
-):
+def test_rows_stand_in_one_order_whichever_way_is_counted(place, rounds, ask_anew):
     """Of the worst case each pair has a row for each other way of counting, too."""
     asked = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
     told = []
@@ -194,9 +188,7 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         (["--all-pairs"], ", all_pairs := true"),
     ],
 )
-def test_what_is_asked_for_together_is_what_each_macro_says_alone(
-    place: Place, asked: Asked, said: list[str], given: str
-):
+def test_what_is_asked_for_together_is_what_each_macro_says_alone(place, asked, said, given):
     """Whatever is asked: comparisons, arms, curves and what went worse, judged and beside."""
     lines = asked(*said, "--json").lines
     alone = given.replace(", all_pairs := true", "")
@@ -245,9 +237,7 @@ def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, A
 
 
 @pytest.mark.slow
-def test_each_way_of_not_being_at_the_planned_size_is_said(
-    data_dir: Path, workspace: str, call: Call
-):
+def test_each_way_of_not_being_at_the_planned_size_is_said(data_dir, workspace, call):
     """Missing arms, tasks and trials are early looks; too many are reported too."""
     plan = hansard.experiments.plan(
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
@@ -396,9 +386,7 @@ main()
         ["--format", "html"],
     ],
 )
-def test_without_matplotlib_only_the_pictures_are_missing(
-    place: Place, asked: Asked, form: list[str]
-):
+def test_without_matplotlib_only_the_pictures_are_missing(place, asked, form):
     """What is said is the same; after a page without pictures one line says what to install."""
     where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
     command = ["-c", WITHOUT, *where, "compare", "greeting", *form]

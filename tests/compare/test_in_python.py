@@ -157,9 +157,7 @@ def test_a_comparison_is_a_frame_a_picture_and_a_page(data_dir: Path, workspace:
 ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3"
 
 
-async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(
-    data_dir: Path, workspace: str
-):
+async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(data_dir, workspace):
     """Its tables are not closed under it, and the next one is answered."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         tables = record._asked()

@@ -1,18 +1,13 @@
 """What the summary says of an experiment that is not finished, or holds a trial twice."""
 
-from pathlib import Path
-
 import pytest
 
 import hansard
-from tests.cli.support import Call
 
 pytestmark = pytest.mark.slow
 
 
-def test_open_and_repeated_trials_are_told_before_the_sizes(
-    data_dir: Path, workspace: str, call: Call
-):
+def test_open_and_repeated_trials_are_told_before_the_sizes(data_dir, workspace, call):
     """Open and doubled trials are reported, and unequal arms without a plan are not."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         trials = [("a", n) for n in (*range(12), 0)] + [("b", n) for n in range(2)]
@@ -32,9 +27,7 @@ def test_open_and_repeated_trials_are_told_before_the_sizes(
     assert (row["verdict"], row["arm_open"], row["difference"]) == ("not finished", 1, 0)
 
 
-def test_a_test_that_disagrees_is_named_beside_the_verdict(
-    data_dir: Path, workspace: str, call: Call
-):
+def test_a_test_that_disagrees_is_named_beside_the_verdict(data_dir, workspace, call):
     """Five tasks won and none lost of 20: better by the paired t test, not by the exact one."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         for arm in "ab":

@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,9 +89,7 @@ def kill(pid: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("durability", ["strict", "relaxed"])
-def test_an_honest_log_is_never_called_damaged(
-    durability: str, home: Path, tmp_path: Path, cli: Call, rounds: Callable[[int, int], int]
-):
+def test_an_honest_log_is_never_called_damaged(durability, home, tmp_path, cli, rounds):
     """After kills of server, supervisor, projector and writer `check` finds no damage."""
     env = environment(home, HANSARD_WORKSPACE=WORKSPACE, HANSARD_DURABILITY=durability)
     chance = random.Random(f"{durability}")

@@ -19,11 +19,8 @@ pytestmark = pytest.mark.slow
 ROLES = """
 [roles.reader]
 about = "Reads."
-[[roles.reader.sees]]
-name = "all"
-kinds = ["**"]
-[roles.reader.may]
-query = true
+sees = [{ name = "all", kinds = ["**"] }]
+may = { query = true }
 """
 
 

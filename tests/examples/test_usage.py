@@ -36,13 +36,7 @@ def _path(script: str) -> Path:
 
 
 @pytest.mark.parametrize(("script", "given"), WRONG)
-def test_wrong_arguments_are_answered_with_the_usage(
-    script: str,
-    given: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_wrong_arguments_are_answered_with_the_usage(script, given, tmp_path, monkeypatch, capsys):
     """No traceback, nothing on stdout, exit 2, as for any command."""
     path = str(_path(script))
     monkeypatch.chdir(tmp_path)
@@ -98,9 +92,7 @@ def test_the_notebook_is_kept_without_what_it_showed() -> None:
 
 @pytest.mark.thorough(quick="notebooks/test_notebooks.py::test_a_session_is_open_over_the_cells")
 @pytest.mark.timeout(180)
-def test_the_notebook_runs_and_shows_what_it_says(
-    tmp_path: Path, data_dir: Path, workspace: str
-) -> None:
+def test_the_notebook_runs_and_shows_what_it_says(tmp_path, data_dir, workspace):
     """Each cell in order: reports are tables, the own file is joined, the decision is found."""
     for name in ("analysis", "prompts", "trading"):
         shutil.copytree(EXAMPLES / name, tmp_path / name)

@@ -295,9 +295,7 @@ FORGED = [
 
 @pytest.mark.fast(cases=10, slow=4)
 @pytest.mark.parametrize(("change", "reason"), FORGED)
-def test_what_does_not_hold_together_is_refused(
-    home, zoo: Zoo, workspace, tmp_path, change, reason
-):
+def test_what_does_not_hold_together_is_refused(home, zoo, workspace, tmp_path, change, reason):
     """Digests that are right do not make it a record: everything else is checked, too."""
     data = forged(exported(home, "zoo", zoo.runs["settled"]), change)
     told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
@@ -408,9 +406,7 @@ async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data
 @pytest.mark.thorough(quick="test_the_json_test_suite_as_files")
 @pytest.mark.real
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.thorough)])
-async def test_the_json_test_suite_as_event_data(
-    home, zoo: Zoo, workspace, tmp_path, real_data, step
-):
+async def test_the_json_test_suite_as_event_data(home, zoo, workspace, tmp_path, real_data, step):
     """Valid JSON of the suite as event data is imported byte-equal, and invalid refused."""
     source = await asyncio.to_thread(exported, home, "zoo", zoo.runs["settled"])
     files = sorted((real_data / "json-adversarial").rglob("*.json"))

@@ -261,9 +261,7 @@ ODD = "SELECT kind, fact FROM odd_experiences ORDER BY ALL"
 
 
 @pytest.mark.slow
-def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(
-    record: Record, tmp_path: Path
-):
+def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirmed(record, tmp_path):
     """Only another program can do either; a later confirmation does not hide it."""
     invite(record)
     replays(record, 2, (1, True))
@@ -419,9 +417,7 @@ MOVES = {
         ("chinese", "把 {{what}} {{where}} 移到名单 。"),
     ],
 )
-def test_adjacent_values_are_learned_from_params(
-    record: Record, call: Call, language: str, said: str
-):
+def test_adjacent_values_are_learned_from_params(record, call, language, said):
     """Each run's values are slots by name; without them the error names `params=`."""
     runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES[language])]
     with pytest.raises(BadValue, match=r"adjacent values.*params="):
