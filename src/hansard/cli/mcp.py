@@ -31,7 +31,7 @@ from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
 from hansard.integrations.mcp import recording as rule_files
 from hansard.integrations.mcp import upstream as server_files
-from hansard.integrations.mcp.recording import Rules, Told, summary
+from hansard.integrations.mcp.recording import ProxyReport, Rules, summary
 from hansard.integrations.mcp.serving import (
     LAST,
     NEW,
@@ -172,7 +172,7 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     there is no server.
     """
     _demand_http(http, token_file, allow_host)
-    asked = Serving(
+    config = Serving(
         command=command or [],
         url=url,
         headers=_headers(token_env, header_env or ()),
@@ -189,15 +189,15 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
         rules=Rules() if rules is None else rule_files.load(rules),
         timeout_s=timeout,
     )
-    await _proxying(asked)
+    await _proxying(config)
 
 
-async def _proxying(asked: Serving) -> None:
-    asked.check()
-    told = Told()
+async def _proxying(config: Serving) -> None:
+    config.check()
+    report = ProxyReport()
     with until_told() as stop:
-        await until(stop, _served(asked, told))
-    output.hint(summary(told))
+        await until(stop, _served(config, report))
+    output.hint(summary(report))
 
 
 def _demand_http(http: str | None, *of_http: object) -> None:
@@ -208,13 +208,13 @@ def _demand_http(http: str | None, *of_http: object) -> None:
 
 def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]:
     """What goes with each request, by what variables of the environment say. Raises BadValue."""
-    told = {} if token_env is None else server_files.bearer(_variable("--token-env", token_env))
+    headers = {} if token_env is None else server_files.bearer(_variable("--token-env", token_env))
     for each in header_env:
         header, _, name = each.partition("=")
         if not _HEADER.fullmatch(header) or not name:
             raise BadValue("--header-env", f"{each!r:.80}", "give HEADER=NAME of a variable")
-        told[header] = _variable("--header-env", name)
-    return told
+        headers[header] = _variable("--header-env", name)
+    return headers
 
 
 def _login(
@@ -347,9 +347,9 @@ def _opening(
         from hansard.service.mcp.sessions import Sessions
     except ModuleNotFoundError as error:
         raise NotInstalled("hansard mcp serve", error.name or "mcp") from None
-    wanted = [name for each in tools for name in each.split(",")]
-    offers(wanted, prefix)
-    return partial(Sessions, tools=wanted, prefix=prefix)
+    names = [name for each in tools for name in each.split(",")]
+    offers(names, prefix)
+    return partial(Sessions, tools=names, prefix=prefix)
 
 
 @app.command()
@@ -440,18 +440,18 @@ def _place(given: Settings) -> list[str]:
     return [*where, "--workspace", given.workspace]
 
 
-async def _served(asked: Serving, told: Told) -> None:
-    rules = asked.rules
+async def _served(config: Serving, report: ProxyReport) -> None:
+    rules = config.rules
     async with connect_async(**_given(), gate=rules.rules(), redact=rules.secrets()) as record:
-        began = partial(_began, asked)
-        await serve(record, asked, told, began, _learned, _listens, _waits)
+        began = partial(_began, config)
+        await serve(record, config, report, began, _learned, _listens, _waits)
 
 
-def _began(asked: Serving, run: str) -> None:
-    if asked.mode in READS_ONLY:
+def _began(config: Serving, run: str) -> None:
+    if config.mode in READS_ONLY:
         output.hint(f"replaying run {run}: no server is asked")
         return
-    verb = "recording" if asked.run == NEW else "going on with"
+    verb = "recording" if config.run == NEW else "going on with"
     output.hint(
         f"{verb} run {run}: after a crash go on with --run {run} (or --run {LAST}), and replay it "
         f"without the server with --run {run} --mode offline"

@@ -183,7 +183,7 @@ async def listen(
     app: ASGIApp,
     address: Address,
     path: str,
-    told: Callable[[str], None],
+    announce: Callable[[str], None],
     ending: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Serve an application until this is cancelled; `told` is called with the URL of a path of it
@@ -201,7 +201,7 @@ async def listen(
             timeout_graceful_shutdown=CLOSING_S,
         )
         server = _Server(config)
-        told(_url(listening, path))
+        announce(_url(listening, path))
         running = asyncio.create_task(server.serve([listening]))
         try:
             await asyncio.shield(running)

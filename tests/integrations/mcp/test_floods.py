@@ -27,10 +27,10 @@ from hansard.integrations.mcp.frames import VERSION_KEY, BadFrame, Notification,
 from hansard.integrations.mcp.http.local import QUEUED_MAX, LocalServers
 from hansard.integrations.mcp.http.server import SESSION
 from hansard.integrations.mcp.upstream import (
-    ASKED_MAX,
-    HEARD_BYTES_MAX,
-    HEARD_MAX,
-    Heard,
+    INBOX_BYTES_MAX,
+    INBOX_MAX,
+    QUESTIONS_MAX,
+    Inbox,
     Lines,
     Upstream,
 )
@@ -44,7 +44,7 @@ LINE_BYTES = 1_000
 """About what a notification of it takes."""
 
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""More than the pipes, what is read of them ahead and `HEARD_MAX` notifications are together."""
+"""More than the pipes, what is read of them ahead and `INBOX_MAX` notifications are together."""
 
 STILL_S = 1.0
 """So long a server has written nothing that waits: were it only slow, it would wait later."""
@@ -60,42 +60,42 @@ def note(number: int, size: int = 10) -> Notification:
 
 async def test_who_says_much_waits_and_nothing_is_lost_or_reordered():
     """Several at once, each in its own order, never more than the bound."""
-    heard, waiting, found = Heard(), 0, list[tuple[int, int]]()
+    heard, waiting, found = Inbox(), 0, list[tuple[int, int]]()
 
     async def tell(source: int) -> None:
         nonlocal waiting
-        for number in range(3 * HEARD_MAX):
+        for number in range(3 * INBOX_MAX):
             await heard.put(Notification(b"x", str(source), {"number": number}))
             waiting += 1
-            assert waiting <= HEARD_MAX
+            assert waiting <= INBOX_MAX
 
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as telling:
         for source in range(3):
             telling.create_task(tell(source))
-        while len(found) < 9 * HEARD_MAX:
+        while len(found) < 9 * INBOX_MAX:
             frame = await heard.next()
             assert isinstance(frame, Notification)
             waiting -= 1
             found.append((int(frame.method), frame.params["number"]))
     for source in range(3):
-        assert [n for of, n in found if of == source] == list(range(3 * HEARD_MAX))
+        assert [n for of, n in found if of == source] == list(range(3 * INBOX_MAX))
 
 
 async def test_few_that_are_large_are_many():
     """Bytes are bounded, too; one frame always has room."""
-    heard = Heard()
-    await heard.put(note(0, HEARD_BYTES_MAX + 1))
+    heard = Inbox()
+    await heard.put(note(0, INBOX_BYTES_MAX + 1))
     second = asyncio.create_task(heard.put(note(1)))
     await asyncio.sleep(0)
     assert not second.done()
-    assert await heard.next() == note(0, HEARD_BYTES_MAX + 1)
+    assert await heard.next() == note(0, INBOX_BYTES_MAX + 1)
     await asyncio.wait_for(second, WAIT_S)
 
 
 async def test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it():
     """What was there is read still, what was not is not."""
-    heard = Heard()
-    for number in range(HEARD_MAX):
+    heard = Inbox()
+    for number in range(INBOX_MAX):
         await heard.put(note(number))
     cancelled, freed = (asyncio.create_task(heard.put(note(-1))) for _ in range(2))
     await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it():
     heard.end()
     await asyncio.wait_for(asyncio.wait([cancelled, freed]), WAIT_S)
     assert cancelled.cancelled()
-    assert [await heard.next() for _ in range(HEARD_MAX)] == [note(n) for n in range(HEARD_MAX)]
+    assert [await heard.next() for _ in range(INBOX_MAX)] == [note(n) for n in range(INBOX_MAX)]
     assert await heard.next() is None
 
 
@@ -265,7 +265,7 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
     """A server over pipes waits for its reader; nothing is lost, and order is kept."""
     kept = Kept(setup.sent)
     async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
-        many = 2 * HEARD_MAX
+        many = 2 * INBOX_MAX
         number = await client.begin("tools/call", name="flood", arguments={"many": many})
         await kept.waits()
         assert numbers(await client.until(number)) == list(range(many))
@@ -277,7 +277,7 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
         sound = await client.begin("tools/call", name="sound", arguments={})
         found = await client.until(sound)
         assert numbers(found) == list(range(len(found) - 1))
-        assert len(found) > HEARD_MAX
+        assert len(found) > INBOX_MAX
         await kept.waits()
         await asyncio.sleep(2.5)  # the server's time to answer what was called off is over
         assert client.process.stdin is not None
@@ -327,7 +327,7 @@ async def test_several_servers_wait_for_their_client(setup: Setup):
     async with late(setup, "--servers", file) as client:
         await client.begin("tools/call", name="a__flood", arguments={})
         assert await kept[0].waits() * LINE_BYTES < 2 * KEPT_BYTES_MAX
-        many = 2 * HEARD_MAX
+        many = 2 * INBOX_MAX
         second = await client.begin("tools/call", name="b__flood", arguments={"many": many})
         found = numbers(await client.until(second))
         assert kept[1].told == many
@@ -431,9 +431,11 @@ async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
     """Of more than may be open the server is told so; the others are answered when they are."""
     kept, more = Kept(setup.sent), 200
     async with late(setup, command=(sys.executable, str(FLOOD), str(setup.sent))) as client:
-        number = await client.begin("tools/call", name="ask", arguments={"many": ASKED_MAX + more})
-        asked = [(await client.hear())["id"] for _ in range(ASKED_MAX)]
-        assert len(set(asked)) == ASKED_MAX
+        number = await client.begin(
+            "tools/call", name="ask", arguments={"many": QUESTIONS_MAX + more}
+        )
+        asked = [(await client.hear())["id"] for _ in range(QUESTIONS_MAX)]
+        assert len(set(asked)) == QUESTIONS_MAX
         async with asyncio.timeout(WAIT_S):
             while kept.refused < more:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)
@@ -441,7 +443,7 @@ async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
             told = {"jsonrpc": "2.0", "id": each, "result": {"action": "decline"}}
             await client.say(json.dumps(told).encode())
         assert (await client.until(number))[-1]["result"]["content"][0]["text"] == "ask"
-    assert (kept.answered, kept.refused) == (ASKED_MAX, more)
+    assert (kept.answered, kept.refused) == (QUESTIONS_MAX, more)
 
 
 def newer(number: int, name: str, **params: Any) -> Request:
@@ -459,7 +461,7 @@ async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older
         async with asyncio.timeout(WAIT_S):
             first = newer(1, "sound")
             assert (await bridge.ask(1, first.raw)).result["resultType"] == "complete"
-            many = {"many": ASKED_MAX + more}
+            many = {"many": QUESTIONS_MAX + more}
             told = (await bridge.ask(2, newer(2, "ask", arguments=many).raw)).result
             at_once = len(told["inputRequests"])
             while kept.refused < more - at_once:  # noqa: ASYNC110 -- another process counts
@@ -474,8 +476,8 @@ async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older
                 told = (await bridge.ask(number, raw)).result
             assert told["content"][0]["text"] == "ask"
             answered, refused = kept.answered, kept.refused
-            assert len(asked) == answered == ASKED_MAX + more - refused >= ASKED_MAX
-            if at_once < ASKED_MAX:  # else it asked so fast that some found no room at first, too
+            assert len(asked) == answered == QUESTIONS_MAX + more - refused >= QUESTIONS_MAX
+            if at_once < QUESTIONS_MAX:  # else some found no room at first, too
                 assert refused == max(more - at_once, 0)
             number += 1
             await bridge.ask(number, newer(number, "later").raw)

@@ -196,7 +196,7 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
     asked = http.HttpServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", {})
     async with server, asyncio.timeout(WAIT_S):
         for _ in range(2):
-            async with asked.asked("GET", []) as answer:
+            async with asked.request("GET", []) as answer:
                 assert await answer.aread() == b"{}"
             await asyncio.sleep(0.3)
         await asked.close()
@@ -225,7 +225,7 @@ async def test_a_cookie_goes_with_no_other_clients_request(of_many: bool):
     asked = http.HttpServer(where, {}, of_many=of_many)
     async with server, asyncio.timeout(WAIT_S):
         for given in ([], [], [("cookie", "mine=B")]):
-            async with asked.asked("GET", given) as answer:
+            async with asked.request("GET", given) as answer:
                 assert await answer.aread() == b"{}"
             told = http.passed_on(answer.headers.multi_items())
             assert [value for name, value in told if name == "set-cookie"] == [

@@ -32,7 +32,7 @@ from hansard.integrations.mcp.frames import (
     Notification,
     Request,
 )
-from hansard.integrations.mcp.upstream import ASKED_MAX, Heard, Replies, Server, ServerGone
+from hansard.integrations.mcp.upstream import QUESTIONS_MAX, Inbox, Replies, Server, ServerGone
 
 _log = logger(__name__)
 
@@ -84,7 +84,9 @@ class _Open(msgspec.Struct, eq=False):
     """
 
     answer: asyncio.Task[Answer]
-    asks: asyncio.Queue[Request] = msgspec.field(default_factory=lambda: asyncio.Queue(ASKED_MAX))
+    asks: asyncio.Queue[Request] = msgspec.field(
+        default_factory=lambda: asyncio.Queue(QUESTIONS_MAX)
+    )
     put: list[Request] = []
 
 
@@ -93,7 +95,7 @@ class Bridge:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._heard = Heard()
+        self._heard = Inbox()
         self._replies = Replies(server)
         self._hearing = asyncio.ensure_future(self._hear())
         self._translates: str | None = None  # to which era of the server's
@@ -122,8 +124,8 @@ class Bridge:
             if isinstance(frame, Answer):
                 return  # too late, or to nothing: the newer era asks by results alone
             if isinstance(frame, Request) and frame.method in LOCAL:
-                told = frames.result(frame.id, {})
-                await self._heard.put(Answer(told, frame.id, {}))
+                result = frames.result(frame.id, {})
+                await self._heard.put(Answer(result, frame.id, {}))
                 return
             if isinstance(frame, Notification) and frame.method != "notifications/cancelled":
                 return  # of the handshake, and of roots, which the newer era has not
@@ -195,7 +197,7 @@ class Bridge:
             why = "its client answers what is asked within a request of its own, and none is open"
             await self._replies.refuse(frame, why)
         elif opened.asks.full():
-            await self._replies.refuse(frame, f"{ASKED_MAX:,} questions wait for the client")
+            await self._replies.refuse(frame, f"{QUESTIONS_MAX:,} questions wait for the client")
         else:
             opened.asks.put_nowait(frame)
 
@@ -234,21 +236,21 @@ class Bridge:
         _log.warning("client and server share no version: translated", client=OLD, server=NEW)
         meta = found.get("_meta")
         unnamed = {"name": "server", "version": "0"}
-        told = {
+        result = {
             "protocolVersion": frame.params.get("protocolVersion", OLD),
             "capabilities": found.get("capabilities", {}),
             "serverInfo": meta.get(SERVER_INFO, unnamed) if isinstance(meta, dict) else unnamed,
         }
         if found.get("instructions"):
-            told["instructions"] = found["instructions"]
-        return Answer(frames.result(frame.id, told), frame.id, told)
+            result["instructions"] = found["instructions"]
+        return Answer(frames.result(frame.id, result), frame.id, result)
 
     async def _discovered(self, meta: dict[str, Any]) -> dict[str, Any] | None:
         """What a server of the newer era says of itself; None for one of the older."""
         answer = await self._own(DISCOVER, {"_meta": {**meta, VERSION_KEY: NEW}})
-        told = None if answer is None else answer.result
-        if isinstance(told, dict) and NEW in (told.get("supportedVersions") or ()):
-            return told
+        result = None if answer is None else answer.result
+        if isinstance(result, dict) and NEW in (result.get("supportedVersions") or ()):
+            return result
         return None
 
     async def _greet(self, meta: dict[str, Any]) -> None:
@@ -302,23 +304,23 @@ class Bridge:
         params["_meta"] = {**meta, VERSION_KEY: NEW, **self._client}
         for _ in range(ROUNDS_MAX):
             answer = await self._ask(frame, params)
-            told = answer.result
-            if not isinstance(told, dict) or told.get("resultType") != "input_required":
+            result = answer.result
+            if not isinstance(result, dict) or result.get("resultType") != "input_required":
                 return _as_old(frame, answer)
-            asked = told.get("inputRequests") or {}
-            given = [await self._put(each) for each in asked.values()]
-            params["inputResponses"] = dict(zip(asked, given, strict=True))
-            params["requestState"] = told.get("requestState")
+            question = result.get("inputRequests") or {}
+            given = [await self._put(each) for each in question.values()]
+            params["inputResponses"] = dict(zip(question, given, strict=True))
+            params["requestState"] = result.get("requestState")
         raise NotDone(f"the server asked back more than {ROUNDS_MAX} times")
 
-    async def _put(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _put(self, question: dict[str, Any]) -> dict[str, Any]:
         """Put a question of the server to the client."""
         id_ = self._new_id()
-        raw = frames.request(id_, asked["method"], asked.get("params", {}))
+        raw = frames.request(id_, question["method"], question.get("params", {}))
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked_back[id_] = waiting
         try:
-            await self._heard.put(Request(raw, id_, asked["method"], asked.get("params", {})))
+            await self._heard.put(Request(raw, id_, question["method"], question.get("params", {})))
             answer = await waiting
         finally:
             del self._asked_back[id_]
@@ -361,8 +363,8 @@ class Bridge:
             late = [asking.result()] if asking.done() and not asking.cancelled() else []
             while not opened.asks.empty():
                 late.append(opened.asks.get_nowait())
-            for asked in late:  # they were another's, or of nobody
-                await self._hear_asked(asked)
+            for question in late:  # they were another's, or of nobody
+                await self._hear_asked(question)
             return _as_new(frame, opened.answer.result(), self._server_info)
         opened.put = [asking.result()]
         while not opened.asks.empty():
@@ -371,34 +373,34 @@ class Bridge:
         self._suspended[state] = opened
         if len(self._suspended) > SUSPENDED_MAX:
             await self._give_up(self._suspended.pop(next(iter(self._suspended))))
-        told = {
+        result = {
             "resultType": "input_required",
             "inputRequests": {
-                str(asked.id): {"method": asked.method, "params": asked.params}
-                for asked in opened.put
+                str(question.id): {"method": question.method, "params": question.params}
+                for question in opened.put
             },
             "requestState": state,
         }
-        return Answer(frames.result(frame.id, told), frame.id, told)
+        return Answer(frames.result(frame.id, result), frame.id, result)
 
     async def _give_up(self, opened: _Open) -> None:
         """Wait no longer for a client that did not come back with what its server asked."""
         opened.answer.cancel()
         while not opened.asks.empty():
             opened.put.append(opened.asks.get_nowait())
-        for asked in opened.put:
-            await self._replies.refuse(asked, "its client did not come back with an answer")
+        for question in opened.put:
+            await self._replies.refuse(question, "its client did not come back with an answer")
 
     async def _go_on(self, frame: Request, opened: _Open) -> Answer:
         given = frame.params.get("inputResponses")
         answers: list[bytes] = []
-        for asked in opened.put:
-            told = given.get(str(asked.id)) if isinstance(given, dict) else None
-            if told is None:
+        for question in opened.put:
+            result = given.get(str(question.id)) if isinstance(given, dict) else None
+            if result is None:
                 no = {"code": frames.INVALID_PARAMS, "message": "nothing was answered"}
-                answers.append(frames.error(asked.id, no))
+                answers.append(frames.error(question.id, no))
             else:
-                answers.append(frames.result(asked.id, told))
+                answers.append(frames.result(question.id, result))
         opened.put = []
         return await self._until_asked(frame, opened, answers)
 
@@ -415,34 +417,35 @@ def _says_its_kind(result: Any) -> bool:
 def _old_params(params: dict[str, Any]) -> dict[str, Any]:
     """Parameters without what only the newer era writes."""
     meta = _without(params["_meta"])
-    told = {k: v for k, v in params.items() if k not in ("_meta", "inputResponses", "requestState")}
-    return told | ({"_meta": meta} if meta else {})
+    only_new = ("_meta", "inputResponses", "requestState")
+    result = {name: value for name, value in params.items() if name not in only_new}
+    return result | ({"_meta": meta} if meta else {})
 
 
 def _as_old(frame: Request, answer: Answer) -> Answer:
     """A result as the older era has it."""
     if answer.error is not None or not isinstance(answer.result, dict):
         return answer
-    told = {name: value for name, value in answer.result.items() if name not in ONLY_NEW}
-    meta = told.pop("_meta", None)
+    result = {name: value for name, value in answer.result.items() if name not in ONLY_NEW}
+    meta = result.pop("_meta", None)
     if isinstance(meta, dict) and (kept := _without(meta)):
-        told["_meta"] = kept
-    return Answer(frames.result(frame.id, told), frame.id, told)
+        result["_meta"] = kept
+    return Answer(frames.result(frame.id, result), frame.id, result)
 
 
 def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
     """A result as the newer era has it; the id is that of who asks now."""
     if answer.error is not None:
         return answer.under(frame.id)
-    told = dict(answer.result) if isinstance(answer.result, dict) else {}
-    told.setdefault("resultType", "complete")
+    result = dict(answer.result) if isinstance(answer.result, dict) else {}
+    result.setdefault("resultType", "complete")
     if frame.method in CACHED:
-        told.setdefault("ttlMs", 0)
-        told.setdefault("cacheScope", "private")
+        result.setdefault("ttlMs", 0)
+        result.setdefault("cacheScope", "private")
     if server is not None:
-        meta = told.get("_meta")
-        told["_meta"] = {SERVER_INFO: server, **(meta if isinstance(meta, dict) else {})}
-    return Answer(frames.result(frame.id, told), frame.id, told)
+        meta = result.get("_meta")
+        result["_meta"] = {SERVER_INFO: server, **(meta if isinstance(meta, dict) else {})}
+    return Answer(frames.result(frame.id, result), frame.id, result)
 
 
 def _without(meta: dict[str, Any]) -> dict[str, Any]:

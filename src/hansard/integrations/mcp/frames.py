@@ -230,14 +230,14 @@ def notification(method: str, params: dict[str, Any]) -> bytes:
     return _written({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def result(id_: Id | None, told: Any) -> bytes:
+def result(id_: Id | None, content: Any) -> bytes:
     """An answer's bytes."""
-    return _written({"jsonrpc": "2.0", "id": id_, "result": told})
+    return _written({"jsonrpc": "2.0", "id": id_, "result": content})
 
 
-def error(id_: Id | None, told: dict[str, Any]) -> bytes:
+def error(id_: Id | None, content: dict[str, Any]) -> bytes:
     """The bytes of an answer that is an error."""
-    return _written({"jsonrpc": "2.0", "id": id_, "error": told})
+    return _written({"jsonrpc": "2.0", "id": id_, "error": content})
 
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
@@ -277,7 +277,7 @@ READ_RESOURCE = "resources/read"
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 """Of a request's `_meta`, since 2026-07-28."""
 
-ASKED = (
+STEP_METHODS = (
     INITIALIZE,
     DISCOVER,
     LIST_TOOLS,
@@ -293,7 +293,7 @@ ASKED = (
 BY_VERSION = (INITIALIZE, DISCOVER)
 """Of these only the protocol's version counts: who asks is another program in a replay."""
 
-ASKED_BACK = {"elicitation/create": "resource", "sampling/createMessage": "model"}
+REVERSE_METHODS = {"elicitation/create": "resource", "sampling/createMessage": "model"}
 """What a server may ask of its client while it works, and the kinds of those steps: what a person
 or a model answered is on record.
 """
@@ -324,8 +324,8 @@ class ErrorAnswer(Exception):
 
     def __str__(self) -> str:
         """The code and the message."""
-        told = self.args[0]
-        return f"{told.get('code')}: {told.get('message')}"[:ERROR_SHOWN_MAX]
+        content = self.args[0]
+        return f"{content.get('code')}: {content.get('message')}"[:ERROR_SHOWN_MAX]
 
 
 class NotCalled(ErrorAnswer):
@@ -336,7 +336,7 @@ class HttpRefused(NotCalled):
     """An error whose HTTP status says that nothing was done: the call may be made again."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class StepRequest(msgspec.Struct, frozen=True):
     """A request as a step.
 
     Attributes:
@@ -350,7 +350,7 @@ class Asked(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
 
 
-def asked(request: Request) -> Asked | None:
+def step_of(request: Request) -> StepRequest | None:
     """A request as a step; None for one that is none. Raises BadName for a tool's name."""
     method, params = request.method, request.params
     if method == CALL:
@@ -362,22 +362,22 @@ def asked(request: Request) -> Asked | None:
         }
         if not isinstance(given, dict):
             given = {f"{PREFIX}arguments": given}
-        return Asked(ids.name("tool", params.get("name")), "tool", given | more)
-    if method not in ASKED:
+        return StepRequest(ids.name("tool", params.get("name")), "tool", given | more)
+    if method not in STEP_METHODS:
         return None
-    told = {name: value for name, value in params.items() if name != "_meta"}
+    content = {name: value for name, value in params.items() if name != "_meta"}
     if method in BY_VERSION:
-        told = {"protocolVersion": _version(params)}
-    return Asked(f"{PREFIX}{method}", "resource", told)
+        content = {"protocolVersion": _version(params)}
+    return StepRequest(f"{PREFIX}{method}", "resource", content)
 
 
-def asked_back(request: Request) -> Asked | None:
+def reverse_step_of(request: Request) -> StepRequest | None:
     """A request of a server as a step; None for one that is none."""
-    kind = ASKED_BACK.get(request.method)
+    kind = REVERSE_METHODS.get(request.method)
     if kind is None:
         return None
-    told = {name: value for name, value in request.params.items() if name != "_meta"}
-    return Asked(f"{PREFIX}{request.method}", kind, told)
+    content = {name: value for name, value in request.params.items() if name != "_meta"}
+    return StepRequest(f"{PREFIX}{request.method}", kind, content)
 
 
 def _version(params: dict[str, Any]) -> Any:
@@ -387,7 +387,7 @@ def _version(params: dict[str, Any]) -> Any:
 
 
 def forwarded(
-    step: Asked, effects: Effects, timeout_s: float, forward: Callable[..., Any]
+    step: StepRequest, effects: Effects, timeout_s: float, forward: Callable[..., Any]
 ) -> ForwardedTool:
     """The tool of a step, which a function runs."""
     return ForwardedTool(
@@ -402,32 +402,32 @@ def forwarded(
     )
 
 
-def came(answer: Answer) -> Any:
+def result_of(answer: Answer) -> Any:
     """Return the result of an answer. Raises ToolErrorResult, ErrorAnswer."""
     if answer.error is not None:
         if answer.is_refused:
             raise HttpRefused(answer.error)
         raise (NotCalled if answer.error.get("code") in NOT_CALLED else ErrorAnswer)(answer.error)
-    told = answer.result
-    is_error = isinstance(told, dict) and told.get("isError") is True
+    content = answer.result
+    is_error = isinstance(content, dict) and content.get("isError") is True
     if is_error and len(answer.raw) <= ERROR_CHARACTERS_MAX:
-        raise ToolErrorResult(told)
-    return told
+        raise ToolErrorResult(content)
+    return content
 
 
 def refusal(request: Request, why: str) -> dict[str, Any]:
     """The result of a call that was not made, as a model reads it. From 2026-07-28 on, whose
     requests say their version, a result says that it is one.
     """
-    told: dict[str, Any] = {"content": [{"type": "text", "text": why}], "isError": True}
+    content: dict[str, Any] = {"content": [{"type": "text", "text": why}], "isError": True}
     meta = request.params.get("_meta")
     if isinstance(meta, dict) and VERSION_KEY in meta:
-        told["resultType"] = "complete"
-    return told
+        content["resultType"] = "complete"
+    return content
 
 
-def _text(told: Any) -> str:
-    content = told.get("content") if isinstance(told, dict) else None
+def _text(content: Any) -> str:
+    content = content.get("content") if isinstance(content, dict) else None
     texts = [
         each["text"]
         for each in (content if isinstance(content, list) else [])

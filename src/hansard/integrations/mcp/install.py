@@ -53,15 +53,17 @@ def parse(text: str) -> Any:
     return json.loads(_plain(text))
 
 
-def changed(text: str, told: dict[str, Any]) -> str:
+def changed(text: str, config: dict[str, Any]) -> str:
     """Return the text of an object changed to say `told`. Raises ValueError."""
-    return _changed(text, (), parse(text), told)
+    return _changed(text, (), parse(text), config)
 
 
-def _changed(text: str, path: tuple[str, ...], before: dict[str, Any], told: dict[str, Any]) -> str:
-    for key in [key for key in before if key not in told]:
+def _changed(
+    text: str, path: tuple[str, ...], before: dict[str, Any], config: dict[str, Any]
+) -> str:
+    for key in [key for key in before if key not in config]:
         text = _removed(text, path, key)
-    for key, value in told.items():
+    for key, value in config.items():
         old = before.get(key)
         if isinstance(old, dict) and isinstance(value, dict) and _is_appended(old, value):
             text = _changed(text, (*path, key), old, value)
@@ -70,10 +72,10 @@ def _changed(text: str, path: tuple[str, ...], before: dict[str, Any], told: dic
     return text
 
 
-def _is_appended(before: dict[str, Any], told: dict[str, Any]) -> bool:
+def _is_appended(before: dict[str, Any], config: dict[str, Any]) -> bool:
     """Return whether members were only changed, removed, or added at the end."""
-    kept = [key for key in before if key in told]
-    return [*told][: len(kept)] == kept
+    kept = [key for key in before if key in config]
+    return [*config][: len(kept)] == kept
 
 
 def _plain(text: str) -> str:
@@ -288,19 +290,19 @@ def installed(
     Asked for twice it is the same. Raises BadValue, NoSuchServer.
     """
     path = client.path(folder)
-    before, told = _read(path)
-    servers = _servers(client, path, told)
+    before, config = _read(path)
+    servers = _servers(client, path, config)
     if name is None:
         entry: dict[str, Any] = {"type": STDIO} if client.typed else {}
         servers[OWN] = entry | {"command": command[0], "args": list(command[1:])}
-        return _made(path, OWN, servers[OWN], before, told)
+        return _made(path, OWN, servers[OWN], before, config)
     entry = _entry(path, name, servers)
     if "url" in entry:
         servers[name] = entry = _before_url(path, name, entry, proxy)
     elif _proxied(entry) is None and _proxied_url(entry) is None:
         whole = [*proxy, "--", entry["command"], *entry.get("args", [])]
         entry["command"], entry["args"] = whole[0], whole[1:]
-    return _made(path, name, entry, before, told)
+    return _made(path, name, entry, before, config)
 
 
 def installed_at(client: Client, folder: Path | None, url: str, token_env: str | None) -> Installed:
@@ -313,17 +315,17 @@ def installed_at(client: Client, folder: Path | None, url: str, token_env: str |
     if not client.takes_url:
         fact, remedy = "its file names commands alone", "leave --url out, or add a connector in it"
         raise BadValue("--url", fact, remedy)
-    before, told = _read(path)
-    servers = _servers(client, path, told)
+    before, config = _read(path)
+    servers = _servers(client, path, config)
     servers[OWN] = ({"type": HTTP} if client.typed_url else {}) | {"url": url}
     if token_env is not None:
         value = client.variable % token_env if client.variable else f"${{input:{INPUT}}}"
         servers[OWN]["headers"] = {"Authorization": f"Bearer {value}"}
-        if client.variable is None and not _asks(told):
-            asked = {"type": "promptString", "id": INPUT, "password": True}
+        if client.variable is None and not _asks(config):
+            prompt = {"type": "promptString", "id": INPUT, "password": True}
             about = {"description": "The token of the record's server (hansard mcp serve --http)"}
-            told.setdefault("inputs", []).append(asked | about)
-    return _made(path, OWN, servers[OWN], before, told)
+            config.setdefault("inputs", []).append(prompt | about)
+    return _made(path, OWN, servers[OWN], before, config)
 
 
 def taken_back(client: Client, folder: Path | None, name: str | None) -> Installed:
@@ -331,29 +333,29 @@ def taken_back(client: Client, folder: Path | None, name: str | None) -> Install
     BadValue, NoSuchServer.
     """
     path = client.path(folder)
-    before, told = _read(path)
-    servers = _servers(client, path, told)
+    before, config = _read(path)
+    servers = _servers(client, path, config)
     entry = _entry(path, name or OWN, servers)
     if name is None:
         del servers[OWN]
-        if _asks(told):
-            told["inputs"] = [each for each in told["inputs"] if each.get("id") != INPUT]
-            if not told["inputs"]:
-                del told["inputs"]
-        return _made(path, OWN, None, before, told)
-    behind, asked = _proxied(entry), _proxied_url(entry)
+        if _asks(config):
+            config["inputs"] = [each for each in config["inputs"] if each.get("id") != INPUT]
+            if not config["inputs"]:
+                del config["inputs"]
+        return _made(path, OWN, None, before, config)
+    behind, behind_url = _proxied(entry), _proxied_url(entry)
     if behind is not None:
         entry["command"], entry["args"] = behind[0], behind[1:]
         if not entry["args"]:
             del entry["args"]
-    elif asked is not None:
-        servers[name] = entry = asked
-    return _made(path, name, entry, before, told)
+    elif behind_url is not None:
+        servers[name] = entry = behind_url
+    return _made(path, name, entry, before, config)
 
 
-def _asks(told: dict[str, Any]) -> bool:
+def _asks(config: dict[str, Any]) -> bool:
     """Whether VS Code asks for the token already."""
-    inputs = told.get("inputs", [])
+    inputs = config.get("inputs", [])
     return isinstance(inputs, list) and any(
         isinstance(each, dict) and each.get("id") == INPUT for each in inputs
     )
@@ -389,10 +391,10 @@ def _before_url(
     }
 
 
-def _texts(where: str, field: str, told: Any) -> dict[str, str]:
-    if not isinstance(told, dict) or not all(isinstance(each, str) for each in told.values()):
-        raise BadValue(where, f"its {field} are {told!r:.80}", "give texts by their names")
-    return told
+def _texts(where: str, field: str, values: Any) -> dict[str, str]:
+    if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
+        raise BadValue(where, f"its {field} are {values!r:.80}", "give texts by their names")
+    return values
 
 
 def _proxied_url(entry: dict[str, Any]) -> dict[str, Any] | None:
@@ -421,17 +423,17 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadValue(str(path), f"cannot be read ({error})", "name another folder") from None
     try:
-        told = parse(text) if text.strip() else {}
+        config = parse(text) if text.strip() else {}
     except ValueError as error:
         fact = f"is no JSON ({error})"
         raise BadValue(str(path), fact, "leave --write out, and add what is printed") from None
-    if not isinstance(told, dict):
-        raise BadValue(str(path), f"holds a {type(told).__name__}", "it is to hold an object")
-    return text, told
+    if not isinstance(config, dict):
+        raise BadValue(str(path), f"holds a {type(config).__name__}", "it is to hold an object")
+    return text, config
 
 
-def _servers(client: Client, path: Path, told: dict[str, Any]) -> dict[str, Any]:
-    servers = told.setdefault(client.servers, {})
+def _servers(client: Client, path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    servers = config.setdefault(client.servers, {})
     if not isinstance(servers, dict):
         fact = f"{client.servers} is a {type(servers).__name__}"
         raise BadValue(str(path), fact, "it is to hold servers by their names")
@@ -466,10 +468,10 @@ def _mentions(args: list[str]) -> bool:
 
 
 def _made(
-    path: Path, name: str, entry: dict[str, Any] | None, before: str | None, told: dict[str, Any]
+    path: Path, name: str, entry: dict[str, Any] | None, before: str | None, config: dict[str, Any]
 ) -> Installed:
     if before is None or not before.strip():
-        text = json.dumps(told, indent=INDENT, ensure_ascii=False) + "\n"
+        text = json.dumps(config, indent=INDENT, ensure_ascii=False) + "\n"
         return Installed(path=str(path), name=name, entry=entry, text=text, changes=True)
-    text = changed(before, told)
+    text = changed(before, config)
     return Installed(path=str(path), name=name, entry=entry, text=text, changes=text != before)

@@ -43,15 +43,15 @@ from hansard.integrations.mcp.frames import (
     READ_RESOURCE,
     VERSION_KEY,
     Answer,
-    Asked,
     ErrorAnswer,
     Frame,
     Id,
     Request,
+    StepRequest,
     ToolErrorResult,
-    came,
     forwarded,
     refusal,
+    result_of,
 )
 from hansard.integrations.mcp.upstream import TooManyPages, pages
 
@@ -110,8 +110,8 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path) -> Rules:
     """The rules of a file. Raises BadValue."""
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-        found = msgspec.convert(told, Rules)
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = msgspec.convert(content, Rules)
     except OSError as error:
         raise BadValue(str(path), f"cannot be read ({error.strerror})", "name a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -180,16 +180,16 @@ class ToolEffects:
 
     def _named(self, tool: str) -> Effects | None:
         fitting = (
-            Effects(told)
-            for pattern, told in self._rules.effects.items()
+            Effects(effects)
+            for pattern, effects in self._rules.effects.items()
             if tool_matches(pattern, tool)
         )
         return next(fitting, None)
 
 
-def _annotated(told: Any) -> Effects:
+def _annotated(annotations: Any) -> Effects:
     """By MCP's ToolAnnotations, whose defaults are a tool that writes, and not idempotently."""
-    hints = told if isinstance(told, dict) else {}
+    hints = annotations if isinstance(annotations, dict) else {}
     if hints.get("readOnlyHint") is True:
         return Effects.PURE
     return Effects.IDEMPOTENT if hints.get("idempotentHint") is True else Effects.ONCE
@@ -215,7 +215,7 @@ INPUT = "hansard-approval"
 """The name of the question in an `input_required` result."""
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ClientAnswer(msgspec.Struct, frozen=True):
     """What a client gets: the answer's bytes, and whether they are the server's own of now."""
 
     raw: bytes
@@ -242,9 +242,9 @@ class Client(Protocol):
 class _Waiting:
     """A call that may have to be approved."""
 
-    def __init__(self, step: Asked, tell: Callable[[Approval], None]) -> None:
+    def __init__(self, step: StepRequest, tell: Callable[[Approval], None]) -> None:
         self.key = _key(step)
-        self.task: asyncio.Task[Answered]
+        self.task: asyncio.Task[ClientAnswer]
         self.question: asyncio.Future[Approval] = asyncio.get_running_loop().create_future()
         self.granted = asyncio.Event()
         self.eliciting: asyncio.Task[None] | None = None
@@ -296,17 +296,17 @@ class ApprovalWaits:
     async def answer(
         self,
         frame: Request,
-        step: Asked,
+        step: StepRequest,
         client: Client | None,
-        run: Callable[[], Coroutine[Any, Any, Answered]],
-    ) -> Answered:
+        run: Callable[[], Coroutine[Any, Any, ClientAnswer]],
+    ) -> ClientAnswer:
         """Answer a call with what `run` gives, or ask its client to call again."""
         state = frame.params.get("requestState")
         is_retry = isinstance(state, str) and state.startswith(STATE)
         waiting = self._take(step, state if is_retry else None)
         if waiting is None and is_retry:
             why = f"{step.tool} does not wait for an approval any more: call it again"
-            return Answered(frames.result(frame.id, refusal(frame, why)), is_servers=False)
+            return ClientAnswer(frames.result(frame.id, refusal(frame, why)), is_servers=False)
         if waiting is None:
             waiting = _Waiting(step, self._tell)
             with watching_questions(waiting.report):
@@ -328,7 +328,7 @@ class ApprovalWaits:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _take(self, step: Asked, state: str | None) -> _Waiting | None:
+    def _take(self, step: StepRequest, state: str | None) -> _Waiting | None:
         """Take up a call whose client was told to call again."""
         for each in self._left:
             if state is None:
@@ -342,7 +342,7 @@ class ApprovalWaits:
 
     async def _waited(
         self, waiting: _Waiting, frame: Request, client: Client | None, *, ask: bool
-    ) -> Answered:
+    ) -> ClientAnswer:
         either: set[asyncio.Future[Any]] = {waiting.task, waiting.question}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.task.done() and not waiting.granted.is_set():
@@ -368,9 +368,9 @@ class ApprovalWaits:
         )
         return self._leave(waiting, frames.result(frame.id, refusal(frame, why)))
 
-    def _leave(self, waiting: _Waiting, raw: bytes) -> Answered:
+    def _leave(self, waiting: _Waiting, raw: bytes) -> ClientAnswer:
         self._left.append(waiting)
-        return Answered(raw, is_servers=False)
+        return ClientAnswer(raw, is_servers=False)
 
     async def _elicit(self, waiting: _Waiting, client: Client) -> None:
         answer = await client.elicit(_question(waiting.question.result()))
@@ -392,7 +392,7 @@ class ApprovalWaits:
             await waiting.decided(self._answer_s)
 
 
-def _key(step: Asked) -> tuple[str, bytes]:
+def _key(step: StepRequest) -> tuple[str, bytes]:
     return step.tool, frames.result(None, step.arguments)
 
 
@@ -400,12 +400,12 @@ def _remedy(approval: Approval) -> str:
     return f"hansard approvals grant {approval.id}"
 
 
-def _addressed(answered: Answered, id_: Id) -> Answered:
+def _addressed(answered: ClientAnswer, id_: Id) -> ClientAnswer:
     """An answer under the id of the request that it is given to."""
     frame = frames.read(answered.raw, from_server=True)
     if not isinstance(frame, Answer) or frame.id == id_:
         return answered
-    return Answered(frame.under(id_).raw, is_servers=False)
+    return ClientAnswer(frame.under(id_).raw, is_servers=False)
 
 
 def _elicits_by_result(frame: Request) -> bool:
@@ -446,10 +446,10 @@ def _question(approval: Approval) -> dict[str, Any]:
 
 
 def _input_required(approval: Approval) -> dict[str, Any]:
-    asked = {"method": "elicitation/create", "params": {"mode": "form", **_question(approval)}}
+    question = {"method": "elicitation/create", "params": {"mode": "form", **_question(approval)}}
     return {
         "resultType": "input_required",
-        "inputRequests": {INPUT: asked},
+        "inputRequests": {INPUT: question},
         "requestState": STATE + approval.id,
     }
 
@@ -487,7 +487,7 @@ was never passed on.
 """
 
 
-class Told(msgspec.Struct):
+class ProxyReport(msgspec.Struct):
     """What a proxy did.
 
     Attributes:
@@ -517,7 +517,7 @@ class Recording:
         *,
         timeout_s: float,
         tell: Callable[[dict[str, Effects]], None],
-        told: Told,
+        report: ProxyReport,
         in_any_order: bool = False,
         approvals: ApprovalWaits | None = None,
     ) -> None:
@@ -530,7 +530,7 @@ class Recording:
         self._waits = in_any_order
         self._approvals = approvals
         self._answered = asyncio.Event()
-        self.told = told
+        self.report = report
 
     @property
     def run(self) -> str:
@@ -548,43 +548,43 @@ class Recording:
             await self._approvals.close()
 
     async def answer(
-        self, frame: Request, step: Asked, ask: Ask | None, client: Client | None = None
-    ) -> Answered:
+        self, frame: Request, step: StepRequest, ask: Ask | None, client: Client | None = None
+    ) -> ClientAnswer:
         """Answer a request, from the record or by the server (None: nothing is asked)."""
         run = partial(self._answer, frame, step, ask)
         if self._approvals is None or frame.method != CALL or not self._approvals.asks(step.tool):
             return await run()
         return await self._approvals.answer(frame, step, client, run)
 
-    async def _answer(self, frame: Request, step: Asked, ask: Ask | None) -> Answered:
+    async def _answer(self, frame: Request, step: StepRequest, ask: Ask | None) -> ClientAnswer:
         answers: list[Answer] = []
 
         async def forward(**_: Any) -> Any:
             if ask is None:
                 raise NotDone(NO_SERVER)
             answers.append(await ask(frame))
-            result = came(answers[0])
+            result = result_of(answers[0])
             if frame.method == READ_RESOURCE and isinstance(uri := frame.params.get("uri"), str):
                 await self._session.resource(uri, "read")
             return result
 
-        self.told.steps += 1
+        self.report.steps += 1
         try:
             if ask is not None and frame.method == CALL and not self._effects.knows(step.tool):
                 await self._learn(frame, ask)
             effects = self._effects.of(step.tool)
             spec = forwarded(step, effects, self._timeout_s, forward)
             await self._in_turn(spec, step)
-            told = await self._session.call(spec, (), step.arguments)
-            answer = answers[0].raw if answers else frames.result(frame.id, told)
-            self.told.from_record += not answers
+            content = await self._session.call(spec, (), step.arguments)
+            answer = answers[0].raw if answers else frames.result(frame.id, content)
+            self.report.from_record += not answers
             if ask is not None and frame.method == INITIALIZE and not answers:
                 await ask(frame)  # the server, too, must have been greeted
         except (ToolErrorResult, ErrorAnswer) as error:
-            self.told.failed += 1
-            self.told.from_record += not answers
-            told, is_result = error.args[0], isinstance(error, ToolErrorResult)
-            answer = (frames.result if is_result else frames.error)(frame.id, told)
+            self.report.failed += 1
+            self.report.from_record += not answers
+            content, is_result = error.args[0], isinstance(error, ToolErrorResult)
+            answer = (frames.result if is_result else frames.error)(frame.id, content)
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr] # it runs in one
                 raise
@@ -599,9 +599,9 @@ class Recording:
             self._learned(listed)
             shown = self._effects.without_denied(listed)
             raw = raw if shown is None else shown.raw
-        return Answered(raw, bool(answers))
+        return ClientAnswer(raw, bool(answers))
 
-    async def _in_turn(self, spec: ForwardedTool, step: Asked) -> None:
+    async def _in_turn(self, spec: ForwardedTool, step: StepRequest) -> None:
         """Where requests arrive in any order: let those come first that a call is on record after.
         It waits once in vain; then who asks is not who was recorded, and what is said is as of a
         call that has no place there.
@@ -626,13 +626,13 @@ class Recording:
         return type(error).__name__
 
     def _refused(self, frame: Request, why: str) -> bytes:
-        self.told.refused += 1
+        self.report.refused += 1
         if frame.method == CALL:
             return frames.result(frame.id, refusal(frame, why))
         return frames.error(frame.id, {"code": INTERNAL_ERROR, "message": why})
 
     async def answer_back(
-        self, frame: Request, step: Asked, ask: Callable[[], Awaitable[Answer]]
+        self, frame: Request, step: StepRequest, ask: Callable[[], Awaitable[Answer]]
     ) -> bytes:
         """Answer what the server asks, from the record or by the client, whom `ask` asks."""
         came_raw: list[bytes] = []
@@ -640,7 +640,7 @@ class Recording:
         async def forward(**_: Any) -> Any:
             answer = await ask()
             came_raw.append(answer.raw)
-            return came(answer)
+            return result_of(answer)
 
         spec = forwarded(step, Effects.PURE, self._timeout_s, forward)
         try:
@@ -648,8 +648,7 @@ class Recording:
         except ErrorAnswer as error:
             answer = frames.error(frame.id, error.args[0])
         except Exception as error:  # noqa: BLE001 -- whatever stops it, the server is told
-            told = {"code": INTERNAL_ERROR, "message": str(error)}
-            answer = frames.error(frame.id, told)
+            answer = frames.error(frame.id, {"code": INTERNAL_ERROR, "message": str(error)})
         return came_raw[0] if came_raw else answer
 
     # What its tools do
@@ -658,8 +657,8 @@ class Recording:
         """Ask the server itself what its tools do, once, where the client has not asked."""
         if self._asked_tools is None:
             self._asked_tools = asyncio.ensure_future(self._ask_tools(frame, ask))
-        asked = self._asked_tools
-        if not await asyncio.shield(asked) and self._asked_tools is asked:
+        learning = self._asked_tools
+        if not await asyncio.shield(learning) and self._asked_tools is learning:
             self._asked_tools = None  # the next call asks again
 
     async def _ask_tools(self, frame: Request, ask: Ask) -> bool:
@@ -700,9 +699,9 @@ def unanswerable(frame: Request) -> bytes:
     return frames.error(frame.id, {"code": frames.METHOD_NOT_FOUND, "message": message})
 
 
-def summary(told: Told) -> str:
+def summary(report: ProxyReport) -> str:
     """What a proxy did, in a line."""
     return (
-        f"{counted(told.steps, 'step')}: {told.from_record} answered from the record, "
-        f"{told.failed} with an error, {told.refused} refused, in doubt or not on record"
+        f"{counted(report.steps, 'step')}: {report.from_record} answered from the record, "
+        f"{report.failed} with an error, {report.refused} refused, in doubt or not on record"
     )

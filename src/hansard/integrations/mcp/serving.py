@@ -32,29 +32,29 @@ from hansard.integrations.mcp.bridge import Bridge
 from hansard.integrations.mcp.frames import (
     INITIALIZE,
     Answer,
-    Asked,
     BadFrame,
     Frame,
     Id,
     Notification,
     Request,
-    asked,
-    asked_back,
+    StepRequest,
+    reverse_step_of,
+    step_of,
 )
 from hansard.integrations.mcp.recording import (
     ApprovalWaits,
+    ProxyReport,
     Recording,
     Rules,
-    Told,
     ToolEffects,
     answered_elsewhere,
     offers_forms,
     unanswerable,
 )
 from hansard.integrations.mcp.upstream import (
-    ASKED_MAX,
     NOTHING,
     PIPE_BYTES_MAX,
+    QUESTIONS_MAX,
     Declared,
     Lines,
     Login,
@@ -184,14 +184,14 @@ class Proxy:
             await replies.close()
 
     async def _said(self, upstream: Server, frame: Frame, replies: Replies) -> None:
-        step = asked_back(frame) if isinstance(frame, Request) else None
+        step = reverse_step_of(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Answer) and frame.id in self._open:
             # The first is being put on record; this one never is, so that nobody is given it.
             _log.warning("the server answered a request twice: the first counts", id=frame.id)
         elif step is None or not isinstance(frame, Request):
             await self._tell(frame.raw)
-        elif len(self._others) >= ASKED_MAX:
-            await replies.refuse(frame, f"{ASKED_MAX:,} questions wait for the client's answers")
+        elif len(self._others) >= QUESTIONS_MAX:
+            await replies.refuse(frame, f"{QUESTIONS_MAX:,} questions wait for the client")
         else:
             task = self._recording.begin(self._step_back(upstream, frame, step))
             self._others.add(task)
@@ -202,7 +202,7 @@ class Proxy:
             with contextlib.suppress(ServerGone):  # its end is told to who waits for an answer
                 await self._upstream.send(frame.raw)
 
-    async def _step_back(self, upstream: Server, frame: Request, step: Asked) -> None:
+    async def _step_back(self, upstream: Server, frame: Request, step: StepRequest) -> None:
         """Answer what the server asks, from the record or by the client."""
 
         async def ask() -> Answer:
@@ -237,16 +237,16 @@ class Proxy:
     async def _request(self, frame: Request) -> None:
         if frame.id in self._open:
             message = f"id {frame.id!r:.40} is that of a request that is still open"
-            told = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
-            await self._tell(frames.error(frame.id, told))
+            error = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
+            await self._tell(frames.error(frame.id, error))
             return
         if frame.method == INITIALIZE:
             self.elicits = offers_forms(frame.params.get("capabilities"))
         try:
-            step = asked(frame)
+            step = step_of(frame)
         except HansardError as bad:
-            told = {"code": frames.INVALID_PARAMS, "message": str(bad)}
-            await self._tell(frames.error(frame.id, told))
+            error = {"code": frames.INVALID_PARAMS, "message": str(bad)}
+            await self._tell(frames.error(frame.id, error))
             return
         if step is None and self._upstream is not None:
             await self._pass_on(frame)
@@ -257,7 +257,7 @@ class Proxy:
             self._open[frame.id] = task
             task.add_done_callback(lambda _: self._open.pop(frame.id, None))
 
-    async def _step(self, frame: Request, step: Asked) -> None:
+    async def _step(self, frame: Request, step: StepRequest) -> None:
         """Answer a request, from the record or by the server."""
         ask = None if self._upstream is None else partial(self._ask, self._upstream)
         found = await self._recording.answer(frame, step, ask, self)
@@ -391,7 +391,7 @@ async def which(record: Any, config: Serving) -> str | None:
 async def serve(
     record: Any,
     config: Serving,
-    told: Told,
+    report: ProxyReport,
     began: Callable[[str], None],
     learned: Callable[[dict[str, Effects]], None],
     listens: Callable[[str], None],
@@ -426,7 +426,7 @@ async def serve(
                 effects,
                 timeout_s=config.timeout_s,
                 tell=learned,
-                told=told,
+                report=report,
                 in_any_order=config.http is not None and run is not None,
                 approvals=approvals,
             )
@@ -445,7 +445,7 @@ async def serve(
         server = over.HttpServer(config.url, config.headers, of_many=True, login=config.login)
     elif config.mode not in READS_ONLY:
         _demand_there(config)
-        server = over.carried_to(partial(_server, config), config.server)
+        server = over.local_server(partial(_server, config), config.server)
     await over.serve(where, config.client_token, server, recording, listens)
 
 
@@ -491,7 +491,7 @@ async def _server(config: Serving) -> Server:
 async def _reached(server: Declared, command: Sequence[str], login: Login | None = None) -> Server:
     if server.url is None:
         return Bridge(await Upstream.started(command, server.env))
-    return Bridge(_http("--url").asked_at(server.url, server.headers, login))
+    return Bridge(_http("--url").server_at(server.url, server.headers, login))
 
 
 def _http(option: str) -> Any:

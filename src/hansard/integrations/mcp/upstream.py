@@ -139,19 +139,19 @@ PIPE_BYTES_MAX = 1024 * 1024
 many, who writes it waits.
 """
 
-HEARD_MAX, HEARD_BYTES_MAX = 1_000, 16 * 1024 * 1024
+INBOX_MAX, INBOX_BYTES_MAX = 1_000, 16 * 1024 * 1024
 """Frames of a server that wait for its client to read, and their bytes: at either it is heard no
 further, so that it waits, too.
 """
 
-ASKED_MAX = 1_000
+QUESTIONS_MAX = 1_000
 """What a server asks its client that is not answered yet; of more it is told that nobody answers.
 """
 
 REPLIES_MAX = 1_000
 """Answers made here that a server has not read; then it is heard no further until it reads."""
 
-BESIDE_MAX = 1_000
+SIDE_REQUESTS_MAX = 1_000
 """Requests that are no steps and not answered yet; more are answered by an error."""
 
 DISCARDED_BYTES = 64 * 1024
@@ -248,7 +248,7 @@ class Lines:
             del self._begun[frames.ID_HEAD_BYTES : -frames.ID_TAIL_BYTES]
 
 
-class Heard:
+class Inbox:
     """What a server says until its client reads it, in order, and as much of it as its bounds say:
     who puts more waits.
     """
@@ -310,10 +310,10 @@ class Heard:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._frames) >= HEARD_MAX or self._bytes >= HEARD_BYTES_MAX
+        return len(self._frames) >= INBOX_MAX or self._bytes >= INBOX_BYTES_MAX
 
 
-class Unheard(Heard):
+class DroppingInbox(Inbox):
     """For who asks a server and does not hear what else it says: that is left out."""
 
     async def put(self, frame: Frame) -> None:
@@ -345,20 +345,20 @@ class Server(Protocol):
         ...
 
 
-class Beside:
+class SideRequests:
     """Asks requests that are no steps: they may be answered late, or as long as somebody listens,
     and hold nothing else up. What they come to, an error too, is put where a server is heard.
     """
 
-    def __init__(self, server: Server, heard: Heard) -> None:
+    def __init__(self, server: Server, heard: Inbox) -> None:
         self._server = server
         self._heard = heard
         self._asking = set[asyncio.Task[None]]()
 
     async def ask(self, frame: Request) -> None:
         """Begin to; of too many this one is refused."""
-        if len(self._asking) >= BESIDE_MAX:
-            fact = f"{BESIDE_MAX:,} requests are open that are no calls, the most that may be"
+        if len(self._asking) >= SIDE_REQUESTS_MAX:
+            fact = f"{SIDE_REQUESTS_MAX:,} requests are open that are no calls, the limit"
             await self._failed(frame, f"{fact}: wait for answers, or cancel some")
             return
         asking = asyncio.create_task(self._ask(frame))
@@ -379,8 +379,8 @@ class Beside:
             await self._heard.put(answer)
 
     async def _failed(self, frame: Request, why: str) -> None:
-        told = {"code": frames.INTERNAL_ERROR, "message": why}
-        await self._heard.put(Answer(frames.error(frame.id, told), frame.id, None, told))
+        error = {"code": frames.INTERNAL_ERROR, "message": why}
+        await self._heard.put(Answer(frames.error(frame.id, error), frame.id, None, error))
 
 
 class Replies:
@@ -394,12 +394,12 @@ class Replies:
         self._sending: asyncio.Task[None] | None = None
         self._refused = 0
 
-    async def refuse(self, asked: Request, why: str) -> None:
+    async def refuse(self, question: Request, why: str) -> None:
         """Say that nobody answers what it asks. Waits where it reads none of many."""
         self._refused += 1
         if self._refused == 1:  # the others are counted: there may be no end of them
-            _log.warning("what the server asks is not answered", method=asked.method, why=why)
-        await self.put(frames.error(asked.id, {"code": frames.INTERNAL_ERROR, "message": why}))
+            _log.warning("what the server asks is not answered", method=question.method, why=why)
+        await self.put(frames.error(question.id, {"code": frames.INTERNAL_ERROR, "message": why}))
 
     async def put(self, raw: bytes) -> None:
         """Have this sent. Waits where it reads none of many."""
@@ -499,10 +499,10 @@ class Upstream:
                 frame = frames.read(line, from_server=True)
             except BadFrame as bad:
                 _log.warning("the server wrote what is no frame: it is left out", why=str(bad))
-                asked = None if bad.id is None else self._waiting.get(bad.id)
-                if asked is not None and not asked.done():
+                open_ = None if bad.id is None else self._waiting.get(bad.id)
+                if open_ is not None and not open_.done():
                     fact = f"the server's answer is no frame ({bad.fact})"
-                    asked.set_exception(ServerGone(f"{fact}: it may have been done"))
+                    open_.set_exception(ServerGone(f"{fact}: it may have been done"))
                 continue
             if not isinstance(frame, Answer) or frame.id not in self._waiting:
                 return frame
@@ -581,9 +581,9 @@ class McpMultiplexer:
 
     def __init__(self, servers: Mapping[str, Server]) -> None:
         self._servers = dict(servers)
-        self._heard = Heard()
+        self._heard = Inbox()
         self._of_resource: dict[str, str] = {}
-        self._beside = Beside(self, self._heard)
+        self._beside = SideRequests(self, self._heard)
         self._hearing = [
             asyncio.ensure_future(self._hear(name, server)) for name, server in servers.items()
         ]
@@ -599,9 +599,9 @@ class McpMultiplexer:
             if name in self._servers:
                 await self._servers[name].send(frame.under(_own_id(id_)).raw)
             return
-        told = await self._all(lambda server: server.send(raw))
-        lost = [each for each in told.values() if isinstance(each, ServerGone)]
-        if len(lost) == len(told):
+        outcomes = await self._all(lambda server: server.send(raw))
+        lost = [each for each in outcomes.values() if isinstance(each, ServerGone)]
+        if len(lost) == len(outcomes):
             raise lost[0]
 
     async def ask(self, id_: Id, raw: bytes) -> Answer:
@@ -666,9 +666,9 @@ class McpMultiplexer:
         self, frame: Request, among: Sequence[str] | None = None
     ) -> dict[str, Answer]:
         """What each answered that answered. Raises the first one's error where none did."""
-        told = await self._all(lambda server: server.ask(frame.id, frame.raw), among)
-        answers = {name: each for name, each in told.items() if isinstance(each, Answer)}
-        for name, error in told.items():
+        outcomes = await self._all(lambda server: server.ask(frame.id, frame.raw), among)
+        answers = {name: each for name, each in outcomes.items() if isinstance(each, Answer)}
+        for name, error in outcomes.items():
             if not isinstance(error, Answer):
                 if not answers:
                     raise error
@@ -686,8 +686,8 @@ class McpMultiplexer:
         if "name" not in reference:
             return await self._addressed(frame, str(reference.get("uri")))
         server, name = self._split(str(reference["name"]))
-        told = frame.params | {"ref": reference | {"name": name}}
-        return await server.ask(frame.id, frames.request(frame.id, frame.method, told))
+        params = frame.params | {"ref": reference | {"name": name}}
+        return await server.ask(frame.id, frames.request(frame.id, frame.method, params))
 
     def _split(self, name: str) -> tuple[Server, str]:
         prefix, _, own = name.partition(BETWEEN)
@@ -714,34 +714,34 @@ class McpMultiplexer:
             if answer.error is not None:
                 return answer
         results = {name: answer.result for name, answer in answers.items()}
-        told = dict(next(iter(results.values())))
-        told["capabilities"] = {}
+        result = dict(next(iter(results.values())))
+        result["capabilities"] = {}
         for each in results.values():
-            _merge(told["capabilities"], each.get("capabilities", {}))
-        said = [
+            _merge(result["capabilities"], each.get("capabilities", {}))
+        instructions = [
             f"{name}: {each['instructions']}"
             for name, each in results.items()
             if each.get("instructions")
         ]
-        if said:
-            told["instructions"] = "\n\n".join(said)
-        if "serverInfo" in told:
-            told["serverInfo"] = {"name": "+".join(results), "version": "1"}
+        if instructions:
+            result["instructions"] = "\n\n".join(instructions)
+        if "serverInfo" in result:
+            result["serverInfo"] = {"name": "+".join(results), "version": "1"}
         if frame.method == INITIALIZE:
-            told["protocolVersion"] = _common_version(results)
-        elif "supportedVersions" in told:
+            result["protocolVersion"] = _common_version(results)
+        elif "supportedVersions" in result:
             shared = [
                 version
-                for version in told["supportedVersions"]
+                for version in result["supportedVersions"]
                 if all(version in each.get("supportedVersions", []) for each in results.values())
             ]
-            told["supportedVersions"] = shared
-        return Answer(frames.result(frame.id, told), frame.id, told)
+            result["supportedVersions"] = shared
+        return Answer(frames.result(frame.id, result), frame.id, result)
 
     async def _listed(self, frame: Request, field: str) -> Answer:
         """All pages of all of them, one after the other."""
         found = await self._all(lambda server: _pages(server, frame, field))
-        told: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         listed: list[Any] = []
         errors: list[Answer] = []
         for name, each in found.items():
@@ -752,14 +752,14 @@ class McpMultiplexer:
                 _log.warning("a server did not list what it has", server=name, why=str(each))
                 continue
             first, items = each
-            told = told or {k: v for k, v in first.items() if k not in (field, "nextCursor")}
+            result = result or {k: v for k, v in first.items() if k not in (field, "nextCursor")}
             listed += [self._as_of(name, field, item) for item in items]
         if len(errors) == len(found):
             return errors[0]
         if all(isinstance(each, BaseException) for each in found.values()):
             raise next(iter(found.values()))
-        told[field] = listed
-        return Answer(frames.result(frame.id, told), frame.id, told)
+        result[field] = listed
+        return Answer(frames.result(frame.id, result), frame.id, result)
 
     def _as_of(self, name: str, field: str, item: Any) -> Any:
         if not isinstance(item, dict):

@@ -451,7 +451,7 @@ def _tool(session: Session, url: str, told: Mapping[str, Any], effects: ToolEffe
 
     @session.tool(effects=effects.of(name), name=name, gives="untrusted")
     def call(arguments: dict[str, Any]) -> dict[str, Any]:
-        return asyncio.run(server.called(url, name, arguments))
+        return asyncio.run(server.call_tool(url, name, arguments))
 
     def run(**arguments: Any) -> str:
         try:

@@ -103,11 +103,11 @@ class ContextConflict(HansardError):
         )
 
 
-async def fetched(sessions: Sessions, asked: Fetch) -> tuple[Any, Work]:
+async def fetched(sessions: Sessions, request: Fetch) -> tuple[Any, Work]:
     """The context of the client's agent. Raises NotOffered for another's."""
-    work = await _work_of(sessions, asked.agent_id)
+    work = await _work_of(sessions, request.agent_id)
     now = datetime.now(UTC).isoformat()
-    tasks = await _tasks(sessions, asked.agent_id)
+    tasks = await _tasks(sessions, request.agent_id)
     async with sessions.at_work(work):
         paths = [each for each in await work.session.memory.ls() if not _happened(each)]
         files: list[dict[str, Any]] = []
@@ -123,38 +123,38 @@ async def fetched(sessions: Sessions, asked: Fetch) -> tuple[Any, Work]:
                     left -= len(entry.text)
             files.append(found)
     instructions = [each for each in files if each["path"].rpartition("/")[2] == AGENTS]
-    told = {"agent_id": asked.agent_id, "timestamp": now, "user_preferences": instructions}
-    return told | {"past_tasks": tasks, "files": files}, work
+    content = {"agent_id": request.agent_id, "timestamp": now, "user_preferences": instructions}
+    return content | {"past_tasks": tasks, "files": files}, work
 
 
-async def updated(sessions: Sessions, asked: Update) -> tuple[Any, Work]:
+async def updated(sessions: Sessions, request: Update) -> tuple[Any, Work]:
     """Write the context: what became of each file. Raises NotOffered, BadValue, ContextConflict,
     and as a change of memory.
     """
-    work = await _work_of(sessions, asked.agent_id)
-    since = _time(asked.timestamp)
+    work = await _work_of(sessions, request.agent_id)
+    since = _time(request.timestamp)
     own = f"agent/{work.session.agent}"
-    wanted = dict(asked.context.files)
+    target = dict(request.context.files)
     async with sessions.at_work(work):
         memory = work.session.memory
-        if asked.sync_type == "full":
+        if request.sync_type == "full":
             for path in await memory.ls():
                 if (
-                    path not in wanted
+                    path not in target
                     and not _happened(path)
                     and await _standing(memory, path, own)
                 ):
-                    wanted[path] = None
-        standing = {path: await _standing(memory, path, own) for path in wanted}
+                    target[path] = None
+        standing = {path: await _standing(memory, path, own) for path in target}
         changed: dict[str, str | None] = {}
-        for path, text in wanted.items():
-            stands = standing[path]
-            if text != (None if stands is None else stands.text):
-                await _demand_older(memory, path, own, since, stands)
+        for path, text in target.items():
+            current = standing[path]
+            if text != (None if current is None else current.text):
+                await _demand_older(memory, path, own, since, current)
                 changed[path] = text
         instructions = await _standing(memory, AGENTS, own)
         text = changed.get(AGENTS, None if instructions is None else instructions.text) or ""
-        lines = _new_lines(text, asked.context.user_preferences)
+        lines = _new_lines(text, request.context.user_preferences)
         if changed or lines:
             async with memory.change("update_context", space=own) as change:
                 for path, text_ in changed.items():
@@ -164,13 +164,13 @@ async def updated(sessions: Sessions, asked: Update) -> tuple[Any, Work]:
                         change.create(path, text_)
                 for line in lines:
                     change.append(AGENTS, line)
-    told = {
+    content = {
         "written": sorted({path for path, text_ in changed.items() if text_ is not None}),
         "deleted": sorted(path for path, text_ in changed.items() if text_ is None),
-        "unchanged": sorted(path for path in wanted if path not in changed),
+        "unchanged": sorted(path for path in target if path not in changed),
         "remembered": lines,
     }
-    return told | {"timestamp": datetime.now(UTC).isoformat()}, work
+    return content | {"timestamp": datetime.now(UTC).isoformat()}, work
 
 
 async def _work_of(sessions: Sessions, agent: str) -> Work:
@@ -209,7 +209,7 @@ async def _standing(memory: Any, path: str, space: str) -> MemoryEntry | None:
 
 
 async def _demand_older(
-    memory: Any, path: str, space: str, since: datetime, stands: MemoryEntry | None
+    memory: Any, path: str, space: str, since: datetime, current: MemoryEntry | None
 ) -> None:
     """Raise ContextConflict where somebody changed a file since, or it is gone since."""
     try:
@@ -218,15 +218,15 @@ async def _demand_older(
         return
     if versions and datetime.fromisoformat(versions[-1].at) > since:
         newest = versions[-1]
-        theirs = "" if stands is None else stands.text[:THEIRS_MAX]
+        theirs = "" if current is None else current.text[:THEIRS_MAX]
         raise ContextConflict(path, newest.author, newest.at, theirs)
 
 
 def _new_lines(text: str, lines: Sequence[str]) -> list[str]:
     """What is to be remembered that the instructions do not say in these words yet."""
-    said = {each.removeprefix("- ").strip() for each in text.splitlines()}
-    wanted = dict.fromkeys(" ".join(each.split()).removeprefix("- ") for each in lines)
-    return [f"- {each}" for each in wanted if each and each not in said]
+    existing = {each.removeprefix("- ").strip() for each in text.splitlines()}
+    new = dict.fromkeys(" ".join(each.split()).removeprefix("- ") for each in lines)
+    return [f"- {each}" for each in new if each and each not in existing]
 
 
 def _time(text: str) -> datetime:
@@ -326,16 +326,18 @@ def registered() -> Iterator[Offer]:
 
 def _offer(each: Operation) -> Offer:
     async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
-        told = dict(arguments)
-        work = await sessions.of(_run_of(each.called, told))
+        inputs = dict(arguments)
+        work = await sessions.of(_run_of(each.called, inputs))
         if each.name in UNTOLD:
-            return await as_step(sessions, work, name, told, partial(in_run, sessions, work, told))
-        return await in_run(sessions, work, told)
+            return await as_step(
+                sessions, work, name, inputs, partial(in_run, sessions, work, inputs)
+            )
+        return await in_run(sessions, work, inputs)
 
-    async def in_run(sessions: Sessions, work: Work, told: dict[str, Any]) -> Answer:
-        asked = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, told))))[1]
+    async def in_run(sessions: Sessions, work: Work, inputs: dict[str, Any]) -> Answer:
+        request = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, inputs))))[1]
         async with sessions.at_work(work):
-            fields = given(each, asked, work.claims, _no_functions)
+            fields = given(each, request, work.claims, _no_functions)
             found = await run(work.session, each, fields, work.claims)
         plain = wire.dump(_lists(wire.load(await shapes.told(found))))
         return Answer(msgspec.json.decode(plain), work)
@@ -377,8 +379,8 @@ def _may_be_none(hint: Any) -> bool:
 RUN_ID = {"type": "string", "description": "The run, as start_run gave it."}
 
 
-def _run_of(where: str, told: dict[str, Any]) -> str:
-    found = told.pop("run_id", None)
+def _run_of(where: str, inputs: dict[str, Any]) -> str:
+    found = inputs.pop("run_id", None)
     if not isinstance(found, str) or not found:
         raise BadValue(f"{where}(run_id)", f"{found!r:.80}", "give a run that start_run gave")
     return found
@@ -388,11 +390,11 @@ def _shown(field: str) -> str:
     return field.rstrip("_")
 
 
-def _wired(each: Operation, told: dict[str, Any]) -> dict[str, Any]:
+def _wired(each: Operation, inputs: dict[str, Any]) -> dict[str, Any]:
     """Arguments as the registry reads them: a program's values in their own form."""
     fields = {_shown(name): (name, kind) for name, kind in each.fields.items()}
     wired: dict[str, Any] = {"op": each.name}
-    for name, value in told.items():
+    for name, value in inputs.items():
         field, kind = fields.get(name, (name, Kind.PLAIN))
         if kind in (Kind.VALUE, Kind.DATA):
             wired[field] = wire.dump(value, f"{each.called}({name})")
@@ -661,62 +663,64 @@ class LookAtCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: str = ""
 
 
-async def _fetch(sessions: Sessions, asked: Fetch) -> Answer:
-    told, work = await fetched(sessions, asked)
-    return Answer(told, work, replayable=False)
+async def _fetch(sessions: Sessions, request: Fetch) -> Answer:
+    content, work = await fetched(sessions, request)
+    return Answer(content, work, replayable=False)
 
 
-async def _update(sessions: Sessions, asked: Update) -> Answer:
-    told, work = await updated(sessions, asked)
-    return Answer(told, work, replayable=False)
+async def _update(sessions: Sessions, request: Update) -> Answer:
+    content, work = await updated(sessions, request)
+    return Answer(content, work, replayable=False)
 
 
 RUNS_MAX = 100
 
 
-async def _begin(sessions: Sessions, asked: Begin) -> Answer:
-    told = msgspec.structs.asdict(asked)
-    workflow = told.pop("workflow")
-    options = {name: value for name, value in told.items() if value not in (None, {})}
+async def _begin(sessions: Sessions, request: Begin) -> Answer:
+    fields = msgspec.structs.asdict(request)
+    workflow = fields.pop("workflow")
+    options = {name: value for name, value in fields.items() if value not in (None, {})}
     work = await sessions.begin(workflow, **options)
     session = work.session
     return Answer({"run_id": session.run, "agent": session.agent, "role": session.role}, work)
 
 
-async def _resume(sessions: Sessions, asked: Resume) -> Answer:
-    work = await sessions.of(asked.run_id)
+async def _resume(sessions: Sessions, request: Resume) -> Answer:
+    work = await sessions.of(request.run_id)
     newest = await work.session.latest_checkpoint()
     checkpoint = None if newest is None else msgspec.json.decode(await shapes.told(newest))
-    told: dict[str, Any] = {"run_id": work.session.run, "checkpoint": checkpoint}
+    content: dict[str, Any] = {"run_id": work.session.run, "checkpoint": checkpoint}
     with contextlib.suppress(NotOffered):  # a restricted agent is told of its own work alone
-        view = await sessions.record.state(asked.run_id)
-        told["status"] = view.life.status.value
-        told["agents"] = {
+        view = await sessions.record.state(request.run_id)
+        content["status"] = view.life.status.value
+        content["agents"] = {
             name: {
                 "steps": len(state.steps),
                 "in_doubt": [step.number for step in state.in_doubt],
             }
             for name, state in view.agents.items()
         }
-    return Answer(told, work, replayable=False)
+    return Answer(content, work, replayable=False)
 
 
-async def _leave(sessions: Sessions, asked: Leave) -> Answer:
-    work = await sessions.leave(asked.run_id, CallerError(asked.error) if asked.error else None)
+async def _leave(sessions: Sessions, request: Leave) -> Answer:
+    work = await sessions.leave(
+        request.run_id, CallerError(request.error) if request.error else None
+    )
     return Answer(None, work)
 
 
-async def _fork(sessions: Sessions, asked: Fork) -> Answer:
-    effects = ForkEffects(asked.effects)
-    child = await sessions.record.fork(asked.run_id, at=asked.at, effects=effects)
+async def _fork(sessions: Sessions, request: Fork) -> Answer:
+    effects = ForkEffects(request.effects)
+    child = await sessions.record.fork(request.run_id, at=request.at, effects=effects)
     return Answer({"run_id": child}, replayable=False, run=child)
 
 
-async def _step(sessions: Sessions, asked: Step) -> Answer:
-    work = await sessions.of(asked.run_id)
-    spec = operation(asked.tool, "arguments", kind="tool")
+async def _step(sessions: Sessions, request: Step) -> Answer:
+    work = await sessions.of(request.run_id)
+    spec = operation(request.tool, "arguments", kind="tool")
     async with sessions.at_work(work):
-        await work.session.call(_returning(spec, asked.result), (asked.arguments,), {})
+        await work.session.call(_returning(spec, request.result), (request.arguments,), {})
     return Answer(None, work)
 
 
@@ -728,16 +732,16 @@ def _returning(spec: ToolSpec, result: Any) -> ToolSpec:
     return msgspec.structs.replace(spec, function=reported)
 
 
-async def _seen(sessions: Sessions, asked: Seen) -> Answer:
-    work = await sessions.of(asked.run_id)
+async def _seen(sessions: Sessions, request: Seen) -> Answer:
+    work = await sessions.of(request.run_id)
     async with sessions.at_work(work):
         found = await work.session.view()
     return Answer(msgspec.json.decode(await shapes.told(found)), work)
 
 
-async def _runs(sessions: Sessions, asked: Runs) -> Answer:
-    wanted: Any = {name: each for name, each in msgspec.structs.asdict(asked).items() if each}
-    found = await sessions.record.runs(**wanted)
+async def _runs(sessions: Sessions, request: Runs) -> Answer:
+    filters: Any = {name: each for name, each in msgspec.structs.asdict(request).items() if each}
+    found = await sessions.record.runs(**filters)
     listed = [
         {"run_id": run_id, "workflow": life.workflow, "status": life.status.value}
         for run_id, life in found[:RUNS_MAX]
@@ -745,42 +749,42 @@ async def _runs(sessions: Sessions, asked: Runs) -> Answer:
     return Answer(listed, replayable=False)
 
 
-async def _sql(sessions: Sessions, asked: Sql) -> Answer:
-    found = await sessions.record.sql(asked.query, *asked.parameters)
+async def _sql(sessions: Sessions, request: Sql) -> Answer:
+    found = await sessions.record.sql(request.query, *request.parameters)
     rows = _json([list(row) for row in found.rows])
-    told = {"columns": list(found.columns), "rows": rows, "position": found.position}
-    return Answer(told | {"cut": found.cut}, replayable=False, position=found.position)
+    content = {"columns": list(found.columns), "rows": rows, "position": found.position}
+    return Answer(content | {"cut": found.cut}, replayable=False, position=found.position)
 
 
-async def _why(sessions: Sessions, asked: Why) -> Answer:
-    found = await sessions.record.why(asked.decision)
+async def _why(sessions: Sessions, request: Why) -> Answer:
+    found = await sessions.record.why(request.decision)
     return Answer(lines(found), replayable=False, position=found.position)
 
 
-async def _compare(sessions: Sessions, asked: Compare) -> Answer:
-    told = msgspec.structs.asdict(asked)
-    experiment = told.pop("experiment")
-    options: Any = {name: value for name, value in told.items() if value is not None}
+async def _compare(sessions: Sessions, request: Compare) -> Answer:
+    fields = msgspec.structs.asdict(request)
+    experiment = fields.pop("experiment")
+    options: Any = {name: value for name, value in fields.items() if value is not None}
     found = await sessions.record.compare(experiment, **options)
     return Answer(lines(found), replayable=False, position=found.report.position)
 
 
-async def _caches(sessions: Sessions, asked: Caches) -> Answer:
-    del asked
+async def _caches(sessions: Sessions, request: Caches) -> Answer:
+    del request
     await sessions.demand(permits.actions())
     found = await sessions.record.action_caches()
     return Answer(lines(found), replayable=False, position=found.position)
 
 
-async def _cache_log(sessions: Sessions, asked: CacheLog) -> Answer:
-    await _demand_cache(sessions, asked.name)
-    found = await sessions.record.actions_log(asked.name)
+async def _cache_log(sessions: Sessions, request: CacheLog) -> Answer:
+    await _demand_cache(sessions, request.name)
+    found = await sessions.record.actions_log(request.name)
     return Answer(lines(found), replayable=False, position=found.position)
 
 
-async def _cache(sessions: Sessions, asked: Cache) -> Answer:
-    await _demand_cache(sessions, asked.name)
-    found = await sessions.record.kept_actions(asked.name, asked.version)
+async def _cache(sessions: Sessions, request: Cache) -> Answer:
+    await _demand_cache(sessions, request.name)
+    found = await sessions.record.kept_actions(request.name, request.version)
     return Answer(msgspec.json.decode(encode(found)), replayable=False)
 
 
@@ -797,7 +801,7 @@ async def _state(
     tag: str,
     by_record: Callable[..., Awaitable[int]],
     by_session: Callable[..., Awaitable[ArtifactChange]],
-    *told: object,
+    *arguments: object,
     because: str,
 ) -> Answer:
     """State something of an action cache: the version that it is at then. A trusted client states
@@ -806,51 +810,53 @@ async def _state(
     for need in (permits.actions(), permits.states(tag)):
         await sessions.demand(need)
     if sessions.workspace is None:
-        version = await by_record(*told, because=because)
+        version = await by_record(*arguments, because=because)
     else:
         session = (await sessions.own()).session
         engine = session.engine
         label = engine.ledger.label.stored
         changed = await by_session(
-            engine.workspace, *told, because=because, by=session.agent, label=label
+            engine.workspace, *arguments, because=because, by=session.agent, label=label
         )
         version = changed.version
     return Answer({"version": version}, replayable=False)
 
 
-async def _keep(sessions: Sessions, asked: KeepCache) -> Answer:
-    cache = decode(msgspec.json.encode(asked.cache), "keep_actions(cache)")
+async def _keep(sessions: Sessions, request: KeepCache) -> Answer:
+    cache = decode(msgspec.json.encode(request.cache), "keep_actions(cache)")
     ways = (sessions.record.keep_actions, kept_caches.save)
-    return await _state(sessions, ActionsSaved.tag, *ways, asked.name, cache, because=asked.because)
+    return await _state(
+        sessions, ActionsSaved.tag, *ways, request.name, cache, because=request.because
+    )
 
 
-async def _revert(sessions: Sessions, asked: RevertCache) -> Answer:
+async def _revert(sessions: Sessions, request: RevertCache) -> Answer:
     ways = (sessions.record.revert_actions, kept_caches.revert)
-    told = (asked.name, asked.to)
-    return await _state(sessions, ActionsReverted.tag, *ways, *told, because=asked.because)
+    arguments = (request.name, request.to)
+    return await _state(sessions, ActionsReverted.tag, *ways, *arguments, because=request.because)
 
 
-async def _look_at(sessions: Sessions, asked: LookAtCache) -> Answer:
+async def _look_at(sessions: Sessions, request: LookAtCache) -> Answer:
     ways = (sessions.record.look_at_actions, kept_caches.look_at)
-    told = (asked.name, asked.version)
-    return await _state(sessions, ActionsLookedAt.tag, *ways, *told, because=asked.because)
+    arguments = (request.name, request.version)
+    return await _state(sessions, ActionsLookedAt.tag, *ways, *arguments, because=request.because)
 
 
-async def _left(sessions: Sessions, asked: Left) -> Answer:
-    found = await sessions.record.what_left(asked.run_id)
+async def _left(sessions: Sessions, request: Left) -> Answer:
+    found = await sessions.record.what_left(request.run_id)
     return Answer([_json(each) for each in found], replayable=False)
 
 
-async def _experiences(sessions: Sessions, asked: ListExperiences) -> Answer:
-    del asked
+async def _experiences(sessions: Sessions, request: ListExperiences) -> Answer:
+    del request
     await _demand_all_experiences(sessions)
     found = await sessions.record.experiences()
     return Answer(lines(found), replayable=False, position=found.position)
 
 
-async def _find_experience(sessions: Sessions, asked: FindExperience) -> Answer:
+async def _find_experience(sessions: Sessions, request: FindExperience) -> Answer:
     await _demand_all_experiences(sessions)
-    found = await sessions.record.find_experience(**msgspec.structs.asdict(asked))
+    found = await sessions.record.find_experience(**msgspec.structs.asdict(request))
     return Answer(lines(found), replayable=False, position=found.position)
 
 
@@ -859,14 +865,14 @@ async def _demand_all_experiences(sessions: Sessions) -> None:
     await sessions.demand(permits.experiences())
 
 
-async def _experience(sessions: Sessions, asked: ReadExperience) -> Answer:
+async def _experience(sessions: Sessions, request: ReadExperience) -> Answer:
     await _demand_all_experiences(sessions)
     if sessions.workspace is not None:
-        shown = await artifacts.read(sessions.workspace, EXPERIENCES, asked.name)
+        shown = await artifacts.read(sessions.workspace, EXPERIENCES, request.name)
         await sessions.shown(shown.label)
-    found = await sessions.record.kept_experience(asked.name, asked.version)
-    told = {"name": found.name, "version": found.version, "files": content_of(found)}
-    return Answer(told, replayable=False)
+    found = await sessions.record.kept_experience(request.name, request.version)
+    content = {"name": found.name, "version": found.version, "files": content_of(found)}
+    return Answer(content, replayable=False)
 
 
 def lines(found: Any) -> list[Any]:
@@ -942,75 +948,77 @@ def own() -> Iterator[Offer]:
 def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]:
     async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
         try:
-            asked = msgspec.convert(arguments, each.request)
+            request = msgspec.convert(arguments, each.request)
         except msgspec.ValidationError as error:
             raise BadValue(name, str(error), "see the tool's input schema") from None
-        reads = partial(each.answer, sessions, asked)
+        reads = partial(each.answer, sessions, request)
         if each.untold:
             work = await sessions.of(arguments["run_id"])
             return await as_step(sessions, work, name, {}, reads)
         if each.in_run or each.steps:
             return await reads()
-        return await in_own_run(sessions, name, msgspec.structs.asdict(asked), reads)
+        return await in_own_run(sessions, name, msgspec.structs.asdict(request), reads)
 
     return answer
 
 
 async def in_own_run(
-    sessions: Sessions, name: str, asked: dict[str, Any], reads: Callable[[], Awaitable[Answer]]
+    sessions: Sessions, name: str, request: dict[str, Any], reads: Callable[[], Awaitable[Answer]]
 ) -> Answer:
     """What is read and names no run of this client's, as a step of its own run."""
-    return await as_step(sessions, await sessions.own(), name, asked, reads)
+    return await as_step(sessions, await sessions.own(), name, request, reads)
 
 
 async def as_step(
     sessions: Sessions,
     work: Work,
     name: str,
-    asked: dict[str, Any],
+    request: dict[str, Any],
     reads: Callable[[], Awaitable[Answer]],
 ) -> Answer:
     """What is read, as a step: on record are what was asked, and how many bytes it was answered
     with.
     """
     spec = operation(f"mcp:{name}", "asked", kind="resource")
-    came: list[Answer] = []
+    answers: list[Answer] = []
 
-    async def answered(asked_: Any) -> int:
-        del asked_
-        came.append(await reads())
-        return len(msgspec.json.encode(came[0].result))
+    async def answered(request_: Any) -> int:
+        del request_
+        answers.append(await reads())
+        return len(msgspec.json.encode(answers[0].result))
 
     async with sessions.at_work(work):
         bound = msgspec.structs.replace(spec, function=answered)
-        await work.session.call(bound, (asked,), {})
-    return msgspec.structs.replace(came[0], work=work)
+        await work.session.call(bound, (request,), {})
+    return msgspec.structs.replace(answers[0], work=work)
 
 
 class NotAnswered(Exception):
     """A request that was refused before anything of it was on record, and why."""
 
 
-async def refused(sessions: Sessions, method: str, asked: dict[str, Any], why: str) -> Work | None:
+async def refused(
+    sessions: Sessions, method: str, request: dict[str, Any], why: str
+) -> Work | None:
     """A request that was refused, as a failed step: in the run that it names where the client is at
     work there, else in the client's own, which is given; None where the role does not allow even
     that, or it cannot be recorded.
     """
 
-    def fails(asked_: Any) -> None:
-        del asked_
+    def fails(request_: Any) -> None:
+        del request_
         raise NotAnswered(why)
 
     spec = msgspec.structs.replace(
         operation(f"mcp:{method}", "asked", kind="resource"), function=fails
     )
-    arguments = asked.get("arguments")
+    arguments = request.get("arguments")
     run_id = arguments.get("run_id") if isinstance(arguments, dict) else None
     work: Work | None = None
     try:
         work = sessions.under_way(run_id, in_run=True) or await sessions.own()
         async with sessions.at_work(work):
-            await work.session.call(spec, (asked,), {})
+            await work.session.call(spec, (request,), {})
     except NotAnswered:
         return work
     except HansardError as error:
@@ -1018,13 +1026,13 @@ async def refused(sessions: Sessions, method: str, asked: dict[str, Any], why: s
     return None
 
 
-def offers(wanted: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Offer]:
+def offers(selection: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Offer]:
     """Return the tools of some groups and names, by their names under a prefix, in a fixed order.
 
     Tools that take a `run_id` bring those that begin and end a run. Raises BadValue.
     """
     known = {each.name: each for each in (*own(), *registered())}
-    names = chosen(wanted, known)
+    names = chosen(selection, known)
     if any("run_id" in known[name].takes["properties"] for name in names):
         names = [name for name in known if name in {*names, *IN_A_RUN}]
     return {prefixed(prefix, name): known[name] for name in names}

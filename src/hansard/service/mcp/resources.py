@@ -140,18 +140,18 @@ async def list_prompts(sessions: Sessions) -> list[Prompt]:
         found = await sessions.record.prompts()
         for each in found:
             await sessions.shown(each.label)
-        told = [[each.name, each.version, each.because, each.variables] for each in found]
-        return Answer(told, replayable=False)
+        content = [[each.name, each.version, each.because, each.variables] for each in found]
+        return Answer(content, replayable=False)
 
     try:
-        told = (await in_own_run(sessions, "prompts/list", {}, reads)).result
+        content = (await in_own_run(sessions, "prompts/list", {}, reads)).result
     except (NotOffered, RoleRefused):  # it may not see prompts, or not even ask
-        told = []
+        content = []
     return [
         *PROMPTS.values(),
         *(
             _on_record(name, version, because, variables)
-            for name, version, because, variables in told
+            for name, version, because, variables in content
         ),
     ]
 
@@ -173,8 +173,8 @@ async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) ->
         await sessions.demand(permits.prompts())
         found = await sessions.record.prompt(name)
         await sessions.shown(found.label)
-        told = {"text": str(found.format(**given)), "reference": found.reference}
-        return Answer(told, replayable=False)
+        content = {"text": str(found.format(**given)), "reference": found.reference}
+        return Answer(content, replayable=False)
 
     try:
         answer = await in_own_run(
@@ -183,19 +183,17 @@ async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) ->
     except (NotFound, BadName, NotOffered, RoleRefused):  # what may not be seen is none
         remedy = f"{nearest(name, PROMPTS)}there are {', '.join(PROMPTS)}, and those on record"
         raise BadValue("prompt", f"{name!r:.80} is none", remedy) from None
-    told: dict[str, Any] = answer.result
-    does = f"Prompt {told['reference']} of the record."
-    return Filled(does, told["text"], answer, told["reference"])
+    content: dict[str, Any] = answer.result
+    does = f"Prompt {content['reference']} of the record."
+    return Filled(does, content["text"], answer, content["reference"])
 
 
 def _filled(found: Prompt, given: Mapping[str, str]) -> Filled:
-    wanted = [each.name for each in found.arguments]
-    for each in [*wanted, *given]:
-        if each not in wanted or not given.get(each):
-            fact = f"{each!r:.80} is " + (
-                "not given" if each in wanted else "none of its arguments"
-            )
-            raise BadValue(f"prompt {found.name}", fact, f"give {', '.join(wanted)}")
+    names = [each.name for each in found.arguments]
+    for each in [*names, *given]:
+        if each not in names or not given.get(each):
+            fact = f"{each!r:.80} is " + ("not given" if each in names else "none of its arguments")
+            raise BadValue(f"prompt {found.name}", fact, f"give {', '.join(names)}")
     return Filled(found.does, found.text.format(**given))
 
 
@@ -268,9 +266,9 @@ class Address(msgspec.Struct, frozen=True):
         if where and parts.scheme in ("board", "task") and path:
             return cls(parts.scheme, where, path)
         if where and parts.scheme == "run" and path in ("trace", "state", "view"):
-            asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
-            at = asked.get("at") if path == "state" else None
-            return cls(path, where, at=at, role=asked.get("role") if path == "view" else None)
+            request = {name: values[0] for name, values in parse_qs(parts.query).items()}
+            at = request.get("at") if path == "state" else None
+            return cls(path, where, at=at, role=request.get("role") if path == "view" else None)
         if where and parts.scheme == "decision" and not path:
             return cls("decision", where)
         known = ", ".join(each.uri for each in TEMPLATES)
@@ -278,7 +276,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 async def read(
-    sessions: Sessions, uri: str, address: Address, asked: str = "resources/read"
+    sessions: Sessions, uri: str, address: Address, request: str = "resources/read"
 ) -> Answer:
     """What stands at an address, and the work in whose run it is on record that it was asked.
 
@@ -299,7 +297,7 @@ async def read(
         async with sessions.at_work(work):
             return Answer((await work.session.memory.entry(address.key)).text, work)
     reads = {"trace": _steps, "state": _state, "decision": _reason, "view": _seen_by}[address.kind]
-    return await in_own_run(sessions, asked, {"uri": uri}, lambda: reads(sessions, address))
+    return await in_own_run(sessions, request, {"uri": uri}, lambda: reads(sessions, address))
 
 
 def _task(address: Address, tasks: Sequence[TaskEntry]) -> TaskEntry:
@@ -329,8 +327,8 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
     await sessions.demand(permits.views(address.role or ""))
     found = await sessions.record.view(address.of, role=address.role)
-    told = msgspec.json.decode(await shapes.told(found))
-    return Answer(told, replayable=False)
+    content = msgspec.json.decode(await shapes.told(found))
+    return Answer(content, replayable=False)
 
 
 def _workspace(sessions: Sessions) -> Any:
@@ -367,8 +365,8 @@ async def list_traces(sessions: Sessions) -> list[Template]:
 
     async def reads() -> Answer:
         found = (await sessions.record.runs())[:LISTED_MAX]
-        told = [[run, life.workflow, life.status.value] for run, life in found]
-        return Answer(told, replayable=False)
+        content = [[run, life.workflow, life.status.value] for run, life in found]
+        return Answer(content, replayable=False)
 
     return [
         Template(
@@ -429,7 +427,7 @@ async def complete(
     """
     source = _source(ref, argument)
     run = known.get("run") or known.get("run_id") or ""
-    asked = {"ref": ref, "argument": argument, "value": begun, "known": dict(known)}
+    request = {"ref": ref, "argument": argument, "value": begun, "known": dict(known)}
 
     async def reads() -> Answer:
         return Answer(await source(sessions, begun, run), replayable=False)
@@ -438,7 +436,7 @@ async def complete(
         if source is _files:  # which is a step by itself
             found = await source(sessions, begun, run)
         else:
-            found = (await in_own_run(sessions, "completion/complete", asked, reads)).result
+            found = (await in_own_run(sessions, "completion/complete", request, reads)).result
     except (NotOffered, RoleRefused):  # it may not even ask
         found = []
     return Offered(found[:VALUES_MAX], len(found) > VALUES_MAX)

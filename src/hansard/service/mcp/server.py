@@ -114,9 +114,9 @@ async def _awaited(sessions: Sessions, name: str, arguments: Mapping[str, Any]) 
     work = sessions.under_way(arguments.get("run_id"), in_run=True)
     if work is not None and sessions.workspace is not None:
         for each in await listed(sessions.workspace, [work.session.run]):
-            asked, name_of = each.approval.asked, each.approval.id
-            if asked.agent == work.session.agent and each.standing is ApprovalStatus.PENDING:
-                return f"{asked.tool} waits for a person: hansard approvals grant {name_of}"
+            call, name_of = each.approval.asked, each.approval.id
+            if call.agent == work.session.agent and each.standing is ApprovalStatus.PENDING:
+                return f"{call.tool} waits for a person: hansard approvals grant {name_of}"
     for field in ("key", "task"):
         if name == "team_wait_for" and arguments.get(field) is not None:
             return f"waiting for {field} {arguments[field]!r:.80}"
@@ -156,8 +156,8 @@ class _Server(Server[Any]):
         self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
     ) -> types.ServerCapabilities:
         """As the SDK's, which since 2026-07-28 says of each list that it is told of."""
-        told = notification_options or NotificationOptions(prompts_changed=True)
-        found = super().get_capabilities(told, *given, **named)
+        options = notification_options or NotificationOptions(prompts_changed=True)
+        found = super().get_capabilities(options, *given, **named)
         lists = {
             name: kind.model_copy(update={"list_changed": False})
             for name, kind in (("tools", found.tools), ("resources", found.resources))
@@ -169,32 +169,32 @@ class _Server(Server[Any]):
         self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
     ) -> InitializationOptions:
         """As the SDK's."""
-        told = notification_options or NotificationOptions(prompts_changed=True)
-        return super().create_initialization_options(told, *given, **named)
+        options = notification_options or NotificationOptions(prompts_changed=True)
+        return super().create_initialization_options(options, *given, **named)
 
 
 def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
     """A server of the record, for one client, and what that client watches."""
     watched = _Subscriptions(sessions)
     tools = offers(sessions.tools, sessions.prefix)
-    asked = _Requests(sessions, tools, watched)
+    requests = _Requests(sessions, tools, watched)
     names = {each.name: name for name, each in tools.items()}
-    told = [text.format_map(names) for tool, text in INSTRUCTIONS.items() if tool in names]
+    instructions = [text.format_map(names) for tool, text in INSTRUCTIONS.items() if tool in names]
     server = _Server(
         "hansard",
         version=__version__,
-        instructions=" ".join(["Hansard records what agents do.", *told]),
-        on_list_tools=asked.list_tools,
-        on_call_tool=asked.call_tool,
-        on_list_resources=asked.list_resources,
+        instructions=" ".join(["Hansard records what agents do.", *instructions]),
+        on_list_tools=requests.list_tools,
+        on_call_tool=requests.call_tool,
+        on_list_resources=requests.list_resources,
         on_list_resource_templates=_list_resource_templates,
-        on_read_resource=asked.read_resource,
+        on_read_resource=requests.read_resource,
         on_subscribe_resource=watched.subscribe,
         on_unsubscribe_resource=watched.unsubscribe,
         on_subscriptions_listen=watched.listen,
-        on_list_prompts=asked.list_prompts,
-        on_get_prompt=asked.get_prompt,
-        on_completion=asked.complete,
+        on_list_prompts=requests.list_prompts,
+        on_get_prompt=requests.get_prompt,
+        on_completion=requests.complete,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
     return server, watched
@@ -271,8 +271,8 @@ class _Requests:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         is_text = uri.startswith("memory:")
         text = found.result if is_text else msgspec.json.encode(found.result).decode()
-        told = types.TextResourceContents(uri=uri, mime_type=resources.mime_of(uri), text=text)
-        return types.ReadResourceResult(contents=[told], _meta=_meta(found))
+        result = types.TextResourceContents(uri=uri, mime_type=resources.mime_of(uri), text=text)
+        return types.ReadResourceResult(contents=[result], _meta=_meta(found))
 
     async def list_prompts(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -289,8 +289,10 @@ class _Requests:
                     name=each.name,
                     description=each.does,
                     arguments=[
-                        types.PromptArgument(name=told.name, description=told.does, required=True)
-                        for told in each.arguments
+                        types.PromptArgument(
+                            name=argument.name, description=argument.does, required=True
+                        )
+                        for argument in each.arguments
                     ],
                 )
                 for each in await self._answered(resources.list_prompts(self._sessions))
@@ -305,13 +307,13 @@ class _Requests:
         found = await self._answered(
             resources.get_prompt(self._sessions, params.name, params.arguments or {})
         )
-        said = types.TextContent(type="text", text=found.text)
+        text = types.TextContent(type="text", text=found.text)
         meta = None
         if found.answer is not None:
             meta = _meta(found.answer) | {"hansard/prompt": found.reference}
         return types.GetPromptResult(
             description=found.does,
-            messages=[types.PromptMessage(role="user", content=said)],
+            messages=[types.PromptMessage(role="user", content=text)],
             _meta=meta,
         )
 
@@ -327,13 +329,13 @@ class _Requests:
             resources.complete(self._sessions, ref, begun.name, begun.value, known or {})
         )
         total = None if found.has_more else len(found.values)
-        told = types.Completion(values=found.values, total=total, has_more=found.has_more)
-        return types.CompleteResult(completion=told)
+        completion_ = types.Completion(values=found.values, total=total, has_more=found.has_more)
+        return types.CompleteResult(completion=completion_)
 
-    async def _answered(self, asked: Awaitable[T]) -> T:
+    async def _answered(self, request: Awaitable[T]) -> T:
         """What is asked comes to, or its error as the protocol's."""
         try:
-            return await asked
+            return await request
         except HansardError as error:
             self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
@@ -356,25 +358,25 @@ class _Subscriptions:
         await self.prompts.close()
         await self.updates.close()
 
-    def _told(self, context: ServerRequestContext[Any]) -> _Told:
+    def _subscriber(self, context: ServerRequestContext[Any]) -> _Subscriber:
         """A connection of 2025 as one that is told."""
         connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
-        told = connection.state.get(WATCHED)
-        if not isinstance(told, _Told):
-            told = connection.state[WATCHED] = _Told(self, connection, self._bus)
-            connection.exit_stack.push_async_callback(told.close)
-        return told
+        subscriber = connection.state.get(WATCHED)
+        if not isinstance(subscriber, _Subscriber):
+            subscriber = connection.state[WATCHED] = _Subscriber(self, connection, self._bus)
+            connection.exit_stack.push_async_callback(subscriber.close)
+        return subscriber
 
     async def lists(self, context: ServerRequestContext[Any]) -> None:
         """Have a connection told when the list of prompts that it asks for changes."""
-        await self._told(context).list_prompts()
+        await self._subscriber(context).list_prompts()
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         """Have a connection told of an address."""
         try:
-            await self._told(context).add(str(params.uri))
+            await self._subscriber(context).add(str(params.uri))
         except HansardError as error:
             self._sessions.note(error)
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
@@ -384,7 +386,7 @@ class _Subscriptions:
         self, context: ServerRequestContext[Any], params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         """Have it told no more."""
-        self._told(context).remove(str(params.uri))
+        self._subscriber(context).remove(str(params.uri))
         return types.EmptyResult()
 
     async def listen(
@@ -393,9 +395,9 @@ class _Subscriptions:
         """A stream of what changes at the addresses that it names, and of the list of prompts where
         it asks for that; other lists never change.
         """
-        wanted = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
+        uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         with contextlib.ExitStack() as held:
-            for uri in wanted:
+            for uri in uris:
                 try:
                     await self.updates.hold(uri)
                 except HansardError as error:
@@ -407,13 +409,13 @@ class _Subscriptions:
                 await self.prompts.hold()
                 held.callback(self.prompts.release)
             honored = types.SubscriptionFilter(
-                resource_subscriptions=wanted or None, prompts_list_changed=lists or None
+                resource_subscriptions=uris or None, prompts_list_changed=lists or None
             )
-            asked = params.model_copy(update={"notifications": honored})
-            return await self._streams(context, asked)
+            request = params.model_copy(update={"notifications": honored})
+            return await self._streams(context, request)
 
 
-class _Told:
+class _Subscriber:
     """A connection of 2025 and the addresses that it subscribed to. It is told of each in its own
     time: one that does not read waits by itself, with one cue an address.
     """
@@ -597,30 +599,30 @@ async def _noted(sessions: Sessions, name: str, arguments: dict[str, Any], why: 
 
 def _result(answer: Answer) -> types.CallToolResult:
     structured = {"result": answer.result}
-    told = types.CallToolResult(
+    result = types.CallToolResult(
         content=[types.TextContent(type="text", text=msgspec.json.encode(structured).decode())],
         structured_content=structured,
     )
-    told.meta = _meta(answer)
-    return told
+    result.meta = _meta(answer)
+    return result
 
 
 def _meta(answer: Answer) -> dict[str, Any]:
     """Where a result stands, and whether it can be had from there again."""
     work = answer.work
-    told = {
+    meta = {
         "hansard/run": answer.run if work is None else work.session.run,
         "hansard/at": None if work is None else work.point,
         "hansard/position": answer.position,
     }
-    said = {name: value for name, value in told.items() if value is not None}
-    return {**said, "hansard/replayable": answer.replayable}
+    given = {name: value for name, value in meta.items() if value is not None}
+    return {**given, "hansard/replayable": answer.replayable}
 
 
 def _refused(why: str, work: Work | None) -> types.CallToolResult:
-    told = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
-    told.meta = _meta(Answer(None, work, replayable=False))
-    return told
+    result = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
+    result.meta = _meta(Answer(None, work, replayable=False))
+    return result
 
 
 # ------------------------------------------------------------ over HTTP
@@ -759,7 +761,7 @@ class _Door:
 
 
 async def serve_http(
-    clients: Sequence[Client], address: ListenAddress, told: Callable[[str], None]
+    clients: Sequence[Client], address: ListenAddress, announce: Callable[[str], None]
 ) -> None:
     """Serve until it is cancelled; `told` is called with the URL once it listens.
 
@@ -771,7 +773,7 @@ async def serve_http(
             raise BadValue("token", fact, f"give one of {TOKEN_LENGTH_MIN} or more")
     hosts = {name.lower() for name in (*LOCAL, address.host, *address.hosts)}
     async with _servers(clients) as servers:
-        await listen(_Door(servers, hosts), address, PATH, told)
+        await listen(_Door(servers, hosts), address, PATH, announce)
 
 
 @contextlib.asynccontextmanager

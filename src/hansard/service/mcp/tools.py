@@ -44,14 +44,14 @@ PREFIXED = ("board", "team", "memory")
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
-def chosen(wanted: Sequence[str], known: Iterable[str]) -> list[str]:
+def chosen(selection: Sequence[str], known: Iterable[str]) -> list[str]:
     """Return the tools of some groups and names, in the order that they are known in.
 
     Raises BadValue for what is neither a group nor a tool.
     """
     tools = [*known]
     found: set[str] = set()
-    for name in wanted:
+    for name in selection:
         if name == ALL:
             found.update(tools)
         elif name in GROUPS:

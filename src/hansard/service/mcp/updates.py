@@ -109,12 +109,12 @@ def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
         kind = tag.rpartition(".v")[0]
         reads = kind in ("tool.declared", "agent.session_began")
         if kind in ("step.requested", "step.completed", "step.failed"):
-            told = msgspec.json.decode(data)
+            event = msgspec.json.decode(data)
             if kind == "step.requested":
-                reads = told.get("effects") == "pure" and told.get("kind") in READING
-                steps |= {told.get("step")} if reads else set()
+                reads = event.get("effects") == "pure" and event.get("kind") in READING
+                steps |= {event.get("step")} if reads else set()
             else:
-                reads = told.get("step") in steps
+                reads = event.get("step") in steps
         found.append(reads)
     return found
 
@@ -197,9 +197,9 @@ class Updates(Watcher):
     told: Is given an address that is to be read again.
     """
 
-    def __init__(self, sessions: Sessions, told: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, sessions: Sessions, notify: Callable[[str], Awaitable[None]]) -> None:
         super().__init__(sessions)
-        self._told = told
+        self._notify = notify
         self._watched: dict[str, _Watched] = {}
         self._changed: dict[str, None] = {}
 
@@ -222,8 +222,8 @@ class Updates(Watcher):
             if uri in self._watched:
                 self._watched[uri].holders += 1
                 return
-            asked = await resources.read(self._sessions, uri, address, "resources/subscribe")
-            new = _Watched(uri, address, asked.work or await self._sessions.own())
+            answer = await resources.read(self._sessions, uri, address, "resources/subscribe")
+            new = _Watched(uri, address, answer.work or await self._sessions.own())
             if self._sessions.workspace is not None:
                 new.since = await self._sessions.workspace.log.head()
             if address.kind in LOOKED_AT or self._sessions.workspace is None:
@@ -269,7 +269,7 @@ class Updates(Watcher):
         """Tell of each address that changed and may be read; of how many."""
         changed, self._changed = self._changed, {}
         known: dict[str, _Shown] = {}
-        told = 0
+        count = 0
         for each in [self._watched[uri] for uri in changed if uri in self._watched]:
             try:
                 news = await self._is_news(each, known)
@@ -284,9 +284,9 @@ class Updates(Watcher):
                 _log.warning("a watched address was not looked at", **unexpected(error))
                 continue
             if news and each.uri in self._watched:
-                told += 1
-                await self._told(each.uri)
-        return told
+                count += 1
+                await self._notify(each.uri)
+        return count
 
     async def _is_news(self, each: _Watched, known: dict[str, _Shown]) -> bool:
         """Whether the client may know that something is another than it was."""
@@ -320,8 +320,8 @@ class Updates(Watcher):
         reads = _reads((one.type, one.data) for one in mine)
         passed = {one.id for one, is_reading in zip(mine, reads, strict=True) if is_reading}
         for _, one in lines:
-            wanted = each.address.key is None or each.address.key == one.key
-            if wanted and one.id not in passed and not one.type.startswith("view."):
+            concerned = each.address.key is None or each.address.key == one.key
+            if concerned and one.id not in passed and not one.type.startswith("view."):
                 digest.update(one.id.encode() + b"\0" + bytes(one.data) + b"\0")
         return digest.digest()
 
@@ -358,9 +358,9 @@ class PromptUpdates(Watcher):
 
     kind = Kind(KIND)
 
-    def __init__(self, sessions: Sessions, told: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, sessions: Sessions, notify: Callable[[], Awaitable[None]]) -> None:
         super().__init__(sessions)
-        self._told = told
+        self._notify = notify
         self._holders = 0
         self._seen: Seen = {}
         self._moved = set[str]()
@@ -404,7 +404,7 @@ class PromptUpdates(Watcher):
             return 0
         if self._seen == before and not moved & self._seen.keys():
             return 0
-        await self._told()
+        await self._notify()
         return 1
 
     async def _sight(self) -> Seen:

@@ -76,7 +76,7 @@ class _Exchange:
 
     def __init__(self, frame: Request | None, own_id: str | None = None) -> None:
         self.frame = frame
-        self.said: asyncio.Queue[Frame | Exception] = asyncio.Queue(QUEUED_MAX)
+        self.outbox: asyncio.Queue[Frame | Exception] = asyncio.Queue(QUEUED_MAX)
         self.id: Id = "" if frame is None else own_id or frame.id
         self.token = None if frame is None else _token(frame)
         self.raw = b"" if frame is None else frame.raw
@@ -168,7 +168,7 @@ class _Process:
         """What is said first; None where nothing is for long. Raises ServerGone, NotDone."""
         try:
             async with asyncio.timeout(HEAD_S):
-                found = await exchange.said.get()
+                found = await exchange.outbox.get()
         except TimeoutError:
             return None
         if isinstance(found, Exception):
@@ -181,7 +181,7 @@ class _Process:
             return None
         exchange = self._listening = _Exchange(None)
         for each in self._unheard:
-            exchange.said.put_nowait(each)
+            exchange.outbox.put_nowait(each)
         self._unheard.clear()
         return self._streaming(exchange, None)
 
@@ -195,15 +195,15 @@ class _Process:
         return exchange
 
     async def _answer(self, exchange: _Exchange) -> None:
-        said: Frame | Exception
+        item: Frame | Exception
         try:
-            said = exchange.own(await self._server.ask(exchange.id, exchange.raw))
+            item = exchange.own(await self._server.ask(exchange.id, exchange.raw))
             await self._server.flushed()
         except (NotDone, ServerGone) as error:
-            said = error
+            item = error
         finally:
             self._open.pop(exchange.id, None)
-        await exchange.said.put(said)  # never left out: a client that reads late waits for it
+        await exchange.outbox.put(item)  # never left out: a client that reads late waits for it
 
     def _streaming(self, exchange: _Exchange, first: Frame | None) -> httpx2.Response:
         stream = _Stream(_events(exchange, first), lambda: self._end(exchange))
@@ -263,15 +263,15 @@ class _Process:
             return next(iter(self._open.values())) if len(self._open) == 1 else None
         return next(iter(self._open.values()), self._listening)
 
-    def _put(self, exchange: _Exchange, said: Frame | Exception) -> bool:
+    def _put(self, exchange: _Exchange, item: Frame | Exception) -> bool:
         """Whether there was room for it."""
         try:
-            exchange.said.put_nowait(said)
+            exchange.outbox.put_nowait(item)
         except asyncio.QueueFull:
             exchange.left_out += 1
             if exchange.left_out == 1:  # there may be thousands, of a client that has gone
-                told = "a client does not read what it is told: what finds no room is left out"
-                _log.warning(told, most=QUEUED_MAX)
+                message = "a client does not read what it is told: what finds no room is left out"
+                _log.warning(message, most=QUEUED_MAX)
             return False
         return True
 
@@ -370,7 +370,7 @@ async def _events(exchange: _Exchange, first: Frame | None) -> AsyncGenerator[by
     found: Frame | Exception | None = first
     while True:
         if found is None:
-            found = await exchange.said.get()
+            found = await exchange.outbox.get()
         if isinstance(found, Exception):
             raise found
         lines = b"\n".join(b"data: " + line for line in found.raw.splitlines())

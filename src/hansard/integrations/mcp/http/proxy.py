@@ -42,14 +42,14 @@ from hansard.integrations.mcp.frames import (
     FRAME_BYTES_MAX,
     INITIALIZE,
     Answer,
-    Asked,
     BadFrame,
     Frame,
     Id,
     Notification,
     Request,
-    asked,
-    asked_back,
+    StepRequest,
+    reverse_step_of,
+    step_of,
 )
 from hansard.integrations.mcp.http.local import LocalServers, Start
 from hansard.integrations.mcp.http.server import (
@@ -80,7 +80,7 @@ from hansard.integrations.mcp.recording import (
     unanswerable,
 )
 from hansard.integrations.mcp.serving import CANCELLED_WAIT_S, LEAVE_WAIT_S
-from hansard.integrations.mcp.upstream import ASKED_MAX, Login, ServerGone
+from hansard.integrations.mcp.upstream import QUESTIONS_MAX, Login, ServerGone
 
 # ------------------------------------------------------------ replies
 
@@ -126,14 +126,14 @@ class Reply:
 
     async def put(self, event: ServerSentEvent) -> None:
         """An event of the stream; nothing where nobody takes it any more."""
-        told = Event(
+        sent = Event(
             data=event.data,
             event=event.event,
             id=event.id or None,
             retry=event.retry,
         )
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._put.send(told)
+            await self._put.send(sent)
 
     async def finish(self, raw: bytes, status: int | None = None) -> None:
         """The last frame: of a stream an event (of the id that is `last`), else the body; with a
@@ -311,7 +311,7 @@ class HttpProxy:
             self._begin(reply, self._refuse(bad.id, bad.code, str(bad), source))
             return reply
         try:
-            step = asked(frame) if isinstance(frame, Request) else None
+            step = step_of(frame) if isinstance(frame, Request) else None
         except HansardError as bad:
             id_ = frame.id if isinstance(frame, Request) else None
             self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), source))
@@ -354,8 +354,8 @@ class HttpProxy:
         return task
 
     async def _refuse(self, id_: Id | None, code: int, why: str, source: _Source) -> None:
-        told = {"code": code, "message": why}
-        await source.reply.finish(frames.error(id_, told), BAD_REQUEST)
+        error = {"code": code, "message": why}
+        await source.reply.finish(frames.error(id_, error), BAD_REQUEST)
 
     async def _no_step(self, frame: Frame, source: _Source) -> None:
         if self._server is not None:
@@ -376,7 +376,7 @@ class HttpProxy:
 
     # A step
 
-    async def _step(self, frame: Request, step: Asked, source: _Source) -> None:
+    async def _step(self, frame: Request, step: StepRequest, source: _Source) -> None:
         """Answer a request, from the record or by the server."""
         loop = asyncio.get_running_loop()
         call, key = _Call(loop.create_future(), loop.create_future()), (source.session, frame.id)
@@ -410,7 +410,7 @@ class HttpProxy:
         """The server's answer to a client's request, or to one of the proxy's own beside it."""
         if frame is not asked_:
             return await self._ask_aside(server, frame, source)
-        async with server.asked("POST", source.headers, frame.raw) as response:
+        async with server.request("POST", source.headers, frame.raw) as response:
             _head(server, response, source)
             session = response.headers.get(SESSION) if asked_.method == INITIALIZE else None
             if session and offers_forms(asked_.params.get("capabilities")):
@@ -473,7 +473,7 @@ class HttpProxy:
             for name, value in source.headers
             if not name.startswith(OF_A_CALL)
         ]
-        async with server.asked("POST", headers, frame.raw) as response:
+        async with server.request("POST", headers, frame.raw) as response:
             if not is_stream(response):
                 return await server.answer(response, frame)
             async for _, found in events(response):
@@ -488,7 +488,7 @@ class HttpProxy:
     ) -> None:
         """Pass a request on that is no step, and what comes of it back."""
         try:
-            async with server.asked(method, source.headers, raw) as response:
+            async with server.request(method, source.headers, raw) as response:
                 _head(server, response, source)
                 if is_stream(response):
                     source.reply.stream()
@@ -499,8 +499,8 @@ class HttpProxy:
             if method == "DELETE" and response.is_success:
                 self._ended(source.session)
         except (NotDone, ServerGone) as lost:
-            told = {"code": frames.INTERNAL_ERROR, "message": str(lost)}
-            await source.reply.finish(frames.error(None, told), LOST)
+            error = {"code": frames.INTERNAL_ERROR, "message": str(lost)}
+            await source.reply.finish(frames.error(None, error), LOST)
 
     def _ended(self, session: str) -> None:
         self._elicits.pop(session, None)
@@ -512,9 +512,9 @@ class HttpProxy:
         """Pass on what the server says on a stream: an answer once it is on record, a question as
         a step.
         """
-        step = asked_back(frame) if isinstance(frame, Request) else None
+        step = reverse_step_of(frame) if isinstance(frame, Request) else None
         if isinstance(frame, Request) and step is not None:
-            if len(self._questions) >= ASKED_MAX:
+            if len(self._questions) >= QUESTIONS_MAX:
                 await self._refuse_back(frame, source)
                 return
             task = self._recording.begin(self._step_back(frame, step, event, source))
@@ -532,7 +532,7 @@ class HttpProxy:
         await source.reply.put(event)
 
     async def _step_back(
-        self, frame: Request, step: Asked, event: ServerSentEvent, source: _Source
+        self, frame: Request, step: StepRequest, event: ServerSentEvent, source: _Source
     ) -> None:
         """Answer what the server asks, from the record or by the client."""
         key = (source.session, frame.id)
@@ -559,14 +559,14 @@ class HttpProxy:
 
     async def _refuse_back(self, frame: Request, source: _Source) -> None:
         """Tell the server that nobody answers: too many of its questions are open."""
-        why = f"{ASKED_MAX:,} questions wait for the client's answers"
+        why = f"{QUESTIONS_MAX:,} questions wait for the client's answers"
         self._refused_back += 1
         if self._refused_back == 1:  # there may be no end of them
             _log.warning("what the server asks is not answered", method=frame.method, why=why)
-        told = {"code": frames.INTERNAL_ERROR, "message": why}
+        error = {"code": frames.INTERNAL_ERROR, "message": why}
         with contextlib.suppress(TimeoutError):  # it takes no answer, then
             async with asyncio.timeout(REFUSE_S):
-                await self._answer_back(frames.error(frame.id, told), _aside(source))
+                await self._answer_back(frames.error(frame.id, error), _aside(source))
 
     def _answered_back(self, frame: Answer, source: _Source) -> bool:
         """Whether a frame answers what the server asked, of which a step waits."""
@@ -610,12 +610,12 @@ PATH = "/mcp"
 UNKNOWN = "no known token: send 'Authorization: Bearer TOKEN', that of its --token-file"
 
 
-def asked_at(url: str, headers: Mapping[str, str], login: Login | None = None) -> HttpUpstream:
+def server_at(url: str, headers: Mapping[str, str], login: Login | None = None) -> HttpUpstream:
     """A server at a URL, for a client of pipes. Raises BadValue."""
     return HttpUpstream(HttpServer(url, headers, login=login))
 
 
-def carried_to(start: Start, name: str) -> HttpServer:
+def local_server(start: Start, name: str) -> HttpServer:
     """Processes of a server, for clients over HTTP. Its name stands in what they are told."""
     server = HttpServer("http://localhost/mcp", {}, LocalServers(start), of_many=True)
     server.shown = repr(name)

@@ -42,11 +42,11 @@ from hansard.integrations.mcp.frames import (
 )
 from hansard.integrations.mcp.upstream import (
     NOTHING,
-    Beside,
-    Heard,
+    DroppingInbox,
+    Inbox,
     Login,
     ServerGone,
-    Unheard,
+    SideRequests,
     pages,
 )
 
@@ -378,16 +378,18 @@ class HttpServer:
         await self._http.aclose()
 
     @asynccontextmanager
-    async def asked(
+    async def request(
         self, method: str, headers: Headers, raw: bytes | None = None
     ) -> AsyncGenerator[httpx2.Response]:
         """A request's response, of which the status and headers are there. Raises ServerGone, also
         while it is read; NotDone where the server was not reached.
         """
         own = {name for name, _ in self._own}
-        told = [each for each in passed_on(headers) if each[0].lower() not in own]
+        passed = [each for each in passed_on(headers) if each[0].lower() not in own]
         with _lost(self.shown):
-            asking = self._http.stream(method, self._url, headers=[*told, *self._own], content=raw)
+            asking = self._http.stream(
+                method, self._url, headers=[*passed, *self._own], content=raw
+            )
             async with asking as answer:
                 yield answer
 
@@ -481,8 +483,8 @@ async def events(answer: httpx2.Response) -> AsyncGenerator[tuple[ServerSentEven
 
 def kind(answer: httpx2.Response) -> str:
     """What a response's body is, without parameters."""
-    said: str = answer.headers.get("content-type", "")
-    return said.partition(";")[0].strip().lower()
+    content_type: str = answer.headers.get("content-type", "")
+    return content_type.partition(";")[0].strip().lower()
 
 
 def is_stream(answer: httpx2.Response) -> bool:
@@ -535,12 +537,12 @@ class _Reached(msgspec.Struct):
 class HttpUpstream:
     """A server at a URL; `ask` and `next` are as those of `Upstream`."""
 
-    def __init__(self, server: HttpServer, heard: Heard | None = None) -> None:
+    def __init__(self, server: HttpServer, heard: Inbox | None = None) -> None:
         self._server = server
-        self._heard = heard or Heard()
+        self._heard = heard or Inbox()
         self._waiting: dict[Id, asyncio.Future[Answer]] = {}
         self._posts: dict[Id, asyncio.Task[None]] = {}
-        self._beside = Beside(self, self._heard)
+        self._beside = SideRequests(self, self._heard)
         self._session: str | None = None
         self._version: str | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -575,7 +577,7 @@ class HttpUpstream:
         if id_ in self._waiting:
             raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
         frame = frames.read(raw)
-        if isinstance(frame, Request) and frame.method == CALL and _said_version(frame):
+        if isinstance(frame, Request) and frame.method == CALL and _version_of(frame):
             await self._know_headers(frame)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = waiting
@@ -602,8 +604,8 @@ class HttpUpstream:
         if isinstance(frame, Request) and frame.method == LIST_TOOLS:
             self._learn(answer)
         if isinstance(frame, Request) and frame.method == INITIALIZE:
-            told: Any = answer.result
-            self._version = told.get("protocolVersion") if isinstance(told, dict) else None
+            result: Any = answer.result
+            self._version = result.get("protocolVersion") if isinstance(result, dict) else None
 
     def _learn(self, answer: Answer) -> None:
         found: Any = answer.result
@@ -657,7 +659,7 @@ class HttpUpstream:
             with contextlib.suppress(NotDone, ServerGone, TimeoutError):
                 async with (
                     asyncio.timeout(CLOSE_S),
-                    self._server.asked("DELETE", self._headers()),
+                    self._server.request("DELETE", self._headers()),
                 ):
                     pass
         await self._server.close()
@@ -667,21 +669,21 @@ class HttpUpstream:
         return self._version is None
 
     def _headers(self, frame: Frame | None = None) -> Headers:
-        told = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON}
+        headers = {"accept": f"{JSON}, {EVENTS}", "content-type": JSON}
         if self._session is not None:
-            told[SESSION] = self._session
-        said = _said_version(frame)
-        version = said or self._version
+            headers[SESSION] = self._session
+        stated = _version_of(frame)
+        version = stated or self._version
         if version is not None:
-            told[VERSION] = _in_header(version)
-        if said and isinstance(frame, Request):
-            told[METHOD] = _in_header(frame.method)
+            headers[VERSION] = _in_header(version)
+        if stated and isinstance(frame, Request):
+            headers[METHOD] = _in_header(frame.method)
             name = frame.params.get(NAMED_BY.get(frame.method, ""))
             if isinstance(name, str):
-                told[NAME] = _in_header(name)
+                headers[NAME] = _in_header(name)
             if frame.method == CALL and isinstance(name, str):
-                told |= self._parameters(name, frame.params.get("arguments"))
-        return [*told.items()]
+                headers |= self._parameters(name, frame.params.get("arguments"))
+        return [*headers.items()]
 
     async def _post(self, frame: Frame) -> None:
         """Pass a frame on, and take what is answered; a stream that breaks off is taken up again
@@ -697,7 +699,7 @@ class HttpUpstream:
             await self._resume(reached, frame.id)
 
     async def _posted(self, frame: Frame, reached: _Reached) -> None:
-        async with self._server.asked("POST", self._headers(frame), frame.raw) as answer:
+        async with self._server.request("POST", self._headers(frame), frame.raw) as answer:
             if isinstance(frame, Request) and frame.method == INITIALIZE:
                 self._session = answer.headers.get(SESSION)
             if is_stream(answer):
@@ -736,10 +738,10 @@ class HttpUpstream:
 
     async def _listened(self, reached: _Reached) -> str:
         """Open a stream, from where it was heard to, and take what is said; why it is over."""
-        told = dict(self._headers()) | {"accept": EVENTS}
+        headers = dict(self._headers()) | {"accept": EVENTS}
         if reached.last:
-            told[LAST_EVENT] = reached.last
-        async with self._server.asked("GET", [*told.items()]) as answer:
+            headers[LAST_EVENT] = reached.last
+        async with self._server.request("GET", [*headers.items()]) as answer:
             if not is_stream(answer):
                 return f"HTTP {answer.status_code}"
             await self._streamed(answer, reached)
@@ -771,11 +773,11 @@ class HttpUpstream:
         _log.warning("what the server says unasked is not heard any more", why=why)
 
 
-def _said_version(frame: Frame | None) -> str | None:
+def _version_of(frame: Frame | None) -> str | None:
     """The version that a request of the newer era says."""
     meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
-    said = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-    return said if isinstance(said, str) else None
+    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) else None
 
 
 def _in_header(value: str) -> str:
@@ -812,7 +814,7 @@ async def tools_of(url: str) -> list[dict[str, Any]]:
     return found
 
 
-async def called(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def call_tool(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The result of a tool's call. Raises NotDone where it surely was not made; ServerGone."""
     try:
         async with asyncio.timeout(ASK_S):
@@ -821,18 +823,18 @@ async def called(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, An
         raise NotDone(f"{url} cannot be asked: {error}") from error
     try:
         async with asyncio.timeout(ASK_S):
-            return await _asked(upstream, CALL, {"name": tool, "arguments": arguments})
+            return await _request(upstream, CALL, {"name": tool, "arguments": arguments})
     finally:
         await upstream.close()
 
 
 async def _greeted(url: str) -> HttpUpstream:
-    upstream = HttpUpstream(HttpServer(url, {}), Unheard())
+    upstream = HttpUpstream(HttpServer(url, {}), DroppingInbox())
     try:
         version = importlib.metadata.version("hansard")
         who = {"name": "hansard", "version": version}
         params = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": who}
-        await _asked(upstream, INITIALIZE, params)
+        await _request(upstream, INITIALIZE, params)
         await upstream.send(frames.notification(INITIALIZED, {}))
     except BaseException:
         await upstream.close()
@@ -840,7 +842,7 @@ async def _greeted(url: str) -> HttpUpstream:
     return upstream
 
 
-async def _asked(upstream: HttpUpstream, method: str, params: dict[str, Any]) -> dict[str, Any]:
+async def _request(upstream: HttpUpstream, method: str, params: dict[str, Any]) -> dict[str, Any]:
     return _result(await upstream.ask(method, frames.request(method, method, params)))
 
 
