@@ -83,14 +83,12 @@ def _demonstration(told: dict[str, Any], slots: dict[str, str]) -> Demonstration
             if focused is not None and focused["tag"] in FIELDS:
                 made.append(_shown(tree, focused, "press", ["Enter"]))
                 filled = None
-    states = told["states"]
     return Demonstration(
         task=told["utterance"],
         actions=tuple(_without_repeats(made)),
         success=told["rawReward"] == 1,
         source=told["id"],
-        seconds=states[-1]["time"] / 1e3 if states else 0.0,
-        end=tuple(_present(states[-1]["dom"])) if states else (),
+        seconds=told["states"][-1]["time"] / 1e3 if told["states"] else 0.0,
     )
 
 

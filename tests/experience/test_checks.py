@@ -11,7 +11,7 @@ from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
-from hansard.domain.experience.checks import CheckFailure, Guard, Move, Situation
+from hansard.domain.experience.checks import CheckFailure, Guard, Situation, other_than
 from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.procedure import END
@@ -19,6 +19,36 @@ from tests.actions.test_cache import entry
 from tests.experience.test_learning import CLOSE, EIGHT, NAME, SEND, learned
 
 URL = "https://guests.example/form"
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that somebody proposes: a replay, a student, a person.
+
+    Attributes:
+        method: What is done.
+        arguments: Texts.
+        element: What the element is called.
+        frame: In which frame.
+    """
+
+    method: str
+    arguments: tuple[str, ...]
+    element: ElementTargets
+    frame: int = 0
+
+
+def node_of(guard: Guard, move: Move) -> str | None:
+    """The node that a proposed action is; None where it is none that may come next."""
+    for name in guard.walk.candidates(guard.procedure):
+        action = guard.actions.get(name)
+        if (
+            action is not None
+            and (action.method, tuple(action.arguments)) == (move.method, move.arguments)
+            and (action.frame_index or 0) == move.frame
+            and not other_than(action.targets, move.element)
+        ):
+            return name
+    return None
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -45,7 +75,7 @@ def effects(experience: Experience, name: str, tries: list[Try]) -> tuple[int, C
     """How much is done of a doing until a check stops it."""
     guard = Guard(experience.procedure, experience.checks, {"invite": name})
     for done, each in enumerate(tries):
-        node = guard.node_of(each.move)
+        node = node_of(guard, each.move)
         if node is None:
             why = "it is none of what may come next"
             return done, CheckFailure(check="flow", kind="flow", why=why)
@@ -207,7 +237,8 @@ def test_an_argument_may_have_to_be_a_path_in_a_folder(path, allowed):
     """By its text: `..` leads out, a name that begins alike is another, and the rest is refused."""
     experience = learned(*EIGHT)
     move = Move(method="fill", arguments=(path,), element=NAME)
-    node = Guard(experience.procedure, experience.checks, {"invite": path}).node_of(move) or ""
+    asked = Guard(experience.procedure, experience.checks, {"invite": path})
+    node = node_of(asked, move) or ""
     folders = ("/srv/in/", "./own")
     within = checking.ArgumentCheck(name="in", node=node, path_under=folders)
     guard = Guard(experience.procedure, [*experience.checks, within], {"invite": path})

@@ -12,10 +12,10 @@ from hansard.client.browser.elements import PageGone
 from hansard.domain.actions.cache import CachedAction, ElementTargets
 from hansard.domain.actions.locators import locators
 from hansard.domain.experience import checks as checking
-from hansard.domain.experience.checks import Guard, Move, Situation
+from hansard.domain.experience.checks import Guard, Situation
 from tests.experience import test_checks as pure
 from tests.experience.forms import served
-from tests.experience.test_checks import MUTATIONS, Try, honest
+from tests.experience.test_checks import MUTATIONS, Move, Try, honest, node_of
 from tests.experience.test_learning import CLOSE, EIGHT, learned, shown
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
@@ -47,7 +47,7 @@ async def doing(browser: Any, guard: Guard, tries: list[Try]) -> str:
     """Do what is proposed until a check stops it: its kind; empty where none did."""
     for each in tries:
         move = each.move
-        node = guard.node_of(move)
+        node = node_of(guard, move)
         if node is None:
             return "flow"
         told = await found(browser, move)

@@ -163,7 +163,7 @@ def healed(record: Record, learnt: experiences.Experience) -> None:
         before.experience, procedure=msgspec.structs.replace(learnt.procedure, nodes=nodes)
     )
     heal = store.heal(record.workspace, before, moved, "n1", because="gone", run="r1", by="ada")
-    assert record._portal.run(heal) == before.version + 1
+    assert record._portal.run(heal).version == before.version + 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.domain.actions.cache import ActionCache, with_slots
+from hansard.domain.actions.cache import FORMAT, ActionCache, ActionsEnd, with_slots
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
@@ -62,11 +62,21 @@ def learned(task: str) -> Learnt:
     shown = {each.source: each for each in demonstrations(task)}
     told = distil.distilled(list(shown.values()))
     first = max(told, key=lambda each: len(each.sources))
-    assert first.shortest is not None
-    values = first.wording.read(shown[first.shortest.run].task) or {}
+    slips = {each.source for each in first.left_out}
+    good = [shown[source] for source in first.sources]
+    least = min(
+        [each for each in good if each.source not in slips] or good,
+        key=lambda each: (len(each.actions), each.source),
+    )
+    actions = [
+        msgspec.structs.replace(each.action, step_index=at) for at, each in enumerate(least.actions)
+    ]
+    end = ActionsEnd(success=True, duration=0.0)
+    as_shown = ActionCache(format=FORMAT, run=least.source, actions=actions, final_state=end)
+    values = first.wording.read(least.task) or {}
     shortest = None
     with contextlib.suppress(hansard.BadValue):
-        shortest = with_slots(first.shortest, {name: v for name, v in values.items() if v})
+        shortest = with_slots(as_shown, {name: v for name, v in values.items() if v})
     made = [experiences.made(task, each) for each in told if each.procedure is not None]
     confirmed = tuple(
         msgspec.structs.replace(each, checks=checking.proposed(each.procedure)) for each in made

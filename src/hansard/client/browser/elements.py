@@ -33,6 +33,9 @@ LOOK_TIMEOUT_S = 5.0
 WHOLE_CHARACTERS_MAX = 4_000
 """Of what an element says, where it is cut only after secrets are taken out."""
 
+CANDIDATES_MAX = 300
+"""Elements that a model may choose from."""
+
 ROWS_MAX = 200
 """Elements of one role and name whose rows are read."""
 
@@ -374,12 +377,12 @@ async def backend_id(page: Any, frame: Any, handle: Any) -> int:
             await client.detach()
 
 
-async def candidates(frame: Any, most: int = 300, characters: int = 80) -> list[str]:
-    """What could be meant on a page, a line each, for a model; of what an element says so many
-    characters.
+async def candidates(frame: Any, characters: int = 80) -> list[str]:
+    """Return what could be meant on a page, a line each, for a model, with at most so many
+    characters of each element's text.
     """
     asked = f"([most, characters]) => {_script()}.candidates(most, characters)"
-    lines: list[str] = await bounded(frame.evaluate(asked, [most, characters]))
+    lines: list[str] = await bounded(frame.evaluate(asked, [CANDIDATES_MAX, characters]))
     return lines
 
 

@@ -90,7 +90,7 @@ def _steps(xpath: str) -> list[str]:
     return steps if "".join(steps) == xpath else []
 
 
-def locators(entry: CachedAction, *, max_variants: int = VARIANTS_MAX) -> Iterator[ElementLocator]:
+def locators(entry: CachedAction) -> Iterator[ElementLocator]:
     """All ways to look for an entry's element, in their order."""
     targets = entry.targets or ElementTargets()
     if entry.xpath:
@@ -99,7 +99,7 @@ def locators(entry: CachedAction, *, max_variants: int = VARIANTS_MAX) -> Iterat
         yield ElementLocator(strategy="css", selector=f"css={targets.css}")
     yield from _by_targets(targets)
     if entry.xpath or targets.path:
-        for each in variants(entry.xpath or "", targets.path)[:max_variants]:
+        for each in variants(entry.xpath or "", targets.path):
             yield ElementLocator(strategy="variant", selector=f"xpath={each}")
 
 

@@ -208,22 +208,6 @@ class CheckFailure(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that somebody proposes: a replay, a student, a person.
-
-    Attributes:
-        method: What is done.
-        arguments: Texts.
-        element: What the element is called.
-        frame: In which frame.
-    """
-
-    method: str
-    arguments: tuple[str, ...]
-    element: ElementTargets
-    frame: int = 0
-
-
 class Guard:
     """Asks the checks of one doing, with its values.
 
@@ -245,13 +229,6 @@ class Guard:
         self.actions = _filled(procedure, with_forms(procedure.slots, params))
         self.walk = Walk()
         self.done = 0
-
-    def node_of(self, move: Move) -> str | None:
-        """The node that a proposed action is; None where it is none that may come next."""
-        for name in self.walk.candidates(self.procedure):
-            if name != END and not self._unlike(name, move):
-                return name
-        return None
 
     def before(self, node: str, situation: Situation) -> CheckFailure | None:
         """Why a node may not be done now; None where it may."""
@@ -314,16 +291,6 @@ class Guard:
                 return ""
             case _:
                 assert_never(check)
-
-    def _unlike(self, name: str, move: Move) -> str:
-        action = self.actions[name]
-        if action.action_type != caches.ACT:
-            return "it is no action on an element"
-        if (action.method, tuple(action.arguments)) != (move.method, move.arguments):
-            return "another method, or other arguments"
-        if (action.frame_index or 0) != move.frame:
-            return "another frame"
-        return other_than(action.targets, move.element)
 
     def _other_element(self, now: Situation, node: str) -> str:
         action = self.actions[node]

@@ -65,7 +65,6 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         success: Whether the task was done.
         source: The run's id, or what else names it.
         seconds: What it took.
-        end: Elements that were there after the last action; empty where not known.
         params: Values that are slots, by the slot's name; the same names for every doing.
     """
 
@@ -74,7 +73,6 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     success: bool
     source: str
     seconds: float = 0.0
-    end: tuple[ElementTargets, ...] = ()
     params: dict[str, str] = {}
 
     @property
@@ -118,8 +116,6 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
         wording: How the task is said.
         sources: The doings that succeeded.
         failed: Those that did not: no action is taken from them.
-        shortest: Level 1: the actions, as they were, of the shortest doing that the procedure has;
-            of all where it has none.
         script: Level 2: the path that was taken most often, with slots; None if there is no
             procedure.
         procedure: Level 3; None where no two doings have a path in common.
@@ -129,7 +125,6 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     wording: Wording
     sources: tuple[str, ...]
     failed: tuple[str, ...]
-    shortest: ActionCache | None
     script: ActionCache | None
     procedure: Procedure | None
     left_out: tuple[LeftOut, ...]
@@ -138,7 +133,7 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
 def distilled(
     demonstrations: Sequence[Demonstration], *, support_min: float = SUPPORT_MIN
 ) -> list[Distilled]:
-    """What doings teach, by kind of task, the kinds in the order of their first doing.
+    """Return what doings teach, by kind of task, the kinds in the order of their first doing.
 
     Args:
         demonstrations: The doings.
@@ -169,7 +164,6 @@ def _kind(demonstrations: Sequence[Demonstration], support_min: float) -> Distil
         wording=told,
         sources=tuple(each.source for each in good),
         failed=tuple(each.source for each in demonstrations if not each.success),
-        shortest=_shortest(good, left_out),
         script=_script(procedure, scripted) if procedure else None,
         procedure=procedure,
         left_out=left_out,
@@ -277,6 +271,10 @@ class _Shown:
         self.knows = all(each.present for each in of.actions)
 
 
+def _least(doings: Sequence[Any], support_min: float) -> float:
+    return max(2, support_min * len(doings)) if len(doings) > 1 and support_min else 1
+
+
 class _Names:
     """By what elements are called in enough doings."""
 
@@ -285,7 +283,7 @@ class _Names:
         for each in shown:
             called = {k for a in each.actions if a.targets for k in called_by(a.targets)}
             support.update(called)
-        self._least = max(2, SUPPORT_MIN * len(shown)) if len(shown) > 1 else 1
+        self._least = _least(shown, SUPPORT_MIN)
         self._support = support
 
     def of(self, targets: ElementTargets | None) -> Key:
@@ -375,7 +373,7 @@ def _common_only(
     keyed: Sequence[tuple[_Shown, list[Key]]], support_min: float
 ) -> tuple[list[tuple[_Shown, list[Key]]], tuple[LeftOut, ...]]:
     """The doings all of whose actions, and what followed what, are in enough of them."""
-    least = max(2, support_min * len(keyed)) if len(keyed) > 1 and support_min else 1
+    least = _least(keyed, support_min)
     left_out: list[LeftOut] = []
     kept = list(keyed)
     while True:
@@ -604,20 +602,6 @@ def said(action: CachedAction) -> str:
 
 def _numbered(actions: Iterable[CachedAction]) -> list[CachedAction]:
     return [msgspec.structs.replace(each, step_index=at) for at, each in enumerate(actions)]
-
-
-def _shortest(good: Sequence[Demonstration], left_out: Sequence[LeftOut]) -> ActionCache | None:
-    if not good:
-        return None
-    slips = {each.source for each in left_out}
-    kept = [each for each in good if each.source not in slips] or good
-    shortest = min(kept, key=lambda each: (len(each.actions), each.seconds, each.source))
-    return ActionCache(
-        format=caches.FORMAT,
-        run=shortest.source,
-        actions=_numbered(each.action for each in shortest.actions),
-        final_state=ActionsEnd(success=True, duration=shortest.seconds),
-    )
 
 
 def _script(procedure: Procedure, path: Sequence[str]) -> ActionCache:
