@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks import _world
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.log import Append
 from hansard.domain import access, agent, board, experiment, price, run, steps
 from hansard.domain.conversation import RunJoined

@@ -20,7 +20,7 @@ from nats.aio.msg import Msg
 
 from hansard import settings
 from hansard.broker.lease import peek
-from hansard.bus import codec, subjects
+from hansard.bus import commits, subjects
 from hansard.bus.clock import Clock
 from hansard.bus.jetstream import JetStreamLog, open_log
 from hansard.bus.jetstream.streams import log_config
@@ -181,7 +181,7 @@ def appends(
 def raw_message(append: Append, workspace: str = RAW) -> tuple[str, bytes]:
     """The subject and the exact bytes of a commit, as a plain client would publish them."""
     subject = subjects.subject(workspace, append.stream, append.commit.version)
-    return subject, codec.encode(append.stream, append.commit)
+    return subject, commits.encode(append.stream, append.commit)
 
 
 def agent_stream(name: str, run: str = "0199c000-0000-7000-8000-000000000001") -> AgentStream:

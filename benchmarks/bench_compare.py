@@ -23,7 +23,7 @@ from benchmarks._report import QUICK_FLAG, Findings, Measured, say, sized, summa
 from benchmarks._runs import appended, one_run
 from benchmarks._world import WORKSPACE
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.log import Append
 from hansard.bus.validation.check import RawMessage
 from hansard.domain import run

@@ -28,7 +28,7 @@ import msgspec
 import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.file_lock import write_whole
 from hansard.bus.log import Append
 from hansard.domain import agent as agents

@@ -36,7 +36,7 @@ from benchmarks._team_mix import team_run
 from benchmarks._world import WORKSPACE
 from hansard import settings
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.jetstream import open_log
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.log import Append

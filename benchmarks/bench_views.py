@@ -23,7 +23,7 @@ from benchmarks._report import Findings, sized, summary
 from benchmarks._states import fresh
 from hansard.agents.access import views
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record as recorded
+from hansard.bus.commits import record as recorded
 from hansard.bus.log import Append, AtPosition
 from hansard.client.record import AsyncRecord
 from hansard.domain.agent import DecisionMade, MessageAdded, SessionBegan

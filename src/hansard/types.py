@@ -3,9 +3,8 @@
 from hansard.agents.annotations.conversations import Conversation
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction
-from hansard.agents.board.operations import BoardEntry, Expected
+from hansard.agents.board.operations import BoardEntry, Expected, Resolution, Resolve
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
-from hansard.agents.board.write import Resolution, Resolve
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
 from hansard.agents.run_index import RunsWanted

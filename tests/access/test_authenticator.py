@@ -22,7 +22,7 @@ from hansard.agents.access.denials import OPERATIONS_MAX, OTHER, Denials
 from hansard.agents.workspace import Workspace
 from hansard.broker.lease import peek
 from hansard.bus import subjects
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.log import Append
 from hansard.domain import access, principal
 from hansard.domain.errors import BadName, BadValue, Refused

@@ -19,7 +19,7 @@ from hansard.broker.files import ServerFiles, locked
 from hansard.broker.lease import Lease, join
 from hansard.bus import subjects
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record as record_event
+from hansard.bus.commits import record as record_event
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import calls
 from hansard.bus.jetstream.client import Broker

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.bus.codec import revive
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive
 from hansard.domain.steps import StepSettled
 from tests.agents.terminal import Terminal
 from tests.agents.twins import Lab

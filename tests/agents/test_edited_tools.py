@@ -12,8 +12,8 @@ import pytest
 
 import hansard
 from hansard import DID_NOT_HAPPEN, Verdict
-from hansard.agents.steps import earlier
-from hansard.agents.steps.earlier import EarlierCalls
+from hansard.agents.steps import doubt
+from hansard.agents.steps.doubt import EarlierCalls
 from hansard.agents.steps.tools import ToolSpec
 from hansard.client.record import Record
 from hansard.client.session import Session
@@ -170,7 +170,7 @@ ANOTHER_CALL = [tool_renamed, argument_renamed, earlier_step_edited, tool_replac
 @pytest.fixture(autouse=True)
 def _own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that no other test has declared tools in."""
-    monkeypatch.setattr(earlier, "DECLARED", set())
+    monkeypatch.setattr(doubt, "DECLARED", set())
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.approvals import Approvals
 from hansard.agents.policy.budgets import LogBudgets
 from hansard.agents.policy.gate import Budget
-from hansard.agents.team.claimed import Heartbeat
 from hansard.agents.team.store import TeamStore
+from hansard.agents.team.twins import Heartbeat
 from hansard.agents.transact import TRIES_MAX
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 import hansard
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.domain.agent import AgentLeft
 from tests.agents.twins import Lab
 

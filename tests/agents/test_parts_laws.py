@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hansard.agents.steps import payloads
 from hansard.agents.steps.shared import Learned, Shared
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.in_full import RunInFull
 from hansard.domain import agent
 from hansard.domain.agent import AgentState

@@ -13,7 +13,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.agents.steps import records
+from hansard.agents.steps import conversions
 from hansard.domain import values
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ def test_only_records_are_made_by_their_names(name):
 
 def test_a_constructor_does_not_run():
     """What is recorded fills the fields of a dataclass, whatever its own code would do."""
-    name = records.class_name(Paid)
+    name = conversions.class_name(Paid)
     stored = {"$value": {"tag": "hansard.record.v1", "data": {"cents": 1, "total": 9}}}
     stored["$value"]["class"] = name  # type: ignore[assignment] # of a record
     made = values.revive(stored)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import hansard
 from hansard.broker.lease import peek
 from hansard.bus import subjects
-from hansard.bus.codec import record as recorded
-from hansard.bus.codec import revive
+from hansard.bus.commits import record as recorded
+from hansard.bus.commits import revive
 from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions

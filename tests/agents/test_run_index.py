@@ -14,7 +14,7 @@ from hansard.agents.run_index import RunFilter
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record as recorded
+from hansard.bus.commits import record as recorded
 from hansard.bus.log import Append, Stored
 from hansard.domain import run as lives
 from hansard.domain.events import Actor, Commit, Event

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import hansard
-from hansard.bus.codec import revive
-from hansard.bus.commits import whole_at
+from hansard.bus.commits import revive, whole_at
 from hansard.bus.log import AtPosition
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream

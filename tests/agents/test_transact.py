@@ -7,7 +7,7 @@ import pytest
 
 from hansard.agents.transact import TRIES_MAX, retry, transact
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append, Stored
 from hansard.client.protocol import faults

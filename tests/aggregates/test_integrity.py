@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.client.record import Record
 from hansard.domain.aggregate_types import AggregateChanged, stream_of
 from hansard.domain.events import Actor, Tx

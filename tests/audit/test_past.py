@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
-from hansard.bus.os_user import OS_USER
 from hansard.state.replay import RunView
 from tests.audit.support import Audited
 from tests.conftest import THOROUGH

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record, revive
+from hansard.bus.commits import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append
 from hansard.domain.board import AmountAdded, By, fold

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.log import Append
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from msgspec import Raw
 
-from hansard.bus.codec import encode, record
+from hansard.bus.commits import encode, record
 from hansard.bus.log import Append, Copied, Origin
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord, Record

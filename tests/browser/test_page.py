@@ -11,7 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 import hansard
-from hansard.bus.codec import encode, record
+from hansard.bus.commits import encode, record
 from hansard.bus.log import Append, AtPosition, Copied, Origin
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.bus.acknowledged import AT_INFO, FIELDS, named
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain.events import REGISTRY
 from tests.agents.twins import Lab, TwinRecord
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hansard.bus.errors import Conflict
-from hansard.bus.jetstream import JetStreamLog, _commit
+from hansard.bus.jetstream import JetStreamLog, _append
 from hansard.bus.jetstream.calls import publish, publish_all
 from hansard.bus.log import NothingUnder, Stored
 from hansard.domain.ids import AgentStream, KeyStream
@@ -44,8 +44,8 @@ class Seen:
             finally:
                 self.at_once -= 1
 
-        monkeypatch.setattr(_commit, "publish", single)
-        monkeypatch.setattr(_commit, "publish_all", group)
+        monkeypatch.setattr(_append, "publish", single)
+        monkeypatch.setattr(_append, "publish_all", group)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_many_callers(nats: Nats, seen: Seen):
     assert len(seen.singles) + sum(map(len, seen.batches)) == 320
     assert len(seen.singles) < 100
     assert seen.most_at_once == 1
-    assert all(len(batch) >= _commit.GROUP_MIN for batch in seen.batches)
+    assert all(len(batch) >= _append.GROUP_MIN for batch in seen.batches)
     for commits in stored:
         for each in commits:
             assert (await log.at(each.position)).commit == each.commit

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.validation.check import RawMessage
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId

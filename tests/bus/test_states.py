@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard.bus import subjects
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession

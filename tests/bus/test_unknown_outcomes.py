@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from hansard.bus.errors import AppendUnknown, BrokerError, BusError, Conflict, Unreachable
-from hansard.bus.jetstream import JetStreamLog, _append, _commit
+from hansard.bus.jetstream import JetStreamLog, _append
 from hansard.bus.jetstream.calls import publish, publish_all
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.wire import NoAnswer, Rejected
@@ -39,7 +39,7 @@ class Refusing:
         self.stores = True
         self.refusal: BusError = Rejected(10023, "insufficient resources")
         self.answers: list[str] = []
-        monkeypatch.setattr(_commit, "publish", self.single)
+        monkeypatch.setattr(_append, "publish", self.single)
         monkeypatch.setattr(_append, "publish_all", self.batch)
 
     def lose(self, count: int = 1) -> None:

@@ -7,8 +7,7 @@ import pytest
 from eventsourcing.popo import POPOApplicationRecorder
 
 from hansard.bus.clock import Clock
-from hansard.bus.codec import revive_all
-from hansard.bus.commits import new_commit
+from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import Conflict, Fenced
 from hansard.bus.log import Append, Stored
 from hansard.bus.writer import TOLD_AT_ONCE, Identity, StreamWriter

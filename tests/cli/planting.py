@@ -11,7 +11,7 @@ import msgspec
 
 from hansard.broker.lease import ServerInfo, peek
 from hansard.bus import subjects
-from hansard.bus.codec import encode, record
+from hansard.bus.commits import encode, record
 from hansard.bus.jetstream.calls import Known, api, publish
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.domain.agent import CheckpointSaved, SessionBegan
 from hansard.domain.conversation import ContextCompacted, RunJoined
 from hansard.domain.events import Commit, Recorded

@@ -8,10 +8,10 @@ import pytest
 
 import hansard
 from hansard.broker import lease as server
+from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.os_user import OS_USER
 from hansard.client import opening
 from hansard.domain.agent import Moment
 from hansard.domain.ids import RunStream

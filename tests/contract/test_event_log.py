@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.errors import Conflict, NotFound, TooLarge
 from hansard.bus.log import (
     COMMIT_BYTES_MAX,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hansard.bus import subjects
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.jetstream import JetStreamLog
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import KeyStream, StreamId

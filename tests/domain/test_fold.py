@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.bus.codec import record, revive
+from hansard.bus.commits import record, revive
 from hansard.domain import (
     access,
     agent,

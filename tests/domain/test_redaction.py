@@ -7,8 +7,7 @@ import pytest
 
 from hansard import BadValue
 from hansard.bus.clock import Clock
-from hansard.bus.codec import revive
-from hansard.bus.commits import new_commit
+from hansard.bus.commits import new_commit, revive
 from hansard.bus.log import Append
 from hansard.bus.redacted_log import scrubbed
 from hansard.domain.events import Actor

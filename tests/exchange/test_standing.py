@@ -9,7 +9,7 @@ import pytest
 import hansard
 from hansard import settings
 from hansard.agents.exchange import reader
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.log import Append, Copied, Origin
 from hansard.client.opening import open_workspace
 from hansard.domain.events import Recorded

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.domain.experiment import arm_of
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunAssigned

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hansard
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli.experiment import from_file
 from hansard.domain.experiment import arm_of, differences
 from tests.test_docs import ROOT, blocks

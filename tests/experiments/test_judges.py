@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.price import PriceStated
 from tests.agents.twins import Lab

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.agents.experiments.plans import parameters_of
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import hansard
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.domain.steps import StepSettled

@@ -11,7 +11,7 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.errors import AppendUnknown
 from hansard.bus.log import Append, Stored
 from hansard.bus.portal import Portal

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain.ids import AgentStream
 from tests.faults.support import Child, Report, Stage, read_acks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus import codec, subjects
+from hansard.bus import commits, subjects
 from hansard.domain.events import Encryption, Tx
 from hansard.domain.ids import AgentStream, KeyStream, StreamId
 from hansard.domain.label import Confidentiality, Label
@@ -43,16 +43,16 @@ def test_bytes(name: str):
     """Decoding and encoding again gives the same bytes, and the stream its subject."""
     subject, stream = GOLDEN[name]
     body = (FOLDER / f"{name}.json").read_bytes()
-    found, commit = codec.decode(subject, body)
+    found, commit = commits.decode(subject, body)
     assert found == stream
-    assert codec.encode(stream, commit) == body
+    assert commits.encode(stream, commit) == body
     assert subjects.subject("lab", stream, commit.version) == subject
 
 
 def test_full():
     """Every field means what it meant."""
     subject, _ = GOLDEN["full.v1"]
-    _, commit = codec.decode(subject, (FOLDER / "full.v1.json").read_bytes())
+    _, commit = commits.decode(subject, (FOLDER / "full.v1.json").read_bytes())
     assert (commit.version, commit.last_version, commit.epoch) == (41, 42, 3)
     assert commit.at == datetime(2026, 11, 21, 2, 33, 20, 366790, tzinfo=UTC)
     assert commit.actor.on_behalf_of == ("lead", "alice@example.org")
@@ -70,9 +70,9 @@ def test_full():
 def test_labelled():
     """A label says how confidential a commit is, and whether untrusted input is in it."""
     subject, _ = GOLDEN["labelled.v1"]
-    _, commit = codec.decode(subject, (FOLDER / "labelled.v1.json").read_bytes())
+    _, commit = commits.decode(subject, (FOLDER / "labelled.v1.json").read_bytes())
     assert commit.label == Label(Confidentiality.SECRET, untrusted=True)
-    assert codec.decode(*_least())[1].label is None
+    assert commits.decode(*_least())[1].label is None
 
 
 def _least() -> tuple[str, bytes]:
@@ -82,7 +82,7 @@ def _least() -> tuple[str, bytes]:
 def test_least():
     """What is not written is a default."""
     subject, _ = GOLDEN["least.v1"]
-    _, commit = codec.decode(subject, (FOLDER / "least.v1.json").read_bytes())
+    _, commit = commits.decode(subject, (FOLDER / "least.v1.json").read_bytes())
     assert (commit.epoch, commit.tx, commit.causation, commit.stream) == (0, None, None, None)
     assert commit.actor.on_behalf_of == ()
     assert commit.events[0].enc is None

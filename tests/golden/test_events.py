@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.bus.codec import record, revive
+from hansard.bus.commits import record, revive
 from hansard.domain import (
     access,
     agent,

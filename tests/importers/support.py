@@ -15,7 +15,7 @@ from hansard import settings
 from hansard.agents.importers.chat import Given, from_chat
 from hansard.agents.importers.mapping import Mapped, mapped, run_id
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import encode, revive
+from hansard.bus.commits import encode, revive
 from hansard.bus.log import Append, Stored
 from hansard.client.opening import open_workspace
 from hansard.domain.events import Event

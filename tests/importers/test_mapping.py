@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.json import decode
 
 from hansard.agents.importers.chat import Given
-from hansard.bus.codec import encode
+from hansard.bus.commits import encode
 from hansard.bus.log import COMMIT_BYTES_MAX
 from hansard.domain import agent as agents
 from hansard.domain import run as runs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.domain.agent import MessageAdded
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import StepCompleted, StepRequested

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hansard.agents.access.carried import Carried, Lowered
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, NothingUnder, Stored
 from hansard.domain import principal

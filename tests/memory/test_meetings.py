@@ -58,7 +58,7 @@ def provider() -> Iterator[Any]:
 
 def changes(record: Record) -> list[tuple[int, MemoryChanged]]:
     """The changes of AGENTS.md on record, each with its position."""
-    from hansard.bus.codec import revive_all  # noqa: PLC0415 -- beside its one use
+    from hansard.bus.commits import revive_all  # noqa: PLC0415 -- beside its one use
 
     stored = portal().run(record.workspace.log.read(stream_of(SPACE)))
     return [

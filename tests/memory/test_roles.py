@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import space
 from hansard.domain.memory.events import KIND, MemoryChanged

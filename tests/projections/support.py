@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.codec import decode, encode, record, revive
+from hansard.bus.commits import decode, encode, record, revive
 from hansard.bus.in_full import InFull
 from hansard.bus.log import Origin, Stored
 from hansard.bus.validation.check import RawMessage

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.log import Origin
 from hansard.domain import (
     access,

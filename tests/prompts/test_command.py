@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hansard.agents.prompts.importing import read_source
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain.errors import BadValue
 
 TEXT = "Answer {query} in full.\n"

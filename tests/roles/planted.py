@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.codec import decode, encode, record
+from hansard.bus.commits import decode, encode, record
 from hansard.bus.jetstream.raw import Chunk
 from hansard.bus.log import Origin, Stored
 from hansard.bus.marks import Extent

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from hansard.bus.codec import decode
+from hansard.bus.commits import decode
 from hansard.domain import access, agent, run, steps
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Recorded

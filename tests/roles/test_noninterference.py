@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hansard.agents.access import views
 from hansard.agents.access.roles import happened
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.domain.access import versions
 from hansard.domain.errors import BadValue

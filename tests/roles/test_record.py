@@ -10,9 +10,9 @@ import pytest
 
 import hansard
 from hansard.agents.access import roles
-from hansard.bus.codec import revive_all
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, AtPosition
-from hansard.bus.os_user import OS_USER
 from hansard.domain.events import Recorded
 from hansard.domain.ids import KeyStream, WorkspaceStream
 from hansard.domain.roles import check as role_file

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.domain import agent, values
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Event

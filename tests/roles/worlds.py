@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from hansard.bus.codec import encode, record
+from hansard.bus.commits import encode, record
 from hansard.bus.log import Stored
 from hansard.domain import access, agent, board, run, steps
 from hansard.domain.events import Actor, Commit, Event

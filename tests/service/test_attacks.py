@@ -15,7 +15,7 @@ from hansard.agents.access import principals
 from hansard.agents.errors import RoleRefused
 from hansard.agents.team.tasks import Task
 from hansard.broker.access import Credentials
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.jetstream.requests import NoAnswer, Requests
 from hansard.bus.portal import portal
 from hansard.client.protocol import wire

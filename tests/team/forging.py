@@ -12,7 +12,7 @@ import nats
 
 from hansard.broker.lease import ServerInfo, peek
 from hansard.bus import subjects
-from hansard.bus.codec import encode, record
+from hansard.bus.commits import encode, record
 from hansard.domain import access, agent, steps
 from hansard.domain.board import ValuePut
 from hansard.domain.events import Actor, Commit, Event, Recorded

@@ -10,7 +10,7 @@ import msgspec
 
 import hansard
 from hansard.agents.access import views
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.portal import portal
 from hansard.domain.access import versions
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream

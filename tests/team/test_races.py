@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.portal import portal
 from hansard.domain.team.task import (
     TaskClaimed,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.portal import portal
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.team.task import TaskClaimed, TaskStatus

@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive_all
-from hansard.bus.commits import drive_fetch
+from hansard.bus.commits import drive_fetch, revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored, UpTo
 from hansard.domain.artifact import ArtifactKind, ArtifactState, fold

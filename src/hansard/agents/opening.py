@@ -37,7 +37,7 @@ from hansard.agents.steps.recorder import Settings, Settle
 from hansard.agents.transact import retry
 from hansard.agents.workspace import Workspace, decided
 from hansard.bus.atomic_sender import Ticket
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, NothingUnder, Stored
 from hansard.bus.writer import Identity, StreamWriter

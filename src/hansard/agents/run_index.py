@@ -8,7 +8,7 @@ from typing import Any, Self, TypedDict
 
 import msgspec
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import AtPosition, EventLog, Stored
 from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain.choices import check_options, chosen, nearest

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.board.write import written
+from hansard.agents.board.operations import written
 from hansard.agents.steps import payloads
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace, decided
-from hansard.bus.codec import revive
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, Stored
-from hansard.bus.os_user import OS_USER
 from hansard.domain import agent as agents
 from hansard.domain import ids, values
 from hansard.domain.agent import Begin, Tell

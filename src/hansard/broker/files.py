@@ -167,7 +167,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     @property
     def copied(self) -> Path:
-        """What the folder is a private copy of: `hansard.broker.private_copy`."""
+        """What the folder is a private copy of: `hansard.broker.process`."""
         return self.root / "copy.json"
 
     @property

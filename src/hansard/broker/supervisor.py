@@ -522,9 +522,9 @@ def main() -> int:
         code = _give_up(place, error)
     _say("ended")
     if place.copied.exists():
-        from hansard.broker import private_copy  # noqa: PLC0415 -- seldom, and it takes a third of the start
+        from hansard.broker import process  # noqa: PLC0415 -- seldom, and it takes a third of the start
 
-        private_copy.remove_unused(place.root)
+        process.remove_unused(place.root)
     return code
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
 from hansard.domain.errors import HansardError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -15,6 +16,20 @@ import msgspec
 
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import uuid7
+
+
+def os_user() -> str:
+    """Return the login name of this process's effective user, or `uid-1000` if it has none."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid-{uid}"
+
+
+OS_USER = os_user()
+"""The default of `by=`: who approves, settles or changes something, for the record."""
+
 
 # Long work on the loop, in slices: others go on in between.
 #

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from hansard.bus.codec import decode, revive
+from hansard.bus.commits import decode, revive
 from hansard.bus.log import Stored
 from hansard.bus.validation.check import RawMessage
 from hansard.bus.validation.reads import StandIn

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 import msgspec
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Append, Blobs, EventLog, Kind, Stored, UpTo, appends_here, as_read
 from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded

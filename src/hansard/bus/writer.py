@@ -24,7 +24,7 @@ import msgspec
 
 from hansard.bus.atomic_sender import Ticket
 from hansard.bus.clock import Clock
-from hansard.bus.codec import record, revive
+from hansard.bus.commits import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict, Fenced, TooLarge
 from hansard.bus.log import Append, EventLog, NotYet, Stored, appends_here
 from hansard.bus.loggers import logger

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.common import Because, By, Json, Run, noun, work
 from hansard.cli.opening import answering, beginning, reading, settings

@@ -10,7 +10,7 @@ import typer
 
 from hansard.agents.memory.search.extras import imported
 from hansard.agents.steps.gating import watching_questions
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Json, noun, work
 from hansard.cli.opening import connecting

@@ -9,7 +9,7 @@ import typer
 
 from hansard.agents.policy import approvals as asked
 from hansard.agents.policy.approvals import ListedApproval
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Json, do, noun, work
 from hansard.cli.opening import reading

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output as _show
 from hansard.cli.common import By, Json, noun, work
 from hansard.cli.opening import settings

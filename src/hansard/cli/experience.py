@@ -16,7 +16,7 @@ from hansard.agents.actions.experience_bundles import (
     VerifiedBundle,
 )
 from hansard.agents.actions.kept_experiences import is_name
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import pairs
 from hansard.cli.common import Because, By, Json, noun, work

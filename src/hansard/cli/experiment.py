@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.experiments import plans as experiments
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import answering, beginning, reading

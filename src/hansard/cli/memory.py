@@ -19,7 +19,7 @@ from hansard.agents.memory.upkeep.proposals import LAST
 from hansard.agents.memory.upkeep.proposals import make as made
 from hansard.agents.memory.upkeep.reflect import RUNS_MAX, Judged, Wanted, asked_for
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading

@@ -14,7 +14,7 @@ from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.portable.imports import Imported
 from hansard.agents.memory.validation import tree
 from hansard.agents.memory.validation.trees import of_space
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import beginning, reading

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.agents.access import principals as recorded
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, do, noun, work
 from hansard.cli.opening import reading, settings

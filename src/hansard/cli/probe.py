@@ -19,7 +19,7 @@ from hansard.agents.errors import NotAnswered, ShadowedEffect
 from hansard.agents.run_index import RunLife
 from hansard.agents.runs import fork_swapped
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
 from hansard.cli.common import By, Command, Json, noun, work
 from hansard.cli.opening import answering, reading

@@ -18,8 +18,8 @@ from hansard.agents.prompts import importing, store
 from hansard.agents.prompts import store as evolving
 from hansard.agents.prompts.store import Draft, Move
 from hansard.agents.steps.tools import source_digest
+from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
-from hansard.bus.os_user import OS_USER
 from hansard.cli import compare as compared
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hansard.broker import private_copy
+from hansard.broker import process
 from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import place_of, reading_raw, settings
@@ -37,7 +37,7 @@ async def rebuild(
     """
     given = settings()
     if not verify:
-        private_copy.refuse(data_dir_of(given))
+        process.refuse(data_dir_of(given))
     place = place_of(given)
     rebuilt = rebuilding.verify if verify else rebuilding.rebuild
     began_s = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hansard.broker import private_copy
+from hansard.broker import process
 from hansard.broker import repair as repairing
 from hansard.broker.repair import RestoredStream
 from hansard.cli import output
@@ -48,7 +48,7 @@ async def repair(json: Json = False) -> int:
         raise SettingsError(message)
     check_data_dir(given)
     folder = data_dir_of(given)
-    private_copy.refuse(folder)
+    process.refuse(folder)
     restored = await repairing.repair(folder, given.workspace)
     lost: Corrupt | None = None
     try:

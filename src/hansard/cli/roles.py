@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from hansard.agents.access import roles
+from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
-from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work
 from hansard.cli.opening import address_of, answering, beginning, reading

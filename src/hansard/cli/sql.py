@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 import typer
 from msgspec.structs import replace
 
+from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import whole, write_whole
-from hansard.bus.os_user import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Json, noun, work
 from hansard.cli.opening import place_of, published, settings

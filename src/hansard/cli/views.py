@@ -14,7 +14,7 @@ import typer
 
 from hansard.agents.access.views import View
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output, state_lines
 from hansard.cli.common import At, Json, Run, noun, work
 from hansard.cli.opening import address_of, reading, reading_run

@@ -21,9 +21,9 @@ from hansard.broker import access
 from hansard.broker.access import BadCredentials, BrokerUser, Credentials
 from hansard.broker.hosting import join_in_thread
 from hansard.bus import subjects
+from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import Unwritable, take
 from hansard.bus.loggers import logger
-from hansard.bus.os_user import OS_USER
 from hansard.client.opening import data_dir_of, reading
 from hansard.domain.errors import BadValue, CallerError, HansardError, Refused
 from hansard.domain.principal import PrincipalKind, PrincipalState, Token

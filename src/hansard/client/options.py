@@ -22,7 +22,7 @@ from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
 from hansard.agents.workspace import Workspace
 from hansard.broker.lease import Durability
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.client.person import ask_person
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import check_options, chosen

@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.agents.steps.recorder import Settled, UnsettledStep
 from hansard.agents.steps.tools import DID_NOT_HAPPEN, Happened
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.bus.portal import in_loop
 from hansard.domain import values
 from hansard.domain.errors import BadValue

@@ -51,7 +51,7 @@ from hansard.agents.runs import cancel, finish, fork, reopen, settle
 from hansard.agents.steps import reused
 from hansard.agents.steps.scope import ambient, guard_secrets, kept
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
 from hansard.client.beginning import ended
 from hansard.client.common import AsyncSessions, SyncSessions

@@ -19,9 +19,9 @@ from hansard.agents.access.carried import Carried
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import Permit, trusts
 from hansard.agents.workspace import Workspace
+from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
-from hansard.bus.os_user import OS_USER
 from hansard.client.opening import data_dir_of, open_workspace, reading_raw
 from hansard.domain import ids
 from hansard.domain.choices import NOTHING

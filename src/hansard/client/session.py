@@ -44,8 +44,7 @@ from hansard.agents.annotations.inputs import stated
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.artifacts import ArtifactChange, label_of_runs
-from hansard.agents.board.transaction import TransactedFlows
-from hansard.agents.board.twins import AsyncBoard, Board
+from hansard.agents.board.twins import AsyncBoard, Board, TransactedFlows
 from hansard.agents.callables import is_async_generator_function
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
@@ -73,8 +72,7 @@ from hansard.agents.steps.streams import iterate, iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.steps.view_steps import ViewFlows
 from hansard.agents.team.tasks import MailFlows
-from hansard.agents.team.twins import AsyncTeam, Team
-from hansard.agents.team.wait_for import WaitFlows
+from hansard.agents.team.twins import AsyncTeam, Team, WaitFlows
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop

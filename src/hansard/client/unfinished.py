@@ -24,7 +24,7 @@ import msgspec
 
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
 from hansard.domain.ids import RunStream

@@ -34,7 +34,7 @@ Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an old event's data to a newer tag and its data. Chains until the tag is today's."""
 
 UPCASTERS: dict[str, Upcaster] = {}
-"""By the old tag. Old events never change in the log; `hansard.bus.codec` reads them as new ones.
+"""By the old tag. Old events never change in the log; `hansard.bus.commits` reads them as new ones.
 """
 
 

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
-from hansard.bus.commits import until
+from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, UpTo
 from hansard.domain.board import (

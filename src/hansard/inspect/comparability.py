@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.domain.agent import MessageAdded
 from hansard.domain.choices import counted, listed
 from hansard.domain.steps import Step, ToolDeclared, Withheld

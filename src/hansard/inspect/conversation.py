@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.times import EventTime, Time, began, imported, own

@@ -11,7 +11,7 @@ import msgspec
 
 from hansard.broker.lease import peek
 from hansard.bus import marks, subjects
-from hansard.bus.codec import decode
+from hansard.bus.commits import decode
 from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.bus.marks import Damaged, Known, Mark
 from hansard.bus.validation.check import Finding, Kind, RawMessage

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.bus.times import Clock
 from hansard.domain.agent import AgentState, MessageAdded

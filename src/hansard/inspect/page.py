@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
-from hansard.bus.commits import position_of, whole_at
+from hansard.bus.commits import position_of, revive, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.times import EventTime, is_imported, time_of

@@ -11,8 +11,7 @@ import msgspec
 from hansard.agents.access import views
 from hansard.agents.access.views import Derived, OnRecord
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
-from hansard.bus.commits import until, whole_at
+from hansard.bus.commits import revive, until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.times import own

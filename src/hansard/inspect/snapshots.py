@@ -10,7 +10,7 @@ import msgspec
 
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored
 from hansard.domain import agent as agents

@@ -10,7 +10,7 @@ import msgspec
 from hansard.agents.aggregates.operations import SAVE
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import AtPosition, Stored, UpTo
 from hansard.bus.times import Beginning, Clock, EventTime, earlier, time_of
 from hansard.domain import agent as agents

@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.codec import decode, record, revive
-from hansard.bus.commits import TRANSACTION_COMMITS_MAX
+from hansard.bus.commits import TRANSACTION_COMMITS_MAX, decode, record, revive
 from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin
 from hansard.bus.marks import link

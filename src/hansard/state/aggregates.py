@@ -14,8 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from hansard.bus.codec import revive
-from hansard.bus.commits import drive_fetch, whole_at
+from hansard.bus.commits import drive_fetch, revive, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Blobs, EventLog, Stored, UpTo
 from hansard.domain.aggregate_types import KIND, AggregateChanged, Change, stream_of

@@ -20,8 +20,7 @@ from cachetools import LRUCache
 from hansard._version import SERVER_VERSION
 from hansard.bus import subjects
 from hansard.bus.clock import Slices
-from hansard.bus.codec import record, revive
-from hansard.bus.commits import whole_at
+from hansard.bus.commits import record, revive, whole_at
 from hansard.bus.errors import BusError
 from hansard.bus.log import AtPosition, EventLog, Snapshots, Stored, as_read
 from hansard.bus.loggers import logger

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import msgspec
 from cachetools import LRUCache
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs, EventLog, Kind, Stored, in_parts
 from hansard.domain.board import By

@@ -26,8 +26,7 @@ from typing import Any, Self
 import msgspec
 from cachetools import LRUCache
 
-from hansard.bus.codec import revive
-from hansard.bus.commits import check_begins, until, whole_at
+from hansard.bus.commits import check_begins, revive, until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, EventLog, Snapshots, Stored, UpTo
 from hansard.domain import agent as agents

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import msgspec
 
 from hansard.agents.runs import find_step
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.portal import refuse_in_loop

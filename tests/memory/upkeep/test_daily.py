@@ -13,7 +13,7 @@ import pytest
 
 import hansard
 from hansard.broker.lease import join
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.portal import portal
 from hansard.domain.memory.events import MemoryReflected, stream_of
 from hansard.service.running import Daily, daily

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.agents.memory.upkeep.reflect import WORKFLOW, asked_for, told
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.memory.events import MemoryChanged, MemoryProposal, MemoryReflected, stream_of

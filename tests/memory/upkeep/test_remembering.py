@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hansard.agents.memory.upkeep.reflect import TEXT, Judged, Wanted, judged
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain.memory.events import MemoryProposal
 
 KEY = [

@@ -21,7 +21,7 @@ import msgspec
 from hansard.agents.access.carried import Carried
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.log import AtPosition, EventLog, Kind, Stored
 from hansard.domain import principal
 from hansard.domain.errors import HansardError

@@ -23,8 +23,7 @@ import msgspec
 from hansard.agents.transact import retry, transact
 from hansard.bus.atomic_sender import JointSender, Ticket
 from hansard.bus.clock import Clock
-from hansard.bus.codec import revive_all
-from hansard.bus.commits import new_commit
+from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import BusError, Conflict
 from hansard.bus.log import Append, EventLog, NotYet, Stored, VersionFree
 from hansard.bus.redacted_log import ForwardingLog

@@ -15,10 +15,10 @@ from hansard.agents.access.authenticator import Issued
 from hansard.agents.workspace import Workspace
 from hansard.broker.access import BrokerUser
 from hansard.bus import subjects
-from hansard.bus.codec import revive_all
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
-from hansard.bus.os_user import OS_USER
 from hansard.domain import access, ids, principal
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Event

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive, revive_all
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive, revive_all
 from hansard.bus.in_full import RunInFull
 from hansard.bus.log import AtPosition, Stored, UpTo
-from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.errors import BadValue, Refused, UnknownEvent

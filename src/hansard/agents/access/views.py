@@ -18,11 +18,10 @@ import msgspec
 from hansard.agents.access.roles import happened, refers
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
-from hansard.bus.clock import Slices
-from hansard.bus.codec import revive
+from hansard.bus.clock import OS_USER, Slices
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
-from hansard.bus.os_user import OS_USER
 from hansard.domain import ids
 from hansard.domain.access import ViewServed, key_of, ranges
 from hansard.domain.board import VIEWS

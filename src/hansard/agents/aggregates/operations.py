@@ -28,7 +28,7 @@ from hansard.agents.steps.gating import demand_cleared
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.bus.errors import NotFound
 from hansard.bus.writer import MERGE_BYTES_MAX, MERGE_EVENTS_MAX
 from hansard.domain import aggregate_types, values

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive, revive_all
-from hansard.bus.commits import drive_fetch
+from hansard.bus.commits import drive_fetch, revive, revive_all
 from hansard.bus.log import AtPosition, Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded

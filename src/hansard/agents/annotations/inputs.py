@@ -27,7 +27,7 @@ from hansard.agents.policy.permits import reads, rebuilds
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.scope import Scope
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored
 from hansard.domain import aggregate_types, values

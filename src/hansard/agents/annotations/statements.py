@@ -19,7 +19,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import demand_hand_off
 from hansard.agents.steps.scope import Scope, around, back, current, enter, untold
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.domain import ids, values
 from hansard.domain.agent import (
     CheckpointSaved,

@@ -17,7 +17,7 @@ from hansard.agents.errors import ToolError
 from hansard.agents.flow import Flow, Io
 from hansard.agents.steps import payloads
 from hansard.agents.steps.tools import Tool, ToolSpec, tool
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded

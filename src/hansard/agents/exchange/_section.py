@@ -27,8 +27,7 @@ from hansard.agents.importers.sources import Tally
 from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
-from hansard.bus.codec import decode, revive
-from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, torn
+from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, decode, revive, torn
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin, Stored
 from hansard.domain import ids
 from hansard.domain.agent import MessageAdded

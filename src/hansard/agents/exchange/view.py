@@ -16,7 +16,7 @@ import msgspec
 from hansard.agents.exchange.format import FORMAT, Header, Missing, SeenLine, View
 from hansard.agents.exchange.writer import Section
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain.agent import HandedOff

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from hansard.agents.exchange import _aggregates, _events, _memories
+from hansard.agents.exchange import outside
 from hansard.agents.exchange.format import (
     FORMAT,
     LINE_BYTES_MAX,
@@ -34,11 +34,13 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Blobs, Origin, Stored
 from hansard.bus.validation.reads import as_it_stands
 from hansard.domain import aggregate_types, conversation, experiment, prompt
+from hansard.domain.aggregate_types import AggregateChanged, stream_of
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Tx
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.memory import events as memory_events
+from hansard.domain.memory.events import MemoryChanged, MemoryRejected
 from hansard.domain.prompt import KIND
 from hansard.domain.run import RunAssigned, RunForked, RunStarted
 from hansard.domain.steps import StepRequested
@@ -115,7 +117,7 @@ async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, l
         each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
     )
     names = {
-        use.prompt for _, event in _events.known(named, StepRequested) for use in event.prompts
+        use.prompt for _, event in outside.known(named, StepRequested) for use in event.prompts
     }
     up_to = AtPosition(max((stored.position for stored in commits), default=0))
     return {
@@ -246,7 +248,7 @@ async def _needed(workspace: Workspace, asked: list[str], up_to: AtPosition) -> 
         for name, taken in (await of_run(workspace, commits)).items():
             if len(taken) > len(needed.prompts.get(name, [])):
                 needed.prompts[name] = taken
-        match next((event for _, event in _events.known(life[:1], RunForked, RunStarted)), None):
+        match next((event for _, event in outside.known(life[:1], RunForked, RunStarted)), None):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} goes on from it; {_ABSENT}"))
             case RunStarted(conversation_id=str(name)):
@@ -266,7 +268,7 @@ async def _conversation(
     earlier: list[str] = []
     for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
         taken.append(stored)
-        joined = [event.run for _, event in _events.known([stored], RunJoined)]
+        joined = [event.run for _, event in outside.known([stored], RunJoined)]
         if run in joined:
             if len(taken) > len(needed.conversations.get(name, ())):
                 needed.conversations[name] = taken
@@ -279,7 +281,7 @@ async def _experiments(
     workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
 ) -> None:
     """The experiments that a run is a trial of are needed, where they are registered."""
-    for _, event in _events.known(life, RunAssigned):
+    for _, event in outside.known(life, RunAssigned):
         name = event.experiment
         if name and name not in needed.experiments:
             stream = WorkspaceStream(EXPERIMENT, name)
@@ -293,29 +295,29 @@ async def _of_aggregates(
     and of what was saved with them, too.
     """
     runs: list[str] = []
-    waiting = list((await _aggregates.of_run(workspace, commits)).items())
+    waiting = list((await outside.aggregates_of(workspace, commits)).items())
     while waiting:
         named, version = waiting.pop()
         known = needed.aggregates.get(named, [])
         if known and known[-1].commit.last_version >= version:
             continue
-        taken = await _aggregates.up_to_version(workspace, named, version, up_to)
+        taken = await workspace.log.read(stream_of(named), to=version, up_to=up_to)
         needed.aggregates[named] = taken
         new = taken[len(known) :]
-        runs += _aggregates.runs_of(new)
+        runs += outside.runs(new, AggregateChanged)
         for stored in new:
-            waiting += (await _aggregates.beside(workspace, stored)).items()
+            waiting += (await outside.saved_beside(workspace, stored)).items()
     return runs
 
 
 async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
     """The runs that changed the spaces that a run went by; their commits up to there are needed."""
     runs: list[str] = []
-    for space, taken in (await _memories.of_run(workspace, commits)).items():
+    for space, taken in (await outside.spaces_of(workspace, commits)).items():
         known = needed.memories.get(space, [])
         if len(taken) > len(known):
             needed.memories[space] = taken
-            runs += _memories.runs_of(taken[len(known) :])
+            runs += outside.runs(taken[len(known) :], MemoryChanged, MemoryRejected)
     return runs
 
 

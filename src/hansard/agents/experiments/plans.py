@@ -16,9 +16,9 @@ from hansard.agents import run_index
 from hansard.agents.prompts.store import demand_usable
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive_all
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
-from hansard.bus.os_user import OS_USER
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
 from hansard.domain import prompt as prompts

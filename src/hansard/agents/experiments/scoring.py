@@ -14,7 +14,7 @@ import msgspec
 from hansard.agents.callables import is_coroutine_function
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.domain import ids
 from hansard.domain import price as prices

@@ -22,7 +22,7 @@ from hansard.agents.importers.mapping import WORDS, Mapped, mapped, run_id
 from hansard.agents.importers.sources import Bad, BadRecord, Tally, Watcher
 from hansard.agents.importers.tau import Claims
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive_all
+from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, Stored
 from hansard.domain.errors import CallerError

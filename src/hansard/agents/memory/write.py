@@ -17,7 +17,7 @@ from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import Call
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join

@@ -19,12 +19,10 @@ from hansard.agents.policy.permits import trusts
 from hansard.agents.transact import transact
 from hansard.agents.workspace import Workspace
 from hansard.bus import waiting
-from hansard.bus.clock import Clock
-from hansard.bus.codec import revive
-from hansard.bus.commits import new_commit
+from hansard.bus.clock import OS_USER, Clock
+from hansard.bus.commits import new_commit, revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
-from hansard.bus.os_user import OS_USER
 from hansard.domain import approval as approvals
 from hansard.domain import ids
 from hansard.domain.approval import (

@@ -9,8 +9,7 @@ import msgspec
 from hansard.agents.policy.gate import Budget
 from hansard.agents.transact import transact
 from hansard.bus.clock import Clock
-from hansard.bus.codec import revive_all
-from hansard.bus.commits import new_commit
+from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.log import Append, EventLog
 from hansard.domain import budget as budgets
 from hansard.domain.budget import BudgetState

@@ -14,7 +14,7 @@ import msgspec
 from hansard.agents.access import roles
 from hansard.agents.errors import Blocked, RoleRefused
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.log import EventLog
 from hansard.domain import access, choices, principal
 from hansard.domain.access import AccessRefused

@@ -3,7 +3,7 @@
 So whoever is killed leaves both or none, and a session that was fenced can write nothing any more.
 A write to one stream alone may be three commits instead, which costs less: the intent, what is
 written, the outcome (docs/decisions/0014-writes.md).
-What is shared is streams of the run's board; `hansard.agents.board.write` and
+What is shared is streams of the run's board; `hansard.agents.board.operations` and
 `hansard.agents.team.tasks` say what is written.
 """
 

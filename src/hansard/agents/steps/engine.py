@@ -25,8 +25,7 @@ from hansard.agents.flow import Body, Flow, Io, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled, from_plain
-from hansard.agents.steps.doubt import DoubtSettler
-from hansard.agents.steps.earlier import EarlierCalls
+from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated
 from hansard.agents.steps.ledger import Ledger, Mode, is_final

@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.agents import callables
 from hansard.agents.errors import Blocked, RecordedFailure, ShadowedEffect
-from hansard.agents.steps import packages, records
+from hansard.agents.steps import conversions, packages
 from hansard.agents.steps.tools import ToolSpec
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue, HansardError
@@ -341,7 +341,7 @@ def _arguments(recorded: Failure) -> list[Any]:
 
 
 def _class_of(recorded: Failure, spec: ToolSpec | None) -> type[BaseException] | None:
-    found: Any = records.loaded(recorded.module, recorded.type)
+    found: Any = conversions.loaded(recorded.module, recorded.type)
     if not _is_exception(found) and recorded.module.partition(".")[0] == "hansard":
         found = _own_error(recorded.type)
     if not _is_exception(found) and spec is not None:

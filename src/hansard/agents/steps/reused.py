@@ -24,7 +24,7 @@ from hansard.agents.steps.conversions import from_plain
 from hansard.agents.steps.gating import Gated
 from hansard.agents.steps.recorder import Call
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive, revive_all
+from hansard.bus.commits import revive, revive_all
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append, Stored
 from hansard.domain import reuse

@@ -23,7 +23,7 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.domain.access import ViewServed
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import KeyStream

@@ -31,7 +31,7 @@ from hansard.agents.steps.tools import operation
 from hansard.agents.team import store as follow
 from hansard.agents.team.store import Mailbox, TeamStore
 from hansard.bus import waiting
-from hansard.bus.codec import record
+from hansard.bus.commits import record
 from hansard.domain import ids, values
 from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue

@@ -2,14 +2,297 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+import functools
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from hansard.agents.board.twins import OfAgent
-from hansard.agents.flow import AsyncDrive, Drive, in_place, sync, sync_block
-from hansard.agents.team.tasks import LEASE_S, Mail, MailFlows, Task, TaskEntry
-from hansard.agents.team.wait_for import WaitFlows
+from hansard.agents.errors import NeedsSettling
+from hansard.agents.flow import AsyncDrive, Drive, Flow, Io, Watch, in_place, sync, sync_block
+from hansard.agents.policy.permits import reads
+from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.recorder import UNTOUCHED, Call
+from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.tools import operation
+from hansard.agents.team import store as follow
+from hansard.agents.team.store import TeamStore
+from hansard.agents.team.tasks import LEASE_S, Mail, MailFlows, Task, TaskEntry, TeamFlows
+from hansard.agents.transact import retry
+from hansard.bus import waiting
+from hansard.bus.clock import Clock
+from hansard.bus.commits import new_commit
+from hansard.bus.errors import BusError, Closed
+from hansard.bus.log import Append, Stored
+from hansard.domain.board import key_name
+from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.events import Actor
+from hansard.domain.ids import KeyStream
+from hansard.domain.label import Label
+from hansard.domain.team.task import ClaimLost, TaskExtended, TaskStatus
+from hansard.domain.team.task_rules import waits
+from hansard.state.boards import Boards
+
+# ------------------------------ a claimed task, kept alive while a block runs
+
+BEATS_A_LEASE = 3
+"""So that one lost heartbeat, and a slow one, do not cost the claim."""
+
+
+class Heartbeat:
+    """Extends one claim until it is stopped, or the claim is another's. On the bus's loop."""
+
+    def __init__(
+        self, boards: Boards, store: TeamStore, actor: Actor, task: str, number: int, lease_ms: int
+    ) -> None:
+        self._boards = boards
+        self._store = store
+        self._actor = actor
+        self._clock = Clock()
+        self._event = TaskExtended(task=task, number=number, lease_ms=lease_ms)
+        self._work: asyncio.Task[None] | None = None
+        self.is_over: Callable[[], bool] = lambda: False
+        """Whether the session has ended: then nobody is left who could end the task."""
+        self.label: Callable[[], Label | None] = lambda: None
+        """The agent's label, when it is asked for."""
+
+    async def start(self, *, at_once: bool) -> None:
+        """Begin; `at_once` where the claim was made by an earlier session."""
+        self._work = asyncio.get_running_loop().create_task(self._beat(at_once=at_once))
+
+    async def stop(self) -> None:
+        """End it, and wait until it has."""
+        if self._work is not None:
+            self._work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._work
+
+    async def _beat(self, *, at_once: bool) -> None:
+        pause_s = self._event.lease_ms / 1_000 / BEATS_A_LEASE
+        if not at_once:
+            await asyncio.sleep(pause_s)
+        while not self.is_over():
+            try:
+                if not await retry(self._extend):  # others say something of tasks, too
+                    return
+                wait_s = pause_s
+            except Closed:
+                return
+            except BusError:
+                wait_s = pause_s / BEATS_A_LEASE  # it may go again before the lease is over
+            except HansardError:
+                return  # the record cannot be read: whoever ends the claim is told why
+            await asyncio.sleep(wait_s)
+
+    async def _extend(self) -> bool:
+        """Extend the claim; False where it does not stand any more."""
+        async with self._boards.turn([self._store.tasks]):
+            state = await self._store.team()
+            task = state.tasks.get(self._event.task)
+            if task is None or task.status is not TaskStatus.CLAIMED:
+                return False
+            if task.number != self._event.number:
+                return False
+            version, label = state.version + 1, self.label()
+            commit = new_commit(self._clock, version, self._actor, [self._event], label=label)
+            await self._store.states.log.append(Append(self._store.tasks, commit))
+        return True
+
+
+INTERRUPTED = "interrupted"
+
+
+class Claimed:
+    """The flows of one `claimed()` block."""
+
+    def __init__(self, flows: TeamFlows) -> None:
+        self._flows = flows
+        self._task: Task | None = None
+        self._beat: Heartbeat | None = None
+        self._scope: Scope | None = None
+
+    def begin(self, role: str | None, lease: float, timeout: float | None) -> Flow[Task | None]:
+        """Claim, and keep the claim alive."""
+        flows = self._flows
+        task, known = yield from flows.claim(role, lease, timeout)
+        self._task = task
+        self._scope = flows.engine.scope("team.claimed")
+        if task is not None and not flows.engine.settings.mode.reads_only:
+            lease_ms = round(lease * 1_000)
+            self._beat = Heartbeat(
+                flows.engine.boards,
+                flows.store,
+                flows.engine.ledger.actor,
+                task.id,
+                task.number,
+                lease_ms,
+            )
+            self._beat.is_over = lambda: flows.engine.ledger.ended
+            self._beat.label = lambda: flows.engine.ledger.label.stored
+            yield Io(functools.partial(self._beat.start, at_once=known))
+        return task
+
+    def end(self, error: BaseException | None) -> Flow[Any]:
+        """Stop, and say how it ended, unless that is said or is not for this session to say."""
+        if self._beat is not None:
+            yield Io(self._beat.stop)
+        task = self._task
+        if task is None or (task.id, task.number) in self._flows.ended:
+            return
+        if error is None:
+            yield from self._flows.complete(task, task.result)
+            return
+        if _stops(error) or self._is_in_doubt(task):
+            return
+        try:
+            if isinstance(error, Exception):
+                yield from self._flows.fail(task, error)
+            else:
+                yield from self._flows.release(task, INTERRUPTED)
+        except Exception as failed:  # noqa: BLE001 -- the block's own error is the stronger news
+            error.add_note(f"how task {task.id!r} ended could not be recorded: {failed}")
+
+    def _is_in_doubt(self, task: Task) -> bool:
+        """Whether a call of the block is: what it did to the task's work, somebody has to say."""
+        since = self._flows.claimed_by.get((task.id, task.number), 0)
+        return self._scope is not None and self._flows.engine.ledger.in_doubt(self._scope, since)
+
+
+def _stops(error: BaseException) -> bool:
+    """Whether an error says that the run stops here, and nothing of the task."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_stops, error.exceptions))
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, NeedsSettling):
+            return True
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return isinstance(error, (*UNTOUCHED, ClaimLost))
+
+
+# ---------------------------------------------------------------- `session.wait_for`
+#
+# It follows the log, and is put on record at its end: a resumed session does not wait again.
+
+SPEC = operation("team.wait_for", "key", "task", "position", "timeout", kind="team")
+
+
+class WaitFlows(TeamFlows):
+    """A session's tasks, those that it claims for a block, and what it waits for."""
+
+    def claimed(self) -> Claimed:
+        """A block that is to claim a task."""
+        return Claimed(self)
+
+    def wait_for(
+        self, key: str | None, task: str | None, position: int | None, timeout: float | None
+    ) -> Flow[bool]:
+        """Wait; whether it came."""
+        _check(key, task, position)
+        timeout_s = follow.seconds("timeout_s", timeout)
+        call = self.engine.begin(SPEC, (key, task, position, timeout_s), {})
+        call.needs = () if key is None else (reads(key),)
+        for name in ("key", "task"):
+            if call.plain[name] != call.arguments[name]:
+                raise BadValue(name, "it holds a secret", "leave the secret out of it")
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+
+        def wait() -> Flow[str]:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            watch = Watched(self.engine, self.store, key, task, position)
+            look = functools.partial(watch.until, left)
+            found: str = yield Watch(functools.partial(self.engine.ledger.watch, look))
+            return found
+
+        def run(call: Call) -> Flow[Any]:
+            return (yield from self._recorded(call, wait))
+
+        said = yield from self.ask(call, run)
+        return bool(said == waiting.READY)
+
+
+def _check(key: object, task: object, position: object) -> None:
+    given = [each for each in (key, task, position) if each is not None]
+    if len(given) != 1:
+        fact = f"{len(given)} of key, task and position are given"
+        raise BadValue("wait_for", fact, "give one of them")
+    if key is not None:
+        key_name(key)
+    if task is not None and type(task) is not str:
+        raise BadValue("wait_for(task)", f"{task!r:.80}", "give a task's id")
+    if position is not None and (type(position) is not int or position < 0):
+        raise BadValue("wait_for(position)", f"{position!r:.80}", "give a position of the log")
+
+
+class Watched:
+    """One thing that is waited for. On the bus's loop."""
+
+    def __init__(
+        self,
+        engine: StepEngine,
+        store: TeamStore,
+        key: str | None,
+        task: str | None,
+        position: int | None,
+    ) -> None:
+        self._engine = engine
+        self._boards = engine.boards
+        self._store = store
+        self._key = key
+        self._task = task
+        self._position = position
+
+    async def until(self, timeout_s: float | None) -> str:
+        """Follow the log until it is so, or can never be so."""
+        log = self._store.states.log
+        return await waiting.until(log, self._look, self._concerns, timeout_s, of=self._of())
+
+    def _of(self) -> KeyStream | None:
+        if self._position is not None:
+            return None
+        return self._store.tasks if self._key is None else self._stream(self._key)
+
+    def _concerns(self, stored: Stored) -> bool:
+        return self._position is None or stored.position >= self._position
+
+    def _stream(self, key: str) -> KeyStream:
+        return KeyStream(self._store.tasks.run, key)
+
+    async def _look(self) -> str | None:
+        if self._position is not None:
+            head = await self._store.states.log.head()
+            return waiting.READY if head >= self._position else None
+        if self._key is not None:
+            state = await self._boards.state(self._stream(self._key))
+            now = await self._store.log_time() if state.expires is not None else 0
+            if not await self._may_know(state.label):
+                return None
+            if state.absent(now):
+                return None
+            self._engine.ledger.shown(state.label)  # that it is there is news of it
+            return waiting.READY
+        return await self._look_at_task(self._task or "")
+
+    async def _look_at_task(self, name: str) -> str | None:
+        state = await self._store.team()
+        task = state.tasks.get(name)
+        sight = await self._store.sight(self._engine)
+        if task is None or (sight is not None and not sight.sees(task)):
+            return None
+        if not await self._may_know(task.label):
+            return None
+        if not task.is_over and not waits(state)[name].failed:
+            return None
+        self._engine.ledger.shown(task.label)
+        return waiting.READY if task.is_over else waiting.OVER
+
+    async def _may_know(self, label: Label | None) -> bool:
+        """Whether the agent's role is cleared for what is waited for: else it never comes."""
+        return label is None or label.flows_to(await self._engine.clearances.mine())
 
 
 class AsyncTeam(OfAgent):

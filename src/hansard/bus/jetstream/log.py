@@ -12,8 +12,7 @@ from hansard.bus import subjects
 from hansard.bus.acknowledged import acknowledged
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.jetstream import streams as jetstream_streams
-from hansard.bus.jetstream._append import Appender
-from hansard.bus.jetstream._commit import Committer
+from hansard.bus.jetstream._append import Appender, Committer
 from hansard.bus.jetstream._read import Reader
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
 from hansard.bus.jetstream.blocking import Blocking

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.codec import decode, revive
-from hansard.bus.commits import torn
+from hansard.bus.commits import decode, revive, torn
 from hansard.domain import agent, label_events, principal, run, steps
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.conversation import ContextCompacted, RunJoined

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Origin, in_parts
 from hansard.bus.marks import Extent, Known, Mark, link

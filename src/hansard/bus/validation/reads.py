@@ -16,7 +16,7 @@ import msgspec
 from cachetools import LRUCache
 
 from hansard.bus import subjects
-from hansard.bus.codec import decode, record, revive
+from hansard.bus.commits import decode, record, revive
 from hansard.bus.log import Stored
 from hansard.domain.agent import SessionBegan
 from hansard.domain.errors import Corrupt

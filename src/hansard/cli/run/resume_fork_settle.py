@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from hansard.agents import runs as actions
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
 from hansard.cli.common import At, Because, By, Command, Json, Run, noun, work
 from hansard.cli.opening import reading_run

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hansard.agents.experiments import scoring
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, Run, noun, work
 from hansard.cli.opening import reading_run

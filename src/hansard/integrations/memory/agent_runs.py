@@ -21,7 +21,7 @@ from hansard.agents.memory.validation.json_files import Tool, tools_of
 from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.policy import gate as gates
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, HansardError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from hansard.bus.codec import revive
+from hansard.bus.commits import revive
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of

@@ -55,8 +55,7 @@ from eventsourcing.popo import POPOAggregateRecorder
 from eventsourcing.utils import Environment, EnvType, TopicError, get_topic, resolve_topic
 
 from hansard.bus.clock import Clock
-from hansard.bus.codec import revive
-from hansard.bus.commits import new_commit
+from hansard.bus.commits import new_commit, revive
 from hansard.bus.errors import AppendUnknown, BusError, Conflict, TooLarge
 from hansard.bus.log import Append, Blobs, EventLog, Kind, Stored
 from hansard.bus.portal import AfterFork, arriving, refuse_in_loop

@@ -16,7 +16,7 @@ from hansard.agents.memory.validation import tree as validation
 from hansard.agents.memory.validation.trees import Executable, Link, Tree, of_space
 from hansard.agents.memory.write import validated
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain.events import Actor
 from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import LINK, FileChange, FileForm, Problem, digest_of

@@ -26,7 +26,7 @@ from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation.trees import Link, Tree, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain.memory.paths import configures_harness
 from hansard.domain.memory.space import MemoryState
 

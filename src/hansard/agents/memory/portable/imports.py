@@ -13,7 +13,7 @@ from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation.tree import WARNINGS, faults, problems
 from hansard.agents.memory.validation.trees import Link, of_space
 from hansard.agents.workspace import Workspace
-from hansard.bus.os_user import OS_USER
+from hansard.bus.clock import OS_USER
 from hansard.domain import ids
 from hansard.domain.choices import counted, shortened
 from hansard.domain.memory.events import MemoryChanged

@@ -15,7 +15,7 @@ import msgspec
 
 from hansard.agents.memory.drafts import commanded
 from hansard.agents.workspace import Workspace
-from hansard.bus.codec import revive, revive_all
+from hansard.bus.commits import revive, revive_all
 from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.agent import MessageAdded
