@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import _report
-from hansard.agents.memory.search.lines import LINES_LIMIT_MAX, grep
+from hansard.agents.memory.search import LINES_LIMIT_MAX, grep
 
 FILES = _report.sized(10_000, 300)
 LINES = 40

@@ -27,7 +27,7 @@ from hansard.agents.errors import (
     ViewDiffers,
 )
 from hansard.agents.experiments.plans import NotPlaced
-from hansard.agents.memory.search.extras import ExtraMissing
+from hansard.agents.memory.search import ExtraMissing
 from hansard.broker.access import BadCredentials
 from hansard.broker.lease import (
     BadDataDir,

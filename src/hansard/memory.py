@@ -1,16 +1,21 @@
 """Memory: spaces, files, versions, search."""
 
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search.ranked import (
+from hansard.agents.memory.search import (
     Embedder,
     Found,
     Ranked,
     SearchOptions,
     StaticVectors,
 )
-from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.store import BlamedLine
-from hansard.agents.memory.twins import AsyncMemory, Memory, MemoryChange
+from hansard.agents.memory.twins import (
+    AsyncMemory,
+    AsyncMemorySpace,
+    Memory,
+    MemoryChange,
+    MemorySpace,
+)
 from hansard.domain.memory.events import MemoryApproval
 from hansard.domain.memory.paths import MemoryKind
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory.validation import skills
+from hansard.agents.memory.validation.texts import skill_problems
 from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
@@ -155,7 +155,7 @@ def test_an_experience_is_a_folder_that_reads_back_equal():
     made = learned(*EIGHT)
     told = experiences.files(made)
     assert set(told) == set(experiences.FILES)
-    assert skills.problems(f"{made.name}/SKILL.md", told["SKILL.md"].decode()) == []
+    assert skill_problems(f"{made.name}/SKILL.md", told["SKILL.md"].decode()) == []
     assert experiences.read(told) == made
     assert experiences.files(experiences.read(told)) == told
 

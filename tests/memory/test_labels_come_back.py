@@ -12,10 +12,9 @@ import pytest
 
 import hansard
 from hansard.agents.memory import operations
+from hansard.agents.memory import reflection as upkeep
 from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.upkeep import proposals
-from hansard.agents.memory.upkeep import reflect as upkeep
 from hansard.agents.policy import permits
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import clearance_of
@@ -213,8 +212,8 @@ def test_a_reflection_rests_on_the_files_that_it_was_given(org, data_dir, worksp
                 else:
                     made = await reflect(record, "org", files, run=run, ask=answering)
                 assert made.label == "secret"
-                assert (await proposals.listed(record.workspace, "org"))[-1].label == "secret"
-            await proposals.make(record.workspace, "org", "last", [], "ann")
+                assert (await upkeep.listed(record.workspace, "org"))[-1].label == "secret"
+            await upkeep.make(record.workspace, "org", "last", [], "ann")
             assert (await record.memory("org").entry("AGENTS.md")).label == "secret"
             async with record.run("w", agent="cyd", role="clerk") as cyd:
                 with pytest.raises(hansard.NotFound):

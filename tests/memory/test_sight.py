@@ -13,11 +13,9 @@ from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.portable.harnesses import Harness, exported
 from hansard.agents.memory.reading import files_of, undo_of
-from hansard.agents.memory.search.lines import grep
-from hansard.agents.memory.search.paths import paths_matching
-from hansard.agents.memory.search.ranked import Rankers, search
+from hansard.agents.memory.search import Rankers, grep, paths_matching, search
 from hansard.agents.memory.sight import Sight
-from hansard.agents.memory.validation.trees import of_space
+from hansard.agents.memory.validation.texts import of_space
 from hansard.agents.memory.write import checked
 from hansard.agents.policy.permits import Permit
 from hansard.bus.log import Stored

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from hansard.agents.memory.portable import folders, harnesses, subagent_forms
+from hansard.agents.memory.portable import folders, harnesses
 from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation import json_files, tree
-from hansard.agents.memory.validation.trees import Link
+from hansard.agents.memory.validation.texts import Link
 from tests.memory.validation import mutations
 
 pytestmark = pytest.mark.real
@@ -88,7 +88,7 @@ def test_a_real_projects_payload_comes_of_its_files(trees):
         made = harnesses.exported(files, Harness.CLAUDE_CODE).tree
         for agent in expected.get("subagents", []):
             path = f".claude/agents/{agent['name']}.md"
-            found = subagent_forms.read(path, bytes(made[path]))  # type: ignore[arg-type]  # it is no link
+            found = harnesses.subagent_in(path, bytes(made[path]))  # type: ignore[arg-type]  # it is no link
             assert found is not None
             assert (found.name, found.description) == (agent["name"], agent["description"])
             assert (found.model, found.instructions) == (agent["model_id"], agent["instructions"])

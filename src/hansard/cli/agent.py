@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hansard.agents.memory.search.extras import imported
+from hansard.agents.memory.search import imported
 from hansard.agents.steps.gating import watching_questions
 from hansard.bus.clock import OS_USER
 from hansard.cli import output

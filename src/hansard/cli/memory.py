@@ -10,14 +10,13 @@ import msgspec
 import typer
 
 from hansard.agents.memory import drafts
+from hansard.agents.memory import reflection as upkeep
+from hansard.agents.memory.compaction import DROP_MAX, Changes, Compacted, Probe
 from hansard.agents.memory.reading import MemoryEntry
-from hansard.agents.memory.search.ranked import StaticVectors
+from hansard.agents.memory.reflection import LAST, RUNS_MAX, Judged, Wanted, asked_for
+from hansard.agents.memory.reflection import make as made
+from hansard.agents.memory.search import StaticVectors
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.upkeep import reflect as upkeep
-from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Compacted, Probe
-from hansard.agents.memory.upkeep.proposals import LAST
-from hansard.agents.memory.upkeep.proposals import make as made
-from hansard.agents.memory.upkeep.reflect import RUNS_MAX, Judged, Wanted, asked_for
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output

@@ -13,7 +13,7 @@ from hansard.agents.memory.portable.checkouts import Committed
 from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.portable.imports import Imported
 from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.trees import of_space
+from hansard.agents.memory.validation.texts import of_space
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import Because, By, Json, noun, work

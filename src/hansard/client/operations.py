@@ -29,7 +29,7 @@ from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.annotations import statements
 from hansard.agents.board.operations import BoardEntry
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search.ranked import HITS_MAX, Found
+from hansard.agents.memory.search import HITS_MAX, Found
 from hansard.agents.memory.store import BlamedLine
 from hansard.agents.policy.permits import (
     Need,

@@ -39,8 +39,8 @@ from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments import scoring
 from hansard.agents.experiments.scoring import Evaluated, Evaluation
 from hansard.agents.flow import on_portal
-from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.approvals import ListedApproval, answer, listed
 from hansard.agents.policy.labels import Lowering, declassify
 from hansard.agents.prompts import store

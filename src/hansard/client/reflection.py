@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from hansard.agents.memory.upkeep import reflect as remembering
-from hansard.agents.memory.upkeep import reflect as upkeep
-from hansard.agents.memory.upkeep.reflect import Judged, Propose, RunTold, Wanted, asked_for
+from hansard.agents.memory import reflection as upkeep
+from hansard.agents.memory.reflection import Judged, Propose, RunTold, Wanted, asked_for
 from hansard.agents.prompts.store import Prompt
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
@@ -61,13 +60,13 @@ class Ask(Protocol):
 async def our_prompt(record: AsyncRecord) -> Prompt:
     """The version of our prompt that is used: that which its alias names, at first ours."""
     try:
-        return await record.prompt(f"{remembering.PROMPT}@{remembering.ALIAS}")
+        return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
     except NotFound:
         because = "what to remember, where and in which form"
-        version = await record.add_prompt(remembering.PROMPT, remembering.TEXT, because=because)
-        named = f"{remembering.PROMPT}@{version}"
-        await record.alias_prompt(named, remembering.ALIAS, because="the first one")
-        return await record.prompt(f"{remembering.PROMPT}@{remembering.ALIAS}")
+        version = await record.add_prompt(upkeep.PROMPT, upkeep.TEXT, because=because)
+        named = f"{upkeep.PROMPT}@{version}"
+        await record.alias_prompt(named, upkeep.ALIAS, because="the first one")
+        return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
 
 
 async def judge(
@@ -94,7 +93,7 @@ async def judge(
     ]
     if not found:
         raise NotFound(f"reflection {run!r:.80}", "see 'hansard memory proposals SPACE'")
-    told = remembering.judged([one for event in found for one in event.proposals], key)
+    told = upkeep.judged([one for event in found for one in event.proposals], key)
     await record.score(run, told.scores, by=by)
     return told
 
@@ -153,7 +152,7 @@ async def reflect(
         text = ""
         if ask is not None:
             prompt = await our_prompt(record)
-            text = prompt.format(**remembering.variables(runs, files))
+            text = prompt.format(**upkeep.variables(runs, files))
 
         @session.tool(effects="pure", kind="model", name="propose")
         async def proposed(space: str, of: list[str], prompt: str) -> list[dict[str, Any]]:
@@ -219,6 +218,6 @@ async def _plain(
     given = ask(prompt) if ask is not None else propose(runs, dict(files))
     found = await given if inspect.isawaitable(given) else given
     if ask is not None:
-        found = remembering.proposals_in(found)
+        found = upkeep.proposals_in(found)
     made: list[dict[str, Any]] = msgspec.to_builtins(list(upkeep.checked(found, files, runs)))
     return made

@@ -61,7 +61,7 @@ from hansard.agents.flow import (
     sync,
 )
 from hansard.agents.memory.operations import MemoryFlows
-from hansard.agents.memory.search.ranked import Embedder, Rankers
+from hansard.agents.memory.search import Embedder, Rankers
 from hansard.agents.memory.twins import AsyncMemory, Memory
 from hansard.agents.policy.permits import states
 from hansard.agents.steps.engine import StepEngine

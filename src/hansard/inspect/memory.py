@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from hansard.agents.memory import reflection as upkeep
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
+from hansard.agents.memory.reflection import ListedProposal
 from hansard.agents.memory.store import BlamedLine, MemoryStore
-from hansard.agents.memory.upkeep import proposals as upkeep
-from hansard.agents.memory.upkeep.proposals import ListedProposal
 from hansard.agents.workspace import Workspace
 from hansard.domain.memory.events import MemoryPolicySet, space_name
 from hansard.inspect.answer import Answer

@@ -6,14 +6,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from hansard.agents.memory.search.lines import LINES_MAX, Line
-from hansard.agents.memory.search.lines import grep as lines_matching
-from hansard.agents.memory.search.paths import PATHS_MAX, paths_matching
-from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Ranked, Rankers
-from hansard.agents.memory.search.ranked import search as files_fitting
+from hansard.agents.memory.compaction import DROP_MAX, Changes, Compacted, Probe
+from hansard.agents.memory.compaction import compact as compacted
+from hansard.agents.memory.search import (
+    HITS_MAX,
+    LINES_MAX,
+    PATHS_MAX,
+    Embedder,
+    Line,
+    Ranked,
+    Rankers,
+    paths_matching,
+)
+from hansard.agents.memory.search import grep as lines_matching
+from hansard.agents.memory.search import search as files_fitting
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.upkeep.compaction import DROP_MAX, Changes, Compacted, Probe
-from hansard.agents.memory.upkeep.compaction import compact as compacted
 from hansard.agents.workspace import Workspace
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryState

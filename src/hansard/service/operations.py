@@ -13,7 +13,7 @@ from hansard.agents.annotations.statements import Annotations, Progress
 from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
 from hansard.agents.flow import Flow, drive_async
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
-from hansard.agents.memory.search.ranked import Found
+from hansard.agents.memory.search import Found
 from hansard.agents.memory.twins import MemoryChange
 from hansard.agents.steps.scope import Scope, current
 from hansard.agents.team.tasks import Task

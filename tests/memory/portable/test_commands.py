@@ -7,7 +7,7 @@ import pytest
 
 from hansard.agents.memory.portable import folders
 from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.validation.trees import Link
+from hansard.agents.memory.validation.texts import Link
 from tests.memory.portable.test_harnesses import SKILL, SPACE
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hansard.agents.memory.portable import folders, git
+from hansard.agents.memory.portable import folders, imports
 from hansard.agents.memory.portable.folders import BadFolder
-from hansard.agents.memory.validation.trees import Link
+from hansard.agents.memory.validation.texts import Link
 
 TREE: dict[str, bytes | Link] = {
     "AGENTS.md": b"a\r\n\xff",
@@ -137,7 +137,7 @@ def repository(tmp_path_factory):
 
 def test_each_commit_is_a_change(repository):
     """With its author, its time and its files; a merge is one; nothing of the repository runs."""
-    changes = list(git.changes(repository))
+    changes = list(imports.git_changes(repository))
     assert [(change.message, change.files) for change in changes] == [
         ("Begin\n\nAt last.", {"AGENTS.md": b"one\n"}),
         ("Link", {"CLAUDE.md": Link("AGENTS.md"), "naïve \n name.md": b"\xff\0"}),
@@ -148,20 +148,20 @@ def test_each_commit_is_a_change(repository):
     assert changes[0].author == "Ann Ö <ann@example.org>"
     assert changes[0].at == datetime(2026, 1, 1, 8, tzinfo=UTC)
     assert not (repository / "ran").exists()
-    assert [change.message for change in git.changes(repository, "side")][-1] == "Side"
+    assert [change.message for change in imports.git_changes(repository, "side")][-1] == "Side"
 
 
 @pytest.mark.parametrize("revision", ["no-such", "--output=x", "HEAD:AGENTS.md"])
 def test_a_revision_that_is_none_is_told(repository, revision):
     """And is no option of git's."""
     with pytest.raises(BadFolder, match="a revision that it has"):
-        list(git.changes(repository, revision))
+        list(imports.git_changes(repository, revision))
 
 
 def test_a_folder_that_is_no_repository_is_told(tmp_path):
     """With what to name."""
     with pytest.raises(BadFolder, match="name a git repository"):
-        list(git.changes(tmp_path))
+        list(imports.git_changes(tmp_path))
 
 
 def test_a_file_that_is_too_large_for_memory_is_told(tmp_path):
@@ -174,4 +174,4 @@ def test_a_file_that_is_too_large_for_memory_is_told(tmp_path):
             check=True,
         )
     with pytest.raises(BadFolder, match="16,777,216 bytes"):
-        list(git.changes(tmp_path))
+        list(imports.git_changes(tmp_path))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hansard.agents.memory.portable import harnesses
 from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.trees import Link
+from hansard.agents.memory.validation.texts import Link
 
 SKILL = b"---\nname: pay\ndescription: Pays.\n---\nPay.\n"
 REVIEW = (

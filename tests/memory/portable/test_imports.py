@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from hansard.agents.memory.portable import changes, folders, imports
+from hansard.agents.memory.portable import folders, imports
 from hansard.agents.memory.store import MemoryStore
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
 from hansard.testing.memory import Memory, workspace_of
@@ -64,7 +64,7 @@ async def texts(workspace):
 
 async def edit(workspace, text):
     """Somebody writes."""
-    await changes.change(workspace, "org", {"notes.md": f"{text}\n".encode()}, by="ann")
+    await imports.change(workspace, "org", {"notes.md": f"{text}\n".encode()}, by="ann")
 
 
 @pytest.mark.parametrize("ones", [range(0), range(450, FILES)], ids=["new", "the last stand"])
@@ -83,7 +83,7 @@ def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
 
     async def work():
         stand = {f"n{number:04}.md": f"{number}\n".encode() for number in ones}
-        await changes.change(workspace, "org", stand, by="ann")
+        await imports.change(workspace, "org", stand, by="ann")
         if not ones:
             workspace.log.append = killing
             with pytest.raises(Killed):
@@ -100,7 +100,7 @@ def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
             if imports.TRAILER in each.event.because
         ]
         assert last.startswith("0 1 2 ")
-        await changes.change(workspace, "org", {"n0000.md": b"newer\n"}, by="ann")
+        await imports.change(workspace, "org", {"n0000.md": b"newer\n"}, by="ann")
         again = await imports.import_git(workspace, "org", repository.folder)
         assert again.changes == 0
         assert await texts(workspace) == whole | {"n0000.md": "newer"}

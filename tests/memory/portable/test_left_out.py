@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from hansard.agents.memory.portable import changes, checkouts, folders, harnesses, imports
+from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
 from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.validation.trees import of_space
+from hansard.agents.memory.validation.texts import of_space
 from hansard.testing.memory import Memory, workspace_of
 from tests.memory.portable.test_harnesses import SKILL
 
@@ -41,7 +41,7 @@ def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
     folder = tmp_path / "work"
 
     async def work():
-        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
         _, notes = await checkouts.checkout(workspace, "org", folder, harness)
         assert sum(note.startswith(checkouts.MARK) for note in notes) == 1
         made = await checkouts.commit(workspace, folder)
@@ -67,10 +67,10 @@ def test_what_others_change_there_is_not_brought_and_holds_nothing_up(workspace,
     folder = tmp_path / "work"
 
     async def work():
-        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
         await checkouts.checkout(workspace, "org", folder)
         theirs = {"node_modules/left-pad.md": b"Newer.\n", "notes/.venv/x.md": None}
-        await changes.change(workspace, "org", theirs | {"AGENTS.md": b"c\n"}, by="eve")
+        await imports.change(workspace, "org", theirs | {"AGENTS.md": b"c\n"}, by="eve")
         made = await checkouts.commit(workspace, folder)
         assert (made.version, made.changed, made.brought, made.left) == (2, [], ["AGENTS.md"], [])
         assert checkouts.read_mark(folder).version == 2
@@ -88,7 +88,7 @@ def test_a_folder_that_replaces_a_space_replaces_what_a_folder_shows(workspace, 
     (tmp_path / "in/node_modules/other.md").write_text("x\n")
 
     async def work():
-        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
         await imports.import_folder(workspace, "org", tmp_path / "in", harness, replace=True)
         found = await tree(workspace)
         found.pop("CLAUDE.md", None)
@@ -103,20 +103,20 @@ def test_a_file_of_the_marks_name_is_neither_written_over_nor_taken_for_the_mark
     """A file with the mark's name is neither overwritten nor taken for the mark."""
 
     async def work():
-        await changes.change(workspace, "org", HIDDEN | SHOWN, by="ann")
+        await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
         made = harnesses.exported(await tree(workspace), Harness.AGENTS_MD).tree
         folders.write(tmp_path / "out", made)
         with pytest.raises(folders.BadFolder, match="no checkout"):
             await checkouts.commit(workspace, tmp_path / "out")
         for path in (f"{checkouts.MARK}/x.md", checkouts.MARK.upper()):
             other = {checkouts.MARK: None, path: b"x\n"}
-            await changes.change(workspace, "org", other, by="ann")
+            await imports.change(workspace, "org", other, by="ann")
             folder = tmp_path / path.replace("/", "-")
             mark, _ = await checkouts.checkout(workspace, "org", folder)
             assert checkouts.read_mark(folder) == mark
             assert (await checkouts.commit(workspace, folder)).changed == []
             assert (await tree(workspace))[path] == b"x\n"
-            await changes.change(workspace, "org", {path: None}, by="ann")
+            await imports.change(workspace, "org", {path: None}, by="ann")
 
     asyncio.run(work())
 
@@ -127,7 +127,7 @@ def test_a_sweep_takes_what_a_commit_left_and_no_more(workspace, tmp_path):
     mine, left = folder / ".mine.hansard-partial", folder / f".{'a' * 16}.hansard-partial"
 
     async def work():
-        await changes.change(workspace, "org", SHOWN, by="ann")
+        await imports.change(workspace, "org", SHOWN, by="ann")
         await checkouts.checkout(workspace, "org", folder)
         mine.write_text("x")
         left.write_text("x")

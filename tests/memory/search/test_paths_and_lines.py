@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory.search.lines import LINE_CHARACTERS_MAX, grep
-from hansard.agents.memory.search.paths import paths_matching
+from hansard.agents.memory.search import LINE_CHARACTERS_MAX, grep, paths_matching
 from hansard.domain.errors import BadValue
 
 TREE = {

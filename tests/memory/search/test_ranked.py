@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents.memory.search.ranked import DEPTH, Ranked, Rankers, fused, search
+from hansard.agents.memory.search import DEPTH, Ranked, Rankers, fused, search
 from hansard.domain.errors import BadValue
 from hansard.projections.errors import BadQuery
 from hansard.projections.search.files import PIECE_CHARACTERS, FileVectors, FileWords, pieces
@@ -180,7 +180,7 @@ class Once:
 @pytest.fixture(scope="module")
 def static():
     """Rankers with vectors of words; for all tests of this module."""
-    from hansard.agents.memory.search.ranked import StaticVectors  # noqa: PLC0415 -- takes long
+    from hansard.agents.memory.search import StaticVectors  # noqa: PLC0415 -- takes long
 
     return Rankers(FileWords(), FileVectors(StaticVectors()))
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from hansard.agents.memory.search.ranked import Rankers
-from hansard.agents.memory.upkeep.compaction import Probe, compact, probes_in, refusals, tokens
+from hansard.agents.memory.compaction import Probe, compact, probes_in, refusals, tokens
+from hansard.agents.memory.search import Rankers
 from hansard.domain.errors import BadValue
 from hansard.projections.search.files import FileWords
 

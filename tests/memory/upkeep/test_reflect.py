@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 import hansard
-from hansard.agents.memory.upkeep.reflect import WORKFLOW, asked_for, told
+from hansard.agents.memory.reflection import WORKFLOW, asked_for, told
 from hansard.bus.commits import revive_all
 from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused

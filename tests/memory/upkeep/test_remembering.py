@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hansard.agents.memory.upkeep.reflect import TEXT, Judged, Wanted, judged
+from hansard.agents.memory.reflection import TEXT, Judged, Wanted, judged
 from hansard.bus.clock import OS_USER
 from hansard.domain.memory.events import MemoryProposal
 

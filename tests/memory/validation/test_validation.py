@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from hansard.agents.memory.search.extras import ExtraMissing
+from hansard.agents.memory.search import ExtraMissing
 from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.trees import Link
+from hansard.agents.memory.validation.texts import Link
 
 HEAD = b"---\nname: a\ndescription: d\n"
 SKILL = "skills/a/SKILL.md"

@@ -12,7 +12,7 @@ import msgspec
 from hansard.agents import artifacts
 from hansard.agents.actions import kept_experiences as kept_store
 from hansard.agents.actions.kept_experiences import KeptVersion
-from hansard.agents.memory.search.extras import imported
+from hansard.agents.memory.search import imported
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import write_whole
 from hansard.domain.errors import BadValue, Refused

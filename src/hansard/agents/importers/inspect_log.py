@@ -26,7 +26,7 @@ from hansard.agents.importers.chat import (
     labels_of,
     metrics,
 )
-from hansard.agents.memory.search.extras import ExtraMissing, imported
+from hansard.agents.memory.search import ExtraMissing, imported
 
 INSPECT = "inspect"
 

@@ -30,12 +30,18 @@ from hansard.agents.memory.reading import (
     entry_of,
     undo_of,
 )
-from hansard.agents.memory.search.lines import grep
-from hansard.agents.memory.search.paths import matches, paths_matching
-from hansard.agents.memory.search.ranked import HITS_MAX, Embedder, Found, Rankers, search
+from hansard.agents.memory.search import (
+    HITS_MAX,
+    Embedder,
+    Found,
+    Rankers,
+    grep,
+    matches,
+    paths_matching,
+    search,
+)
 from hansard.agents.memory.sight import Sight
-from hansard.agents.memory.validation import frontmatter
-from hansard.agents.memory.validation.frontmatter import FrontMatter, Text
+from hansard.agents.memory.validation.texts import FrontMatter, Text, front_matter
 from hansard.agents.memory.write import MemoryWrite, WantedChange, checked
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file
@@ -175,7 +181,7 @@ def _begin(text: str, note: str, budget: int, size: Count) -> str:
 def _skill(part: PromptPart) -> str:
     """A skill in a line: what its front matter says, as far as that can be read."""
     name, about = part.file.path.split("/")[-2], ""
-    read = frontmatter.read(part.file.path, part.file.text, flow=True)
+    read = front_matter(part.file.path, part.file.text, flow=True)
     if isinstance(read, FrontMatter):
         fields = read.fields.fields
         name, about = _text(fields.get("name")) or name, _text(fields.get("description"))

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from hansard.agents.errors import Blocked
-from hansard.agents.memory import drafts, tool_lists
+from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, worked_out
 from hansard.agents.memory.sight import Sight
 from hansard.agents.memory.validation.tree import problems_of_change
 from hansard.agents.steps import payloads
 from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
+from hansard.agents.steps.payloads import Reader
 from hansard.agents.steps.recorder import Call
 from hansard.agents.workspace import Workspace
-from hansard.bus.commits import record
+from hansard.bus.commits import drive_fetch, record
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Blobs
+from hansard.domain.agent import AgentState
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import join
@@ -38,9 +45,104 @@ from hansard.domain.memory.space import (
     MemoryInvalid,
     MemoryState,
 )
+from hansard.domain.payload.references import Fetch
 from hansard.domain.redaction import check_names
-from hansard.domain.steps import StepCompleted
+from hansard.domain.steps import StepCompleted, StepStatus
 from hansard.domain.values import Scrub
+
+# Which tools the MCP servers have that a `tools.json` names, as the record knows it: the newest
+# list that the proxy, or an agent that is a folder, was given by a server of that address.
+
+FILE = "tools.json"
+"""The file that names tools."""
+
+LABEL = "mcp_server"
+"""The label of runs that asked an MCP server: the host and port of its address."""
+
+LISTED = "mcp:tools/list"
+"""The step by which a server's tools were listed."""
+
+RUNS_MAX = 20
+"""Runs of a server that are looked at, the newest first: a list that is older is not known."""
+
+_URL = re.compile(r"https?://(?:[^/@]*@)?(?P<host>[^/?#]+)")
+_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+
+
+def host_of(url: str) -> str:
+    """The host and port of a server's address; empty where it is none."""
+    found = _URL.match(url)
+    return found["host"] if found is not None else ""
+
+
+async def tools_on_record(workspace: Workspace, texts: Iterable[str]) -> dict[str, set[str]]:
+    """The tools of each server that some `tools.json` name, by its address; of a server of which
+    nothing is on record, or whose list broke off, nothing is said.
+    """
+    found: dict[str, set[str]] = {}
+    for url in dict.fromkeys(url for text in texts for url in _urls(text)):
+        names = await _listed(workspace, url)
+        if names:
+            found[url] = names
+    return found
+
+
+def _urls(text: str) -> list[str]:
+    """The addresses that a file names; none of one that is not valid, which is told elsewhere."""
+    try:
+        tools = json.loads(text)["tools"]
+        return [str(tool["mcp_server_url"]) for tool in tools]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
+
+
+async def _listed(workspace: Workspace, url: str) -> set[str]:
+    host = host_of(url)
+    runs = await workspace.runs() if host else []
+    asked = [run for run, life in runs if host in str(life.labels.get(LABEL, "")).split()]
+    for run in asked[:RUNS_MAX]:
+        view = await workspace.states.run(run)
+        for state in view.agents.values():
+            if names := await _in(workspace.blobs, state, url):
+                return names
+    return set()
+
+
+async def _in(blobs: Blobs, state: AgentState, url: str) -> set[str]:
+    """The newest list of an agent's, its pages together; none where its newest page is not the
+    last one, as the list broke off then.
+    """
+    reader = Reader(lambda: state)
+    found: set[str] = set()
+    is_last = True
+    for step in sorted(state.steps.values(), key=lambda each: -each.number):
+        if step.tool != LISTED or step.status is not StepStatus.COMPLETED:
+            continue
+        asked = await _fetched(blobs, reader.arguments(step))
+        if asked.get("url", url) != url:
+            continue
+        told = await _fetched(blobs, reader.result(step))
+        if is_last and isinstance(told, Mapping) and told.get("nextCursor"):
+            return set()
+        is_last = False
+        found |= _names(told)
+        if not asked.get("cursor"):
+            return found
+    return set()
+
+
+def _names(told: Any) -> set[str]:
+    tools = told.get("tools", []) if isinstance(told, Mapping) else told
+    names = [each.get("name") for each in tools if isinstance(each, Mapping)]
+    return {name for name in names if isinstance(name, str) and _NAME.fullmatch(name)}
+
+
+async def _fetched(blobs: Blobs, fetch: Fetch) -> Any:
+    try:
+        return await drive_fetch(fetch, blobs.get)
+    except NotFound:  # it was erased
+        return {}
+
 
 RULE = "memory"
 """What a change is refused by that nobody was asked about."""
@@ -99,11 +201,11 @@ async def validating(
     named = [
         (each, state.files.get(each.was or each.path) if each.before else None)
         for each in changes
-        if each.after and not each.link and each.path.rpartition("/")[2] == tool_lists.FILE
+        if each.after and not each.link and each.path.rpartition("/")[2] == FILE
     ]
     await workspace.memories.load(stood for _, stood in named)
     texts = [spaces.text_after(*each) for each in named]
-    offered = await tool_lists.offered(workspace, texts) if texts else None
+    offered = await tools_on_record(workspace, texts) if texts else None
     return functools.partial(validated, offered=offered)
 
 

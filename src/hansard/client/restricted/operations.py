@@ -15,7 +15,7 @@ import msgspec
 from hansard.agents.callables import name_of
 from hansard.agents.flow import Drive, Flow
 from hansard.agents.memory.operations import SPECS as MEMORY
-from hansard.agents.memory.search.ranked import HITS_MAX, By
+from hansard.agents.memory.search import HITS_MAX, By
 from hansard.agents.memory.write import secrets
 from hansard.agents.team.tasks import Task
 from hansard.client.operations import (

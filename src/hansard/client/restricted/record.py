@@ -17,7 +17,7 @@ from hansard.agents.actions.kept_experiences import KeptVersion
 from hansard.agents.callables import is_coroutine_function, name_of
 from hansard.agents.experiments.plans import Asked
 from hansard.agents.flow import on_portal
-from hansard.agents.memory.space_twins import AsyncMemorySpace, MemorySpace
+from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.prompts import store as evolving
 from hansard.agents.prompts import store as stored

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents.memory import tool_lists
-from hansard.agents.memory.portable import agent_files, changes, folders
-from hansard.agents.memory.portable.changes import difference
-from hansard.agents.memory.search.extras import imported
+from hansard.agents.memory import write
+from hansard.agents.memory.portable import folders, harnesses, imports
+from hansard.agents.memory.portable.imports import difference
+from hansard.agents.memory.search import imported
 from hansard.agents.memory.validation.json_files import Tool, tools_of
-from hansard.agents.memory.validation.trees import Link, of_space
+from hansard.agents.memory.validation.texts import Link, of_space
 from hansard.agents.policy import gate as gates
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
@@ -26,7 +26,7 @@ from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.memory.events import AGENT
-from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.paths import AGENTS, SKILLS, SUBAGENTS, TOOLS
 from hansard.integrations.mcp.recording import Rules, ToolEffects
 
 WORKFLOW = "agent"
@@ -94,10 +94,10 @@ async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
     """
     read = folders.read(folder)
     tree = {path: content for path, content in read.items() if _is_memory(path)}
-    if AGENTS not in tree and agent_files.AGENT not in tree:
-        fact = f"it has neither {AGENTS} nor {agent_files.AGENT}"
+    if AGENTS not in tree and harnesses.AGENT not in tree:
+        fact = f"it has neither {AGENTS} nor {harnesses.AGENT}"
         raise BadValue(str(folder), fact, "name the folder of an agent")
-    name = _name(folder, tree.get(agent_files.AGENT))
+    name = _name(folder, tree.get(harnesses.AGENT))
     space = f"{AGENT}{name}"
     state = await workspace.memories.whole(space)
     stands = of_space(state.files)
@@ -106,15 +106,13 @@ async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
         return FolderAgent(name, state.version, differs=differs)
     wanted = difference({}, tree)
     because = f"the folder of {name}"
-    version = await changes.change(workspace, space, wanted, seen={}, because=because, by=by)
+    version = await imports.change(workspace, space, wanted, seen={}, because=because, by=by)
     return FolderAgent(name, version, brought=sorted(wanted))
 
 
 def _is_memory(path: str) -> bool:
     top = path.split("/", maxsplit=1)[0]
-    return top in {AGENTS, agent_files.AGENT, agent_files.TOOLS} or (
-        "/" in path and top in {agent_files.SKILLS, agent_files.SUBAGENTS}
-    )
+    return top in {AGENTS, harnesses.AGENT, TOOLS} or ("/" in path and top in {SKILLS, SUBAGENTS})
 
 
 def _name(folder: Path, agent: bytes | Link | None) -> str:
@@ -124,11 +122,11 @@ def _name(folder: Path, agent: bytes | Link | None) -> str:
             value = json.loads(agent)
         except ValueError as error:
             remedy = "see 'hansard memory validate' for where"
-            raise BadValue(agent_files.AGENT, f"it is no JSON ({error})", remedy) from error
+            raise BadValue(harnesses.AGENT, f"it is no JSON ({error})", remedy) from error
         said = str(value.get("name", "")) if isinstance(value, dict) else ""
     found = _NAME.sub("-", said or folder.resolve().name).strip("-")
     if not found:
-        raise BadValue(str(folder), "it has no name", f"say one in {agent_files.AGENT}")
+        raise BadValue(str(folder), "it has no name", f"say one in {harnesses.AGENT}")
     return found
 
 
@@ -142,7 +140,7 @@ async def named_tools(workspace: Workspace, name: str) -> list[Tool]:
 
 
 def _names_tools(path: str) -> bool:
-    return agent_files.is_said(path) and path.rsplit("/", maxsplit=1)[-1] == agent_files.TOOLS
+    return harnesses.is_said(path) and path.rsplit("/", maxsplit=1)[-1] == TOOLS
 
 
 def run_folder(
@@ -192,9 +190,9 @@ def run_folder(
             "off", by=by, untrusted=["**"], because="a run that asks nobody"
         )
     interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in asked]
-    hosts = dict.fromkeys(tool_lists.host_of(tool.mcp_server_url) for tool in tools)
+    hosts = dict.fromkeys(write.host_of(tool.mcp_server_url) for tool in tools)
     gate = [*told.rules(), *interrupts]
-    labels = {tool_lists.LABEL: " ".join(hosts)} if hosts else {}
+    labels = {write.LABEL: " ".join(hosts)} if hosts else {}
     with record.run(WORKFLOW, run=run, agent=agent.name, gate=gate, labels=labels) as session:
         try:
             found = deep.work(session, prompt, model=model, effects=ToolEffects(told))

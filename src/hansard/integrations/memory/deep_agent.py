@@ -38,9 +38,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from hansard.agents.errors import Blocked, NotDone
-from hansard.agents.memory import tool_lists
-from hansard.agents.memory.portable import agent_files
-from hansard.agents.memory.portable.agent_files import AgentFiles
+from hansard.agents.memory import write as tool_lists
+from hansard.agents.memory.portable import harnesses
+from hansard.agents.memory.portable.harnesses import AgentFiles
 from hansard.agents.memory.twins import Memory
 from hansard.agents.memory.validation.json_files import Tool
 from hansard.bus.errors import NotFound
@@ -327,8 +327,8 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
 def _read(session: Session) -> AgentFiles:
     """What its files say, read as steps: a run that is gone on with has them as they were."""
     paths = session.memory.ls()
-    texts = {path: session.memory.view(path) for path in paths if agent_files.is_said(path)}
-    return agent_files.read(texts, paths)
+    texts = {path: session.memory.view(path) for path in paths if harnesses.is_said(path)}
+    return harnesses.agent_in(texts, paths)
 
 
 def _subagent(said: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatModel) -> SubAgent:

@@ -2,7 +2,7 @@
 
 Each index holds one tree, in memory: the files that one reader may see, so that neither a hit nor a
 rank tells of another file. Asked with a tree that differs, it takes in what differs and nothing
-else. Both have the same shape, that of `hansard.agents.memory.search.ranked.Ranker`.
+else. Both have the same shape, that of `hansard.agents.memory.search.Ranker`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FROM files WHERE files MATCH ? ORDER BY bm25(files, 0.0, {NAME_WEIGHT}, 1.0), pa
 
 
 class Embedder(Protocol):
-    """What gives vectors, as `hansard.agents.memory.search.ranked.Embedder` says."""
+    """What gives vectors, as `hansard.agents.memory.search.Embedder` says."""
 
     @property
     def name(self) -> str: ...  # noqa: D102 -- said there

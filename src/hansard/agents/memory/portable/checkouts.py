@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from hansard.agents.memory.portable import folders, harnesses
-from hansard.agents.memory.portable.changes import change, difference
 from hansard.agents.memory.portable.folders import BadFolder
 from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.validation.trees import Link, Tree, of_space
+from hansard.agents.memory.portable.imports import change, difference
+from hansard.agents.memory.validation.texts import Link, Tree, of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
 from hansard.bus.clock import OS_USER

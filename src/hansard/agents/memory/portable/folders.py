@@ -13,7 +13,7 @@ import stat
 from collections.abc import Collection, Generator
 from pathlib import Path
 
-from hansard.agents.memory.validation.trees import Executable, Link, Tree
+from hansard.agents.memory.validation.texts import Executable, Link, Tree
 from hansard.bus import file_lock
 from hansard.domain.errors import CallerError
 from hansard.domain.memory.space import BINARY_BYTES_MAX, FILES_MAX

@@ -20,18 +20,390 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.portable import folders, subagent_forms
-from hansard.agents.memory.portable.subagent_forms import Subagent
-from hansard.agents.memory.validation.json_files import tools_of
-from hansard.agents.memory.validation.trees import Link, Tree
+from hansard.agents.memory.portable import folders
+from hansard.agents.memory.validation.json_files import Tool, tools_of
+from hansard.agents.memory.validation.texts import (
+    Items,
+    Link,
+    Text,
+    Tree,
+    Value,
+    front_matter,
+    split,
+    subagent_problems,
+)
+from hansard.domain.errors import BadValue
 from hansard.domain.memory import paths
+from hansard.domain.memory.events import Problem
+from hansard.domain.memory.paths import AGENTS, SKILLS, SUBAGENTS, TOOLS
 
-AGENTS, CLAUDE, TOOLS = "AGENTS.md", "CLAUDE.md", "tools.json"
+# Subagents. A space has them in Claude Code's form: Markdown with front matter. The others are read
+# and written: deepagents (`agent.json` and `AGENTS.md` in a folder), OpenCode (Markdown, ordered
+# `permissions`), Codex (TOML, `developer_instructions`).
+
+SHORT_NAMES = {"sonnet", "opus", "haiku", "fable"}
+"""What Claude Code calls models, and nobody else."""
+
+_ACTIONS = {
+    "Read": "read",
+    "Grep": "grep",
+    "Glob": "glob",
+    "Bash": "shell",
+    "Edit": "edit",
+    "Write": "edit",
+    "MultiEdit": "edit",
+    "NotebookEdit": "edit",
+    "WebFetch": "webfetch",
+    "WebSearch": "websearch",
+    "Agent": "subagent",
+    "Task": "subagent",
+    "Skill": "skill",
+}
+_WRITES = {"Bash", "Edit", "Write", "MultiEdit", "NotebookEdit"}
+_FIELDS = {"name", "description", "tools", "model"}
+
+
+class Subagent(msgspec.Struct, frozen=True):
+    """A subagent, whatever the form.
+
+    Attributes:
+        name: What it is called.
+        description: When to hand work to it.
+        instructions: Its system prompt, as it is written.
+        tools: What it may use, in Claude Code's words; all that its parent has if None.
+        model: Its model, as it is written; its parent's if None.
+        others: Further fields of Claude Code's, which no other form has.
+    """
+
+    name: str
+    description: str
+    instructions: str
+    tools: list[str] | None = None
+    model: str | None = None
+    others: list[str] = []
+
+
+def subagent_in(path: str, content: bytes) -> Subagent | None:
+    """A subagent in Claude Code's form; None if it is not valid."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    front = front_matter(path, text, flow=True)
+    if isinstance(front, Problem) or subagent_problems(path, text):
+        return None
+    has = front.fields.fields
+    tools = has.get("tools")
+    named: list[str] | None = None
+    match tools:
+        case Text() if tools.value.strip():
+            named = [word.strip() for word in split(tools.value, ",")]
+        case Items():
+            named = [item.value for item in tools.items if isinstance(item, Text)]
+        case _:
+            pass
+    return Subagent(
+        name=_text(has, "name") or "",
+        description=_text(has, "description") or "",
+        instructions=front.body.removeprefix("\n"),
+        tools=named,
+        model=_text(has, "model"),
+        others=[name for name in has if name not in _FIELDS],
+    )
+
+
+def _text(has: dict[str, Value], name: str) -> str | None:
+    value = has.get(name)
+    return value.value if isinstance(value, Text) and value.value else None
+
+
+def _quoted(value: str) -> str:
+    """A text as YAML, JSON and TOML all read it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def claude_code(subagent: Subagent) -> tuple[list[str], bytes]:
+    """Nothing that is left out, and the file in Claude Code's form."""
+    lines = [f"name: {subagent.name}", f"description: {_quoted(subagent.description)}"]
+    if subagent.tools is not None:
+        lines.append(f"tools: {', '.join(subagent.tools)}")
+    if subagent.model is not None:
+        lines.append(f"model: {subagent.model}")
+    return [], _marked(lines, subagent.instructions)
+
+
+def _marked(lines: list[str], text: str) -> bytes:
+    front = "\n".join(lines)
+    return f"---\n{front}\n---\n{text}".encode()
+
+
+def _model_told(subagent: Subagent, separator: str, notes: list[str]) -> str | None:
+    """Its model with its provider before it, or None where only Claude Code knows it."""
+    model = subagent.model
+    if model is None or model == "inherit":
+        return None
+    if model in SHORT_NAMES:
+        notes.append(f"only Claude Code knows the model {model!r}: it has its parent's")
+        return None
+    provider, has_provider, name = model.replace("/", ":", 1).partition(":")
+    return f"{provider}{separator}{name}" if has_provider else model
+
+
+def model_of(subagent: Subagent) -> str | None:
+    """Its model as `provider:model`; None for its parent's."""
+    return _model_told(subagent, ":", [])
+
+
+def _others(subagent: Subagent) -> list[str]:
+    return [f"only Claude Code has {name!r}" for name in subagent.others]
+
+
+def deepagents(subagent: Subagent) -> tuple[list[str], bytes, bytes]:
+    """What is left out, `agent.json` and `AGENTS.md`."""
+    notes = _others(subagent)
+    agent = {"description": subagent.description}
+    model = _model_told(subagent, ":", notes)
+    if model is not None:
+        agent["model"] = model
+    if subagent.tools is not None:
+        notes.append("deepagents names tools in tools.json: it has its parent's")
+    return notes, f"{json.dumps(agent, indent=2)}\n".encode(), subagent.instructions.encode()
+
+
+def opencode(subagent: Subagent) -> tuple[list[str], bytes]:
+    """What is left out, and the file; what it may not use is denied."""
+    notes = _others(subagent)
+    lines = [f"description: {_quoted(subagent.description)}", "mode: subagent"]
+    model = _model_told(subagent, "/", notes)
+    if model is not None:
+        lines.append(f"model: {model}")
+    if subagent.tools is not None:
+        lines += ["permissions:", *_rule("*", "deny")]
+        for action in _actions(subagent.tools, notes):
+            lines += _rule(action, "allow")
+    return notes, _marked(lines, subagent.instructions)
+
+
+def _rule(action: str, effect: str) -> list[str]:
+    return [f"  - action: {_quoted(action)}", '    resource: "*"', f"    effect: {effect}"]
+
+
+def _actions(tools: list[str], notes: list[str]) -> list[str]:
+    found: list[str] = []
+    for tool in tools:
+        name, has_pattern, _ = tool.partition("(")
+        action = _ACTIONS.get(name)
+        if name.startswith("mcp__"):
+            action = name.removeprefix("mcp__").replace("__", "_", 1)
+        if action is None or has_pattern:
+            notes.append(f"OpenCode has no word for the tool {tool!r}: it stays denied")
+        elif action not in found:
+            found.append(action)
+    return found
+
+
+def codex(subagent: Subagent) -> tuple[list[str], bytes]:
+    """What is left out, and the file; who may not write has a sandbox that cannot."""
+    notes = _others(subagent)
+    lines = [f"name = {_toml(subagent.name)}", f"description = {_toml(subagent.description)}"]
+    model = _model_told(subagent, "/", notes)
+    if model is not None:
+        lines.append(f"model = {_toml(model)}")
+    if subagent.tools is not None:
+        writes = {tool.partition("(")[0] for tool in subagent.tools} & _WRITES
+        notes.append("Codex has no list of tools for one agent")
+        if not writes:
+            lines.append('sandbox_mode = "read-only"')
+    lines.append(f"developer_instructions = {_toml_lines(subagent.instructions)}")
+    return notes, "".join(f"{line}\n" for line in lines).encode()
+
+
+def _toml(value: str) -> str:
+    return _quoted(value).replace("\x7f", "\\u007f")
+
+
+def _toml_lines(value: str) -> str:
+    escaped = "\n".join(_toml(line)[1:-1] for line in value.split("\n"))
+    return f'"""\n{escaped}"""'
+
+
+def from_deepagents(name: str, agent: bytes, instructions: bytes) -> Subagent | None:
+    """A subagent in deepagents' form; None if it is not valid."""
+    try:
+        value = json.loads(agent)
+        return Subagent(
+            name=name,
+            description=value.get("description") or name,
+            instructions=instructions.decode(),
+            model=value.get("model") or value.get("model_id"),
+        )
+    except (ValueError, AttributeError, msgspec.ValidationError):
+        return None
+
+
+def from_codex(stem: str, content: bytes) -> Subagent | None:
+    """A subagent in Codex's form; None if it says what Claude Code's cannot."""
+    try:
+        value = tomllib.loads(content.decode())
+        return Subagent(
+            name=_same(value["name"], stem),
+            description=value["description"],
+            instructions=value["developer_instructions"],
+            model=value.get("model"),
+        )
+    except (ValueError, LookupError):
+        return None
+
+
+def from_opencode(stem: str, content: bytes) -> Subagent | None:
+    """A subagent in OpenCode's form; None if it says what Claude Code's cannot."""
+    try:
+        front = front_matter(stem, content.decode(), flow=True)
+    except UnicodeDecodeError:
+        return None
+    if isinstance(front, Problem):
+        return None
+    has = front.fields.fields
+    if not has.keys() <= {"description", "mode", "model"}:
+        return None
+    return Subagent(
+        name=stem,
+        description=_text(has, "description") or "",
+        instructions=front.body.removeprefix("\n"),
+        model=_text(has, "model"),
+    )
+
+
+def _same(name: str, stem: str) -> str:
+    if name != stem:
+        raise ValueError(name)
+    return name
+
+
+# An agent that is a folder, in deepagents' form: `agent.json`, `AGENTS.md`, `tools.json`, `skills/`
+# and of each subagent the same in `subagents/NAME/`, or one file `subagents/NAME.md`.
+
+AGENT = "agent.json"
+
+
+class AgentFiles(msgspec.Struct, frozen=True):
+    """What the files of an agent say of it.
+
+    Attributes:
+        name: What it is called; empty if they do not say.
+        description: When a subagent is handed work.
+        model: As `provider:model`; None for its parent's, or the one that is given.
+        instructions: A subagent's system prompt; an agent's own is its AGENTS.md, as memory.
+        tools: The tools of MCP servers that it may use, and no others.
+        skills: The folder of its skills; empty where it has none.
+        subagents: Those that it hands work to.
+    """
+
+    name: str
+    description: str = ""
+    model: str | None = None
+    instructions: str = ""
+    tools: list[Tool] = []
+    skills: str = ""
+    subagents: list[AgentFiles] = []
+
+    @property
+    def all_tools(self) -> list[Tool]:
+        """Its own and its subagents', each once."""
+        of_all = [self.tools, *(each.tools for each in self.subagents)]
+        return list(dict.fromkeys(tool for tools in of_all for tool in tools))
+
+
+def is_said(path: str) -> bool:
+    """Whether a file says something of the agent that is read before it starts."""
+    parts = path.split("/")
+    if parts[0] != SUBAGENTS:
+        return path in {AGENT, TOOLS}
+    return len(parts) == 2 or (len(parts) == 3 and parts[2] in {AGENT, TOOLS, AGENTS})  # noqa: PLR2004 -- subagents/NAME/FILE
+
+
+def agent_in(texts: Mapping[str, str], paths: list[str]) -> AgentFiles:
+    """An agent by the texts of those of its files that `is_said` names, which are valid, and the
+    paths of all. Raises BadValue for tools of two servers with one name.
+    """
+    told = json.loads(texts.get(AGENT, "{}"))
+    own = _tools(texts, TOOLS)
+    names = {path.split("/")[1] for path in texts if path.startswith(f"{SUBAGENTS}/")}
+    subagents = [_subagent(texts, paths, name, own) for name in sorted(names)]
+    found = AgentFiles(
+        name=told.get("name", ""),
+        description=told.get("description", ""),
+        model=_model(told),
+        tools=own,
+        skills=_skills(paths, ""),
+        subagents=[each for each in subagents if each is not None],
+    )
+    servers: dict[str, str] = {}
+    for tool in found.all_tools:
+        other = servers.setdefault(tool.name, tool.mcp_server_url)
+        if other != tool.mcp_server_url:
+            fact = f"{tool.name!r} is of {other} and of {tool.mcp_server_url}"
+            raise BadValue(
+                "tools.json", fact, "name tools of different names: a model has one each"
+            )
+    return found
+
+
+def _tools(texts: Mapping[str, str], path: str) -> list[Tool]:
+    return tools_of(texts[path]) if path in texts else []
+
+
+def _model(told: dict[str, Any]) -> str | None:
+    found: str | None = told.get("model") or told.get("model_id")
+    return found
+
+
+def _skills(paths: list[str], folder: str) -> str:
+    within = f"{folder}{SKILLS}/"
+    return within if any(path.startswith(within) for path in paths) else ""
+
+
+def _subagent(
+    texts: Mapping[str, str], paths: list[str], name: str, own: list[Tool]
+) -> AgentFiles | None:
+    """A subagent in either form; None for a file that says none."""
+    folder = f"{SUBAGENTS}/{name}/"
+    if f"{folder}{AGENT}" in texts:
+        told = json.loads(texts[f"{folder}{AGENT}"])
+        return AgentFiles(
+            name=name,
+            description=told.get("description") or name,
+            model=_model(told),
+            instructions=texts.get(f"{folder}{AGENTS}", ""),
+            tools=_tools(texts, f"{folder}{TOOLS}"),
+            skills=_skills(paths, folder),
+        )
+    path = f"{SUBAGENTS}/{name}"
+    found = subagent_in(path, texts[path].encode()) if name.endswith(".md") else None
+    if found is None:
+        return None
+    return AgentFiles(
+        name=found.name,
+        description=found.description,
+        model=model_of(found),
+        instructions=found.instructions,
+        tools=own if found.tools is None else [each for each in own if _named(each, found.tools)],
+    )
+
+
+def _named(tool: Tool, wanted: list[str]) -> bool:
+    """Whether a subagent names a tool of its parent's, by itself or as `mcp__SERVER__TOOL`."""
+    return tool.name in wanted or f"mcp__{tool.mcp_server_name}__{tool.name}" in wanted
+
+
+CLAUDE = "CLAUDE.md"
 
 
 class Harness(StrEnum):
@@ -61,15 +433,24 @@ class _Unit(msgspec.Struct, frozen=True):
     made: dict[str, bytes | Link]
 
 
-_SKILLS = {
-    Harness.CLAUDE_CODE: ".claude/skills/",
-    Harness.OPENCODE: ".opencode/skills/",
-    Harness.CODEX: ".agents/skills/",
-}
-_SUBAGENTS = {
-    Harness.CLAUDE_CODE: (".claude/agents/", ".md"),
-    Harness.OPENCODE: (".opencode/agents/", ".md"),
-    Harness.CODEX: (".codex/agents/", ".toml"),
+class _Form(msgspec.Struct, frozen=True):
+    """Where a harness has skills and subagents, how it writes one, and reads it back (None: as it
+    is).
+    """
+
+    skills: str
+    subagents: str
+    suffix: str
+    write: Callable[[Subagent], tuple[list[str], bytes]]
+    read: Callable[[str, bytes], Subagent | None] | None = None
+
+
+_FORMS = {
+    Harness.CLAUDE_CODE: _Form(".claude/skills/", ".claude/agents/", ".md", claude_code),
+    Harness.OPENCODE: _Form(
+        ".opencode/skills/", ".opencode/agents/", ".md", opencode, from_opencode
+    ),
+    Harness.CODEX: _Form(".agents/skills/", ".codex/agents/", ".toml", codex, from_codex),
 }
 _SKILL = re.compile(r"skills/[^/]+/.+")
 _SUBAGENT = re.compile(r"subagents/([^/]+)\.md")
@@ -139,14 +520,14 @@ def _unit(
         notes.append(f"{path}: a checkout's own mark has that name; it stays in the space alone")
         return _Unit({path: content}, {})
     same = _Unit({path: content}, {path: content})
-    skills = _SKILLS.get(harness)
-    if skills is not None and _SKILL.fullmatch(path):
-        return _Unit({path: content}, {skills + path.removeprefix("skills/"): content})
+    form = _FORMS.get(harness)
+    if form is not None and _SKILL.fullmatch(path):
+        return _Unit({path: content}, {form.skills + path.removeprefix("skills/"): content})
     named = _SUBAGENT.fullmatch(path)
     if named is not None and isinstance(content, bytes) and harness is not Harness.AGENTS_MD:
         return _subagent_unit(path, named[1], content, harness, notes) or same
     in_folder = _SUBAGENT_FOLDER.fullmatch(path)
-    if in_folder is not None and harness in _SUBAGENTS:
+    if in_folder is not None and form is not None:
         subagent = _in_folder(space, in_folder[1])
         if subagent is not None:
             return _folder_unit(space, subagent, harness, notes) if path.endswith(".json") else None
@@ -161,7 +542,7 @@ def _in_folder(space: Tree, name: str) -> Subagent | None:
     instructions = space.get(f"subagents/{name}/{AGENTS}")
     if not isinstance(agent, bytes) or not isinstance(instructions, bytes):
         return None
-    return subagent_forms.from_deepagents(name, agent, instructions)
+    return from_deepagents(name, agent, instructions)
 
 
 def _folder_unit(space: Tree, subagent: Subagent, harness: Harness, notes: list[str]) -> _Unit:
@@ -179,17 +560,10 @@ def _formed(
     path: str, subagent: Subagent, harness: Harness, notes: list[str]
 ) -> dict[str, bytes | Link]:
     """A subagent in the form of a harness that has one file for each."""
-    said: list[str] = []
-    match harness:
-        case Harness.OPENCODE:
-            said, text = subagent_forms.opencode(subagent)
-        case Harness.CODEX:
-            said, text = subagent_forms.codex(subagent)
-        case _:
-            text = subagent_forms.claude_code(subagent)
+    form = _FORMS[harness]
+    said, text = form.write(subagent)
     notes += [f"{path}: {each}" for each in said]
-    where, suffix = _SUBAGENTS[harness]
-    return {f"{where}{subagent.name}{suffix}": text}
+    return {f"{form.subagents}{subagent.name}{form.suffix}": text}
 
 
 def _subagent_unit(
@@ -198,7 +572,7 @@ def _subagent_unit(
     """A subagent in the harness's form; None where the file is none in Claude Code's form."""
     if harness is Harness.CLAUDE_CODE:
         return _Unit({path: content}, {f".claude/agents/{stem}.md": content})
-    subagent = subagent_forms.read(path, content)
+    subagent = subagent_in(path, content)
     if subagent is None:
         notes.append(
             f"{path} is no subagent and stays as it is: 'hansard memory validate' says why"
@@ -206,7 +580,7 @@ def _subagent_unit(
         return None
     if harness is not Harness.DEEPAGENTS:
         return _Unit({path: content}, _formed(path, subagent, harness, notes))
-    said, agent, instructions = subagent_forms.deepagents(subagent)
+    said, agent, instructions = deepagents(subagent)
     notes += [f"{path}: {each}" for each in said]
     folder = f"subagents/{subagent.name}"
     made: dict[str, bytes | Link] = {
@@ -288,33 +662,30 @@ def _back(path: str, rest: Tree, folder: Tree, harness: Harness) -> dict[str, by
     """What a file of a harness's folder is in a space; itself, if there is no exact way back."""
     content = rest[path]
     same: dict[str, bytes | Link] = {path: content}
-    skills = _SKILLS.get(harness)
-    if skills is not None and path.startswith(skills):
-        new = f"skills/{path.removeprefix(skills)}"
+    form = _FORMS.get(harness)
+    if form is None:
+        return same
+    if path.startswith(form.skills):
+        new = f"skills/{path.removeprefix(form.skills)}"
         return same if new in folder or not _SKILL.fullmatch(new) else {new: content}
     if harness is Harness.CLAUDE_CODE and path.rpartition("/")[2] == CLAUDE:
         other = posixpath.join(posixpath.dirname(path), AGENTS)
         if other not in folder:
             return {path: content, other: Link(CLAUDE)}
         return {} if content == Link(AGENTS) else same
-    where, suffix = _SUBAGENTS.get(harness, ("", ""))
-    stem = path.removeprefix(where).removesuffix(suffix)
-    if not where or path != f"{where}{stem}{suffix}" or "/" in stem:
+    stem = path.removeprefix(form.subagents).removesuffix(form.suffix)
+    if path != f"{form.subagents}{stem}{form.suffix}" or "/" in stem:
         return same
     new = f"subagents/{stem}.md"
-    back = _subagent_back(stem, content, harness)
+    back = _subagent_back(stem, content, form)
     return same if back is None or new in folder else {new: back}
 
 
-def _subagent_back(stem: str, content: bytes | Link, harness: Harness) -> bytes | Link | None:
-    if harness is Harness.CLAUDE_CODE:
+def _subagent_back(stem: str, content: bytes | Link, form: _Form) -> bytes | Link | None:
+    """A subagent's file as a space has it; None where writing it again would make another one."""
+    if form.read is None:
         return content
-    if isinstance(content, Link):
+    subagent = form.read(stem, content) if isinstance(content, bytes) else None
+    if subagent is None or form.write(subagent)[1] != content:
         return None
-    is_codex = harness is Harness.CODEX
-    read = subagent_forms.from_codex if is_codex else subagent_forms.from_opencode
-    write = subagent_forms.codex if is_codex else subagent_forms.opencode
-    subagent: Subagent | None = read(stem, content)
-    if subagent is None or write(subagent)[1] != content:
-        return None
-    return subagent_forms.claude_code(subagent)
+    return claude_code(subagent)[1]

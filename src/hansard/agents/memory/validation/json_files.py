@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.validation.trees import library, shown
+from hansard.agents.memory.validation.texts import library, shown
 from hansard.domain.memory.events import Problem
 
 DEPTH_MAX = 32

@@ -1,10 +1,93 @@
-"""Bytes that are to be text: their size, their encoding, and nothing but text."""
+"""Files of a tree by themselves: their encoding, their front matter, skills and subagents.
+
+Front matter is read as a stream of YAML events, bounded in depth and number, so that nothing is
+expanded: anchors, aliases and tags are refused. Every scalar is text, as the reference validator of
+the Agent Skills specification has it.
+"""
 
 from __future__ import annotations
 
-from hansard.agents.memory.validation.trees import shown
+import difflib
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from hansard.agents.memory.search import imported
 from hansard.domain.memory.events import Problem
-from hansard.domain.memory.space import FILE_BYTES_MAX
+from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryFile
+
+STOOD_CHARS_MAX = 80
+"""Of what stood there, so much is shown: enough to find it, too little to fill a context window."""
+
+
+class Executable(bytes):
+    """The content of a file that its owner may execute; equal to no other file's."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Executable) and bytes.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = bytes.__hash__
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A symbolic link, as a folder has it: where it points, relative to where it stands."""
+
+    target: str
+
+
+Tree = Mapping[str, bytes | Link]
+"""A folder: relative paths with `/` between their parts, and what stands at each."""
+
+
+class SpaceTree(Mapping[str, bytes | Link]):
+    """The tree of a space's files, each encoded when it is asked for."""
+
+    def __init__(self, files: Mapping[str, MemoryFile]) -> None:
+        self._files = files
+
+    def __getitem__(self, path: str) -> bytes | Link:
+        file = self._files[path]
+        if file.link:
+            return Link(file.text)
+        return Executable(file.content) if file.executable else file.content
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def of_space(files: Mapping[str, MemoryFile]) -> dict[str, bytes | Link]:
+    """The tree of a space's files, in memory."""
+    return dict(SpaceTree(files))
+
+
+_PACKAGES = {"yaml": "PyYAML", "frontmatter": "python-frontmatter", "markdown_it": "markdown-it-py"}
+
+
+def library(name: str) -> Any:
+    """A module of the extra. Raises ExtraMissing."""
+    top = name.partition(".")[0]
+    return imported(name, "checking memory files", _PACKAGES.get(top, top), "memory")
+
+
+def shown(value: str) -> str:
+    """What stood there, shortened to a line."""
+    line = " ".join(value.split())
+    return line if len(line) <= STOOD_CHARS_MAX else f"{line[: STOOD_CHARS_MAX - 3]}..."
+
 
 _OTHER_ENCODINGS = (
     (b"\xff\xfe", "UTF-16"),
@@ -12,7 +95,7 @@ _OTHER_ENCODINGS = (
 )
 
 
-def read(path: str, content: bytes) -> str | Problem:
+def text_in(path: str, content: bytes) -> str | Problem:
     """A file's text, or why it has none."""
     if len(content) > FILE_BYTES_MAX:
         return Problem(
@@ -53,3 +136,392 @@ def _line(content: bytes, at: int) -> int:
 def line_at(text: str, at: int) -> int:
     """In which line a character stands, from 1."""
     return text.count("\n", 0, at) + 1
+
+
+CHARS_MAX = 1 << 16
+"""Of front matter: each harness loads it at start, for every skill and subagent."""
+
+DEPTH_MAX = 8
+VALUES_MAX = 2_000
+"""What a person writes has three levels and some ten values."""
+
+MARK = "---"
+SYNTAX = "YAML as in 'name: value', two spaces deeper for what belongs to it"
+QUOTE = "one 'name: value' a line; put quotes around a value that holds ': ' or begins oddly"
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A scalar, as it is written."""
+
+    value: str
+    line: int
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A list."""
+
+    items: list[Value]
+    line: int
+
+
+class Fields(msgspec.Struct, frozen=True):
+    """A mapping, with the line of each key."""
+
+    fields: dict[str, Value]
+    lines: dict[str, int]
+    line: int
+
+
+Value = Text | Items | Fields
+
+
+class FrontMatter(msgspec.Struct, frozen=True):
+    """What stands before the text, and the text."""
+
+    fields: Fields
+    body: str
+
+
+class _Bad(Exception):
+    """Leaves the reader with a problem; caught in this module."""
+
+    def __init__(self, line: int, rule: str, stood: str, allowed: str) -> None:
+        super().__init__(rule)
+        self.found = (line, rule, shown(stood), allowed)
+
+
+def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
+    """A file's front matter and text; `flow` allows `[a, b]` and `{a: b}`."""
+    handler = library("frontmatter.default_handlers").YAMLHandler()
+    begins = handler.FM_BOUNDARY.match(text)
+    if begins is None:
+        first = text.partition("\n")[0]
+        return Problem(
+            path, 1, "frontmatter.missing", shown(first), f"{MARK!r} alone, then 'name: ...'"
+        )
+    try:
+        front, body = handler.split(text)
+    except ValueError:
+        return Problem(
+            path, 1, "frontmatter.unclosed", MARK, f"a second {MARK!r} alone after the last field"
+        )
+    if len(front) > CHARS_MAX:
+        return Problem(
+            path,
+            1,
+            "frontmatter.size",
+            f"{len(front):,} characters",
+            f"at most {CHARS_MAX:,} characters: the text belongs after the second {MARK!r}",
+        )
+    try:
+        fields = _Reader(text, begins.end(), flow=flow).read(front)
+    except _Bad as bad:
+        return Problem(path, *bad.found)
+    return FrontMatter(fields, body)
+
+
+class _Reader:
+    """Makes values of the events of a YAML stream."""
+
+    def __init__(self, text: str, start: int, *, flow: bool) -> None:
+        self._text = text
+        self._start = start
+        self._flow = flow
+        self._open: list[tuple[Items | Fields, str | None]] = []
+        self._values = 0
+        self._root: Value | None = None
+
+    def read(self, front: str) -> Fields:
+        yaml = library("yaml")
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            for event in yaml.parse(front, Loader=loader):
+                self._take(yaml, event)
+        except yaml.MarkedYAMLError as error:
+            raise self._syntax(error) from error
+        except yaml.reader.ReaderError as error:
+            at = len(front.encode()[: error.position].decode(errors="ignore"))
+            raise _Bad(
+                line_at(self._text, self._start + at),
+                "yaml.character",
+                repr(front[at : at + 1]),
+                "no control characters",
+            ) from error
+        if not isinstance(self._root, Fields):
+            stood = self._root.value if isinstance(self._root, Text) else "a list"
+            line = self._root.line if self._root is not None else 1
+            raise _Bad(line, "frontmatter.fields", stood if self._root else "", SYNTAX)
+        return self._root
+
+    def _line(self, mark: Any) -> int:
+        return line_at(self._text, self._start + mark.index)
+
+    def _syntax(self, error: Any) -> _Bad:
+        mark = error.problem_mark
+        if error.context_mark is not None and "end of stream" in (error.problem or ""):
+            mark = error.context_mark
+        line = self._line(mark)
+        stood = self._text.split("\n")[line - 1]
+        return _Bad(line, "yaml.syntax", stood, QUOTE)
+
+    def _take(self, yaml: Any, event: Any) -> None:
+        line = self._line(event.start_mark)
+        events = yaml.events
+        match event:
+            case events.AliasEvent():
+                raise _Bad(line, "yaml.alias", f"*{event.anchor}", "the value itself, written out")
+            case events.ScalarEvent():
+                self._check(event, line, flow=False)
+                self._put(Text(event.value, line), line)
+            case events.SequenceStartEvent():
+                self._check(event, line, flow=event.flow_style)
+                self._put(Items([], line), line)
+            case events.MappingStartEvent():
+                self._check(event, line, flow=event.flow_style)
+                self._put(Fields({}, {}, line), line)
+            case events.SequenceEndEvent() | events.MappingEndEvent():
+                self._open.pop()
+            case events.DocumentStartEvent() if self._root is not None:
+                raise _Bad(line, "yaml.documents", MARK, "one document")
+            case _:
+                pass
+
+    def _check(self, event: Any, line: int, *, flow: bool) -> None:
+        if event.anchor is not None:
+            raise _Bad(line, "yaml.anchor", f"&{event.anchor}", "no anchors: write values out")
+        if event.tag is not None:
+            raise _Bad(line, "yaml.tag", event.tag, "no tags: every value is text")
+        if flow and not self._flow:
+            stood = self._text.split("\n")[line - 1]
+            raise _Bad(
+                line, "yaml.flow", stood, "quotes around it, or a line a value under the name"
+            )
+        self._values += 1
+        if self._values > VALUES_MAX:
+            raise _Bad(
+                line, "yaml.size", f"more than {VALUES_MAX:,} values", f"at most {VALUES_MAX:,}"
+            )
+        if len(self._open) >= DEPTH_MAX:
+            raise _Bad(
+                line, "yaml.depth", f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels"
+            )
+
+    def _put(self, value: Value, line: int) -> None:
+        if not self._open:
+            self._root = value
+        else:
+            within, key = self._open[-1]
+            if isinstance(within, Items):
+                within.items.append(value)
+            elif key is None:
+                if not isinstance(value, Text):
+                    raise _Bad(line, "yaml.key", "a list or mapping as a name", "text as a name")
+                if value.value in within.fields:
+                    raise _Bad(
+                        line,
+                        "yaml.duplicate-key",
+                        value.value,
+                        f"each name once: it stands in line {within.lines[value.value]}, too",
+                    )
+                within.lines[value.value] = line
+                within.fields[value.value] = value  # until its value comes: a key is known at once
+                self._open[-1] = (within, value.value)
+                return
+            else:
+                within.fields[key] = value
+                self._open[-1] = (within, None)
+        if not isinstance(value, Text):
+            self._open.append((value, None))
+
+
+class Checked(msgspec.Struct):
+    """Front matter of one file, and what was found in it so far."""
+
+    path: str
+    fields: Fields
+    kind: str
+    found: list[Problem] = msgspec.field(default_factory=list)
+
+    def bad(self, field: str, rule: str, stood: str, allowed: str) -> None:
+        """There is something wrong with a field."""
+        line = self.fields.lines.get(field, 1)
+        self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shown(stood), allowed))
+
+    def known(self, names: Collection[str]) -> None:
+        """Only these fields may be there."""
+        for name in self.fields.fields:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"{near[0]!r} is near; " if near else ""
+                self.bad(name, "field", name, f"{hint}one of {', '.join(sorted(names))}")
+
+    def text(self, field: str, *, most: int, required: bool = True) -> str | None:
+        """A field that holds text, not empty and of so many characters at most."""
+        value = self.fields.fields.get(field)
+        if value is None:
+            if required:
+                self.bad(field, f"{field}.missing", "nothing", f"'{field}: ...' before the text")
+            return None
+        if not isinstance(value, Text):
+            self.bad(field, f"{field}.text", written(value), "text, in quotes if need be")
+            return None
+        if not value.value.strip():
+            self.bad(field, f"{field}.empty", value.value, f"1 to {most:,} characters")
+            return None
+        if len(value.value) > most:
+            self.bad(
+                field,
+                f"{field}.length",
+                f"{len(value.value):,} characters: {value.value}",
+                f"at most {most:,} characters",
+            )
+        return value.value
+
+    def words(self, field: str, pattern: re.Pattern[str], separator: str, allowed: str) -> None:
+        """A field that holds names, in one text or as a list."""
+        value = self.fields.fields.get(field)
+        words: list[tuple[str, int]] = []
+        match value:
+            case None:
+                return
+            case Text():
+                words = [(word.strip(), value.line) for word in split(value.value, separator)]
+            case Items():
+                words = [
+                    (item.value.strip() if isinstance(item, Text) else "", item.line)
+                    for item in value.items
+                ]
+            case Fields():
+                self.bad(field, f"{field}.text", written(value), allowed)
+                return
+        for word, line in words:
+            if not pattern.fullmatch(word):
+                self.found.append(
+                    Problem(self.path, line, f"{self.kind}.{field}.name", shown(word), allowed)
+                )
+
+
+def split(value: str, separator: str) -> list[str]:
+    """Names in one text; what stands in brackets belongs to its name."""
+    parts, depth, begin = [], 0, 0
+    for at, letter in enumerate(value):
+        depth += (letter == "(") - (letter == ")")
+        if depth <= 0 and (letter == separator or (separator == " " and letter.isspace())):
+            parts.append(value[begin:at])
+            begin = at + 1
+    parts.append(value[begin:])
+    return [part for part in parts if part.strip()] if separator == " " else parts
+
+
+def written(value: Value) -> str:
+    """A value in a few words."""
+    match value:
+        case Text():
+            return value.value
+        case Items():
+            return f"a list of {len(value.items)}"
+        case Fields():
+            return f"a mapping of {', '.join(value.fields)}"
+
+
+# SKILL.md by agentskills.io/specification. The verdicts are those of its reference validator,
+# skills-ref 0.1.1, and two rules of the specification that it does not check: `metadata` is a
+# mapping of texts, `compatibility` is not empty.
+
+SKILL = "SKILL.md"
+NAME_CHARS_MAX = 64
+SKILL_DESCRIPTION_CHARS_MAX = 1024
+COMPATIBILITY_CHARS_MAX = 500
+LICENSE_CHARS_MAX = CHARS_MAX
+SKILL_FIELDS = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
+
+
+def skill_problems(path: str, text: str) -> list[Problem]:
+    """What is wrong with a SKILL.md; its folder's name counts."""
+    front = front_matter(path, text, flow=False)
+    if isinstance(front, Problem):
+        return [front]
+    checked = Checked(path, front.fields, "skill")
+    checked.known(SKILL_FIELDS)
+    name = checked.text("name", most=CHARS_MAX)
+    if name is not None:
+        _name(checked, unicodedata.normalize("NFKC", name.strip()))
+    checked.text("description", most=SKILL_DESCRIPTION_CHARS_MAX)
+    checked.text("compatibility", most=COMPATIBILITY_CHARS_MAX, required=False)
+    checked.text("license", most=LICENSE_CHARS_MAX, required=False)
+    _others(checked)
+    return checked.found
+
+
+def _name(checked: Checked, name: str) -> None:
+    def bad(rule: str, allowed: str) -> None:
+        checked.bad("name", f"name.{rule}", name, allowed)
+
+    if len(name) > NAME_CHARS_MAX:
+        bad("length", f"at most {NAME_CHARS_MAX} characters; it has {len(name)}")
+    if name != name.lower():
+        bad("case", f"lower case: {name.lower()!r}")
+    if name.startswith("-") or name.endswith("-"):
+        bad("edge", "a letter or digit at either end")
+    if "--" in name:
+        bad("hyphens", "one hyphen between two words")
+    if not all(letter.isalnum() or letter == "-" for letter in name):
+        bad("characters", "letters, digits and hyphens alone")
+    folder = unicodedata.normalize("NFKC", "/".join(checked.path.split("/")[-2:-1]))
+    if folder != name:
+        bad("folder", f"the name of its folder, {folder!r}; or move it to 'skills/{name}/{SKILL}'")
+
+
+def _others(checked: Checked) -> None:
+    tools = checked.fields.fields.get("allowed-tools")
+    if isinstance(tools, Fields) or (
+        isinstance(tools, Items) and not all(isinstance(tool, Text) for tool in tools.items)
+    ):
+        checked.bad(
+            "allowed-tools", "allowed-tools.text", written(tools), "names with a space between them"
+        )
+    metadata = checked.fields.fields.get("metadata")
+    is_empty = isinstance(metadata, Text) and not metadata.value
+    if metadata is not None and not isinstance(metadata, Fields) and not is_empty:
+        checked.bad(
+            "metadata", "metadata.fields", written(metadata), "a line 'name: value' for each"
+        )
+
+
+# Subagents in Claude Code's form: code.claude.com/docs/en/sub-agents.
+
+SUBAGENT_DESCRIPTION_CHARS_MAX = 16_384
+MODEL_CHARS_MAX = 128
+SUBAGENT_FIELDS = (
+    *("name", "description", "tools", "disallowedTools", "model", "permissionMode", "maxTurns"),
+    *("skills", "mcpServers", "hooks", "memory", "background", "effort", "isolation", "color"),
+    "initialPrompt",
+)
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_TOOL = re.compile(r"\*|[A-Za-z_][A-Za-z0-9_.*-]*(\([^()]*(\([^()]*\)[^()]*)*\))?")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*(\[[a-z0-9]+\])?")
+TOOLS = "names of tools with a comma between them, as 'Read, Grep, mcp__server__tool'"
+
+
+def subagent_problems(path: str, text: str) -> list[Problem]:
+    """What is wrong with a subagent's file."""
+    front = front_matter(path, text, flow=True)
+    if isinstance(front, Problem):
+        return [front]
+    checked = Checked(path, front.fields, "subagent")
+    checked.known(SUBAGENT_FIELDS)
+    name = checked.text("name", most=NAME_CHARS_MAX)
+    if name is not None and not _NAME.fullmatch(name):
+        checked.bad(
+            "name", "name.characters", name, "lower case letters, digits, a hyphen between words"
+        )
+    checked.text("description", most=SUBAGENT_DESCRIPTION_CHARS_MAX)
+    model = checked.text("model", most=MODEL_CHARS_MAX, required=False)
+    if model is not None and not _MODEL.fullmatch(model):
+        checked.bad(
+            "model", "model.name", model, "sonnet, opus, haiku, inherit, or a model's full name"
+        )
+    for field in ("tools", "disallowedTools"):
+        checked.words(field, _TOOL, ",", TOOLS)
+    return checked.found

@@ -9,8 +9,18 @@ from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import cast
 
-from hansard.agents.memory.validation import json_files, skills, subagents, texts
-from hansard.agents.memory.validation.trees import Link, SpaceTree, Tree, library, shown
+from hansard.agents.memory.validation import json_files
+from hansard.agents.memory.validation.texts import (
+    SKILL,
+    Link,
+    SpaceTree,
+    Tree,
+    library,
+    shown,
+    skill_problems,
+    subagent_problems,
+    text_in,
+)
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import paths
 from hansard.domain.memory.events import Problem
@@ -88,7 +98,7 @@ def _imports_of(tree: Tree, path: str) -> tuple[tuple[int, str], ...]:
 
 @functools.lru_cache(_CACHED)
 def _imports(content: bytes) -> tuple[tuple[int, str], ...]:
-    text = texts.read("", content)
+    text = text_in("", content)
     if isinstance(text, Problem) or not _IMPORT.search(text):
         return ()
     parser = library("markdown_it").MarkdownIt("commonmark")
@@ -237,17 +247,17 @@ def _file_problems(
     path: str, content: bytes, offered: Mapping[str, Collection[str]] | None
 ) -> list[Problem]:
     name = path.rpartition("/")[2]
-    text = texts.read(path, content)
+    text = text_in(path, content)
     if isinstance(text, Problem):
         return [text] if _is_read(path, name) else []
-    if name.lower() == skills.FILE.lower():
-        return skills.problems(path, text)
+    if name.lower() == SKILL.lower():
+        return skill_problems(path, text)
     if name == "tools.json":
         return json_files.tools_problems(path, text, offered)
     if path == _AGENT_FOLDER or _SUBAGENT_FOLDER.fullmatch(path):
         return json_files.agent_problems(path, text, named=path == _AGENT_FOLDER)
     if _SUBAGENT.fullmatch(path):
-        return subagents.problems(path, text)
+        return subagent_problems(path, text)
     if is_instructions(path):
         return size_problems(path, content)
     return []

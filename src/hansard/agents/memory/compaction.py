@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.search.ranked import By, Rankers, search
+from hansard.agents.memory.search import By, Rankers, search
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 
