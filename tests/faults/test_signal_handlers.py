@@ -4,13 +4,17 @@ the program anywhere, also while a commit is sent.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+import hansard
+from hansard.bus import writer
 from hansard.domain.run import RunStatus
 
 TRIES = 40
@@ -37,12 +41,20 @@ def alarm() -> Iterator[Any]:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("effects", ["pure", "once"])
-def test_an_error_of_a_signal_handler_ends_no_session(record, alarm, effects):
-    """An error raised by a signal handler in a step is not raised again; the session goes on."""
+def test_an_error_of_a_signal_handler_ends_no_session(
+    record: hansard.Record, alarm: Any, effects: str
+) -> None:
+    """Where it comes during a step, the program may catch it and go on: it is not raised again, and
+    the session takes calls, facts and its end.
+    """
     hits = 0
     for number in range(TRIES):
         with record.run("limits", run=f"r{number}") as session:
-            double = session.tool(effects=effects, name="double")(lambda value: 2 * value)
+
+            @session.tool(effects=effects, name="double")
+            def double(value: int) -> int:
+                return 2 * value
+
             try:
                 alarm(random.uniform(0.0001, 0.002))
                 for value in range(20):
@@ -59,7 +71,9 @@ def test_an_error_of_a_signal_handler_ends_no_session(record, alarm, effects):
 
 
 @pytest.mark.slow
-def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(record, alarm, monkeypatch):
+def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(
+    record: hansard.Record, alarm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A signal handler raises while the intent is on its way: the call never began, and says so."""
     done: list[int] = []
     log_type: Any = type(record.workspace.log)
@@ -89,3 +103,57 @@ def test_a_call_that_was_cut_before_its_effect_is_not_in_doubt(record, alarm, mo
             ("completed", False),
         ]
     assert done == [2]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("place", ["hold", "take"])
+def test_a_handler_that_records_amid_a_commit_is_refused(
+    record: hansard.Record, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A handler that uses the session while its thread hands a commit over gets an error, in place
+    of waiting for itself; the commit is stored all the same, and the session goes on.
+    """
+    with record.run("limits", run="r") as session:
+
+        def records(*_: object) -> None:
+            session.message("assistant", "in the handler")
+
+        before = signal.signal(signal.SIGUSR1, records)
+        hits: list[str] = []
+
+        class Interrupted(writer.Held):
+            """Raises the signal at one of the lines that hold the lock."""
+
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)
+                self.hit("hold")
+
+            def __setattr__(self, name: str, value: Any) -> None:
+                if name == "thread" and value:
+                    self.hit("take")
+                super().__setattr__(name, value)
+
+            def hit(self, where: str) -> None:
+                """Raise it, once."""
+                if where == place and not hits:
+                    hits.append(where)
+                    signal.raise_signal(signal.SIGUSR1)
+
+        try:
+            session.message("user", "before")
+            monkeypatch.setattr(writer, "Held", Interrupted)
+            number = -1
+            while not hits:
+                number += 1
+                with contextlib.suppress(RuntimeError):
+                    session.message("user", f"number {number}")
+            assert hits == [place]
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        session.message("user", "after")
+        texts = [msgspec.json.decode(each.content) for each in session.state.messages]
+    assert "in the handler" not in texts
+    [kept] = record.state("r").agents.values()
+    stored = [msgspec.json.decode(each.content) for each in kept.messages]
+    assert stored == texts
+    assert texts[-2:] == [f"number {number}", "after"]

@@ -102,6 +102,32 @@ PUT_IDS_MAX = 64
 """Decisions that are remembered as queued: one may be handed over again after an interruption."""
 
 
+class HandOver:
+    """A lock that a signal handler cannot enter while its own thread holds it: it gets an error, in
+    place of waiting for itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        """Raises RuntimeError."""
+        self._lock.acquire()
+        if self._is_held:
+            self._lock.release()
+            message = (
+                "a signal handler used a session that its thread is handing events over for: "
+                "set a flag in the handler, and use the session after it"
+            )
+            raise RuntimeError(message)
+        self._is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_held = False
+        self._lock.release()
+
+
 class Held:
     """The events of one decision that whoever waits for them is to send. Its `result` is that of a
     future, but that the wait does the work.
@@ -167,7 +193,7 @@ class StreamWriter:
         self._sending: Append | None = None
         self._sent_s = 0.0
         self._here = appends_here(log)
-        self._lock = threading.Lock()
+        self._lock = HandOver()
         self._coming = 0
         """How much was posted to the loop and has not arrived there."""
         self._held: Held | None = None
@@ -177,6 +203,13 @@ class StreamWriter:
         """What is to be sent by whoever waits for it, and is not yet."""
         self._holder: Held | None = None
         """What is being sent so."""
+
+    def demand_free(self) -> None:
+        """Raise RuntimeError in a signal handler that came while its thread hands something over:
+        nothing may be decided that cannot be written.
+        """
+        with self._lock:
+            pass
 
     def recorded(self, event: Event) -> Recorded:
         """An event as it is stored, for `put`. From any thread.

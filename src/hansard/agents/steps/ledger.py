@@ -18,7 +18,7 @@ import msgspec
 from hansard.agents.steps.scope import Junction, OpenCalls, Scope, untold
 from hansard.bus.log import Stored
 from hansard.bus.portal import Arrival, own_task
-from hansard.bus.writer import StreamWriter
+from hansard.bus.writer import HandOver, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
 from hansard.domain.errors import HansardError, Refused
@@ -171,6 +171,8 @@ class Ledger(OpenCalls):
         """Joins that are told once a step is on record, by its number."""
         self._running: set[int] = set()
         """Steps whose bodies run."""
+        self._hand_over = HandOver()
+        """Held from the decision until its events are the writer's: they are in one order."""
         self._watching: set[asyncio.Task[Any]] = set()
         for step in state.steps.values():
             self._index(step)
@@ -251,7 +253,7 @@ class Ledger(OpenCalls):
         A call with effects whose body still runs is in doubt from here on: what comes of it may
         never be on record. What is told of it later is recorded as late.
         """
-        with self.lock:
+        with self.lock, self._hand_over:
             writer = self._open_writer()
             events: list[Recorded] = []
             self._decide(writer, [*map(Tell, self._unfinished()), command], events)
@@ -489,7 +491,7 @@ class Ledger(OpenCalls):
         Refused, BadValue, TooLarge, what the writer was lost to, and SessionEnded for all but what
         came of a call.
         """
-        with self.lock:
+        with self.lock, self._hand_over:
             if not _is_outcome(commands):
                 self.demand_open()
             writer = self._open_writer()
@@ -539,6 +541,7 @@ class Ledger(OpenCalls):
             raise Refused(message)
         if self._writer.lost is not None:
             raise self._writer.lost
+        self._writer.demand_free()
         return self._writer
 
     def tell_jointly(
@@ -553,7 +556,7 @@ class Ledger(OpenCalls):
         The outcome's version is taken now, so that whatever is told meanwhile comes after it; the
         step stays open until `work` has called `Joined.outcome`, which it must, once.
         """
-        with self.lock:
+        with self.lock, self._hand_over:
             self.demand_open()
             writer = self._open_writer()
             events: list[Recorded] = []
