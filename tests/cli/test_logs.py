@@ -3,10 +3,8 @@
 import json
 import os
 import pty
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,8 +18,6 @@ LINE = "from hansard.bus.loggers import logger; logger('hansard.x').warning('it 
 PLAIN = "from hansard import logging; logging.setup(); "
 SERVICE = "from hansard import logging; logging.setup(service=True); "
 OWN = "import structlog; structlog.configure(processors=[lambda *_: {}]); "
-LINES_S = 60.0
-"""Longest wait for a service's first lines."""
 
 
 def _at_a_terminal(home: Path, code: str) -> str:
@@ -66,30 +62,6 @@ def test_a_program_that_configured_structlog_is_left_alone(tmp_path: Path):
     """No handler is set: the line goes where the program sends it, as it says."""
     own = "import logging as l; l.basicConfig(format='mine %(message)s %(run)s'); "
     assert _piped(tmp_path, own + OWN + PLAIN + LINE) == "mine it is so r\n"
-
-
-@pytest.mark.thorough(quick="test_a_terminal_has_lines_for_people_and_all_else_has_json")
-def test_hansard_up_logs_json_at_a_terminal_too(tmp_path: Path):
-    """The lines of a service are read by programs, wherever somebody started it."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hansard", "--debug", "--workspace", "logs", "up"],
-        env=environment(tmp_path / "data", HANSARD_DURABILITY="relaxed"),
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    try:
-        told, until = "", time.monotonic() + LINES_S
-        while "projector began" not in told and time.monotonic() < until:
-            told += os.read(ours, 65536).decode()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(LINES_S)
-        os.close(ours)
-    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    assert {"a workspace was made", "projector began"} <= {line["event"] for line in lines}
-    assert "\x1b[" not in told
 
 
 def test_a_fault_is_told_by_its_type_and_place_alone():

@@ -85,16 +85,6 @@ def test_backwards_is_the_inverse(call: Call, runs: Runs):
         assert turned in back
 
 
-def test_different_kinds_of_points_can_be_compared(call: Call, runs: Runs):
-    """A position, a version and an id of one commit are one point: no difference."""
-    step = call("run", "trace", runs.team, "--json").lines[3]
-    shown = call("run", "show", runs.team, "--at", str(step["position"]), "--json").lines
-    version = f"researcher_1@{shown[1]['version']}"
-    assert difference(call, runs.team, str(step["position"]), version) == []
-    told = call("run", "state", runs.team, "--diff", version, version)
-    assert (told.code, "0 differences" in told.out) == (0, True)
-
-
 def test_a_fork_begins_with_the_state_at_its_cut(call: Call, runs: Runs):
     """Its agent is what the parent's was, and its streams go on from those versions."""
     there, here = state(call, runs.team, "researcher_1@6"), state(call, runs.forked, "now")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -107,42 +106,6 @@ def test_status_says_how_far_the_tables_are(home: Path, small: Small):
     assert f"projected   position {position}, up to date (nobody projects" in small("status").out
     TableFiles.of(home, SMALL).path.unlink()
     assert small("status", "--json").lines[1]["projection"]["behind"] == position
-
-
-@pytest.mark.thorough
-def test_up_projects(tmp_path: Path):
-    """`up` fills the tables; a second one says who does, and takes over when that ends."""
-    home = tmp_path / "data"
-    place = TableFiles.of(home, "lab")
-    with up(home, "--json", "--durability", "relaxed") as first:
-        assert first.stdout is not None
-        assert json.loads(first.stdout.readline())["kind"] == "up"
-        a_run(home, "lab")
-        _reaches(place, first.pid, 3)
-        with up(home, "--json") as second:
-            assert second.stdout is not None
-            assert json.loads(second.stdout.readline())["kind"] == "up"
-            told = json.loads(second.stdout.readline())
-            assert told["kind"] == "projector"
-            assert f"process {first.pid} projects into" in told["fact"]
-            first.kill()
-            first.wait()
-            a_run(home, "lab")
-            _reaches(place, second.pid, 6)
-            second.terminate()
-            assert second.wait(WAIT_S) == 0
-    with duckdb.connect(place.path, read_only=True) as con:
-        assert con.execute("SELECT count(*) FROM runs").fetchall() == [(2,)]
-
-
-def _reaches(place: TableFiles, pid: int, position: int) -> None:
-    until_s = time.monotonic() + WAIT_S
-    while time.monotonic() < until_s:
-        standing = place.standing()
-        if standing is not None and standing.pid == pid and standing.position >= position:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"process {pid} did not project position {position}: {place.standing()}")
 
 
 def test_up_goes_on_where_it_cannot_project(tmp_path: Path):

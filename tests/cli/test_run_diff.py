@@ -1,9 +1,8 @@
-"""`run diff`: two runs side by side, live ones, forks, and imported trials of one task."""
+"""`run diff`: two runs side by side, live ones and forks."""
 
 import itertools
 import json
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from hansard.inspect.run_diff import Compared, run_diff
 from tests.cli.support import Call, Ran, Runs
 
 pytestmark = pytest.mark.later
-
-AIRLINE = "diffed"
 
 
 def made(record: hansard.Record, **how: Any) -> str:
@@ -376,68 +373,3 @@ def test_long_paths_are_aligned_in_bounded_time():
     a = [f"call {n % 700} {n}" for n in range(10_000)]
     b = [each for n, each in enumerate(a) if n % 10]
     assert len(alignment.matched(a, b)) == len(b)
-
-
-# ---------------------------------------------------------------- imported runs
-
-
-@pytest.fixture(scope="module")
-def trials(real_data: Path) -> dict[int, dict[int, list[tuple[str, Any]]]]:
-    """By task and trial, the calls of the published airline runs: tool and arguments."""
-    found: dict[int, dict[int, list[tuple[str, Any]]]] = defaultdict(dict)
-    file = real_data / "tau-bench" / "dev" / "gpt-4o-airline.json"
-    for run in json.loads(file.read_text(encoding="utf-8")):
-        calls = [
-            (called["function"]["name"], json.loads(called["function"]["arguments"]))
-            for message in run["traj"]
-            for called in message.get("tool_calls") or ()
-        ]
-        found[run["task_id"]][run["trial"]] = calls
-    return found
-
-
-@pytest.mark.thorough(quick="test_where_they_part_both_sides_are_shown")
-@pytest.mark.real
-def test_trials_of_one_task_are_compared(call, home, record, real_data, trials, tmp_path):
-    """Each call stands on its side in order; equal calls are bounded by both files."""
-    published = json.loads((real_data / "tau-bench" / "dev" / "gpt-4o-airline.json").read_text())
-    tasks = range(10)
-    some = [run for run in published if run["task_id"] in tasks and run["trial"] in {0, 1}]
-    path = tmp_path / "some.json"
-    path.write_text(json.dumps(some), encoding="utf-8")
-    assert call("import", "tau-bench", str(path), workspace=AIRLINE).code == 0
-    ids = _ids(lambda *words: call(*words, workspace=AIRLINE))
-    for task in tasks:
-        told, last, moves = compared(call, ids[task, 0], ids[task, 1], workspace=AIRLINE)
-        said = [move for move in moves if "role" in (move["a"] or move["b"])]
-        moves = [move for move in moves if move not in said]
-        counts = Counter(move["what"] for move in moves)
-        sides = {
-            name: [
-                (move[name]["tool"], move[name]["arguments"])
-                for move in moves
-                if move[name] is not None
-            ]
-            for name in "ab"
-        }
-        a, b = trials[task][0], trials[task][1]
-        assert sides["a"] == a
-        assert sorted(map(repr, sides["b"])) == sorted(map(repr, b))
-        equal = counts["same"] + counts["result"] + counts["moved"]
-        assert Counter(move["what"] for move in said) + counts == Counter(last["counts"])
-        both = Counter(map(repr, a)) & Counter(map(repr, b))
-        assert equal == both.total()
-        begins = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
-        if begins is not None:
-            assert {move["what"] for move in moves[:begins]} <= {"same", "result"}
-        assert told.lines[0]["steps"] == len(a)
-
-
-def _ids(call: Callable[..., Ran]) -> dict[tuple[int, int], str]:
-    """Runs by task and trial."""
-    found: dict[tuple[int, int], str] = {}
-    for line in call("runs", "--json", "--limit", "0").lines:
-        [shown, *_] = call("run", "show", line["run"], "--json").lines
-        told = shown["assigned"]
-        found[int(told["task"]), told["trial"]] = line["run"]
-    return found

@@ -126,30 +126,6 @@ def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Pa
         assert not ended(info.server_pid)
 
 
-@pytest.mark.thorough
-def test_up_projects_every_workspace(tmp_path: Path):
-    """One file each: of the one it is asked for, and of one that is begun meanwhile."""
-    home = tmp_path / "data"
-    with up(home, "--json", "--durability", "relaxed") as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        a_run(home, "lab")
-        a_run(home, "other")
-        until = time.monotonic() + STOP_S
-        places = [TableFiles.of(home, name) for name in ("lab", "other")]
-        heads: list[int] = []
-        while time.monotonic() < until and heads != [4, 4]:
-            heads = [told.position if (told := each.standing()) else 0 for each in places]
-            time.sleep(0.05)
-        process.terminate()
-        assert process.wait(STOP_S) == 0
-    assert heads == [4, 4]
-    for place in places:
-        store = Store(place.path, read_only=True)
-        assert store.all("SELECT count(*), any_value(status) FROM runs") == [(1, "completed")]
-        store.close()
-
-
 def lines_until(process: subprocess.Popen[str], kind: str, many: int = 1) -> list[dict[str, Any]]:
     """The next lines on stdout, up to so many of a kind."""
     assert process.stdout is not None
