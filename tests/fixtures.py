@@ -84,7 +84,8 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         module = collector.obj
         if getattr(module, "Lab", None) is Lab:
             for name, test in [*vars(module).items()]:
-                if inspect.iscoroutinefunction(test) and "lab" in test.__annotations__:
+                is_scenario = name.startswith("test") and inspect.iscoroutinefunction(test)
+                if is_scenario and "lab" in inspect.signature(test).parameters:
                     setattr(module, name, twins(test))
 
 
